@@ -1,0 +1,68 @@
+# One entry for users and contributors. Needs Python 3.11 or newer and make, nothing else:
+# every target first sets up the virtual environment .venv if that is missing or out of date.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+READY := .venv/.ready
+SOURCES := src tests $(wildcard benchmarks examples)
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[.a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Watch an agent keep its diary (options: make demo ARGS=--help)
+	@$(BIN)/diarist demo $(ARGS)
+
+test: lint ## Check style and types, then run the tests (options: make test ARGS="-k tokens")
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## Check style and types only
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff format --check --quiet $(SOURCES) || \
+		{ echo "Not formatted; run: make format" >&2; exit 1; }
+	@$(BIN)/pyright
+
+format: $(READY) ## Format the code and repair what ruff can repair
+	@$(BIN)/ruff check --quiet --fix $(SOURCES) || true
+	@$(BIN)/ruff format $(SOURCES)
+
+bench: $(READY) ## Run the benchmarks behind our claims
+	@set -e; for script in benchmarks/*.py; do \
+		case "$$script" in */_*.py) continue ;; esac; \
+		if [ -f "$$script" ]; then echo "== $$script"; $(BIN)/python "$$script" $(ARGS); \
+		else echo "no benchmarks yet"; fi; \
+	done
+
+clean: ## Remove the virtual environment, caches and builds; never a database
+	@rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment. A candidate counts only if it really runs, since version managers leave
+# launchers behind for versions that are not installed.
+$(READY): pyproject.toml constraints.txt
+	@python=; \
+	for candidate in python3.13 python3.12 python3.11 python3; do \
+		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+		then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "diarist needs Python 3.11 or newer; none of python3.13, python3.12, python3.11, python3 is one." >&2; \
+		exit 1; \
+	fi; \
+	echo "Setting up .venv with $$($$python --version) (once; about a minute)" >&2; \
+	if command -v uv >/dev/null 2>&1; then \
+		[ -x $(BIN)/python ] || uv venv --quiet --python "$$(command -v $$python)" .venv || exit 1; \
+		uv pip install --quiet --python $(BIN)/python -e '.[dev]' -c constraints.txt || exit 1; \
+	else \
+		[ -x $(BIN)/pip ] || $$python -m venv .venv || { \
+			echo "$$python cannot create virtual environments; on Debian: apt install python3-venv" >&2; \
+			exit 1; }; \
+		$(BIN)/python -m pip --disable-pip-version-check install --quiet -e '.[dev]' -c constraints.txt || exit 1; \
+	fi
+	@touch $@
+
+.PHONY: .venv
+.venv: $(READY) ## Set up the virtual environment only

@@ -1,0 +1,72 @@
+"""The options of one call, and the protocol of what an agent needs from a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypedDict, cast
+
+from diarist.exceptions import ConfigError
+from diarist.models.base import Model, ModelSettings
+from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
+from diarist.run_context import CancelSignal, ThreadRef
+
+PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
+
+
+class MemoryLike(Protocol):
+    """What an agent asks of a memory: processors for its pipeline, and an end to background work.
+
+    ``model`` is the agent's own, for what memory does where it was given none.
+    """
+
+    def input_processors(self, model: Model) -> Sequence[Processor[Any]]: ...
+
+    def output_processors(self, model: Model) -> Sequence[Processor[Any]]: ...
+
+    async def settled(self) -> None: ...
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of ``generate``, ``stream`` and ``Agent(default_options=...)``; a call's own value wins.
+
+    ``thread``: id, or ``ThreadRef`` with title and metadata for a new one; without it memory does nothing.
+    ``resource``: whose thread it is; default the thread's own id. ``deps`` and ``request_context`` are handed
+    to tools and processors. ``max_steps``: model calls of one run (5). ``max_processor_retries``: attempts
+    that processors may ask for again per step; unset, such a request blocks. ``prepare_step``: called before
+    each model call, after all processors. ``input_processors`` and ``output_processors`` replace the agent's
+    lists for this call; memory's stay around them. ``output_type``: a Pydantic model, dataclass, TypedDict or
+    JSON schema for the answer. ``cancel``: a ``CancelSignal``.
+    """
+
+    thread: str | ThreadRef
+    resource: str
+    deps: Any
+    request_context: dict[str, Any]
+    model: str | Model | Any
+    model_settings: ModelSettings
+    provider_options: Mapping[str, dict[str, Any]]
+    tool_choice: str
+    active_tools: Sequence[str]
+    max_steps: int
+    max_processor_retries: int
+    prepare_step: PrepareStep
+    input_processors: Sequence[Processor[Any]]
+    output_processors: Sequence[Processor[Any]]
+    output_type: Any
+    cancel: CancelSignal
+
+
+def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
+    """The call's options over the defaults; None is as good as not given.
+
+    Raises ConfigError for an unknown or impossible one.
+    """
+    if unknown := call.keys() - CallOptions.__annotations__.keys():
+        raise ConfigError(f"unknown options {sorted(unknown)}; known: {', '.join(CallOptions.__annotations__)}")
+    given = {name: value for name, value in call.items() if value is not None}
+    merged = cast(CallOptions, {**defaults, **given})
+    if merged.get("max_steps", 1) < 1:
+        raise ConfigError(f"max_steps must be at least 1, not {merged.get('max_steps')}")
+    if merged.get("max_processor_retries", 0) < 0:
+        raise ConfigError(f"max_processor_retries must not be negative, not {merged.get('max_processor_retries')}")
+    return merged

@@ -1,0 +1,77 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from diarist.chunks import FinishReason, Usage
+from diarist.exceptions import BlockedError
+from diarist.messages import Json, Message
+from diarist.processors.base import StepResult
+
+OutputT = TypeVar("OutputT")
+
+StoppedBy = Literal["answer", "max_steps", "tripwire", "error", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tripwire:
+    """Why a run was blocked, by which processor, in which hook.
+
+    ``retry`` is True when it asked for another attempt and none was left.
+    """
+
+    reason: str
+    processor_id: str
+    hook: str
+    metadata: Json = None
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """An attempt that a processor sent back; it is in no prompt and in no storage."""
+
+    step_number: int
+    text: str
+    reason: str
+    processor_id: str
+    usage: Usage
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentResult(Generic[OutputT]):
+    """A finished run.
+
+    Attributes:
+        text: The final step's text; empty when blocked.
+        output: The validated value of ``output_type``; None without one.
+        steps: Every step, with its own text, tool calls and usage.
+        usage: Tokens of all model calls, rejected attempts included; ``cached_tokens`` were read from the
+            provider's cache.
+        finish_reason: Why the model stopped; ``other`` when blocked.
+        stopped_by: Why the run ended. ``max_steps``: the model wanted to go on.
+        messages: What the run added to the conversation, after all processors.
+        rejected: Attempts that were sent back.
+    """
+
+    run_id: str
+    thread_id: str | None = None
+    resource_id: str | None = None
+    text: str = ""
+    output: OutputT | None = None
+    steps: list[StepResult] = field(default_factory=list[StepResult])
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: FinishReason = "other"
+    stopped_by: StoppedBy = "answer"
+    tripwire: Tripwire | None = None
+    messages: list[Message] = field(default_factory=list[Message])
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+
+    def raise_for_tripwire(self) -> None:
+        """Raise BlockedError if a processor blocked the run; a blocked result has an empty text."""
+        if self.tripwire is not None:
+            raise BlockedError(
+                self.tripwire.reason, processor_id=self.tripwire.processor_id, metadata=self.tripwire.metadata
+            )

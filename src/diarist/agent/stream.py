@@ -1,0 +1,92 @@
+"""A run as the caller holds it: iterate its chunks, then ask for its result."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from diarist.agent.loop import Run
+from diarist.agent.outlet import Outlet
+from diarist.agent.result import AgentResult
+from diarist.agent.waiting import stop
+from diarist.chunks import Chunk, TextDelta
+
+OutputT = TypeVar("OutputT")
+
+
+class AgentStream(Generic[OutputT]):
+    """A run that is being streamed; it starts with the first chunk asked for, in a task of its own.
+
+    Iterate it for its chunks, or ``text()`` for text alone; ``await result()`` runs it to its end, also after
+    an early break. Leaving ``async with`` before the end, or cancelling the task that reads, cancels the run:
+    its finished steps are kept.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self._run.context.run_id
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self._task is None and not self._run.outlet.closed:
+            self._task = task = asyncio.create_task(self._run.execute())
+            weakref.finalize(self, _cancel, task, asyncio.get_running_loop())
+        try:
+            return await self._run.outlet.next()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    async def text(self) -> AsyncIterator[str]:
+        """The pieces of text as they come."""
+        async for chunk in self:
+            if isinstance(chunk, TextDelta):
+                yield chunk.payload.text
+
+    async def result(self) -> AgentResult[OutputT]:
+        """The finished run. Raises what ended it with an error; a blocked or cancelled run has a result."""
+        async for _ in self:
+            pass
+        if self._run.error is not None:
+            raise self._run.error
+        return self._run.result
+
+    async def close(self) -> None:
+        """Cancel the run if it is still going on, and wait until it has ended. One that was never read is
+        never run."""
+        if self._task is not None:
+            await stop(self._task)
+        elif not self._run.outlet.closed:
+            self._run.skip()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _cancel(task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
+    """A stream that was dropped unread must not leave its run waiting for a reader for ever."""
+    if not loop.is_closed() and not task.done():
+        loop.call_soon_threadsafe(task.cancel)
+
+
+async def read(run: Run) -> AgentResult[Any]:
+    """Run to the end in the caller's own task, without handing out chunks."""
+    run.outlet = Outlet(discard=True)
+    await run.execute()
+    if run.error is not None:
+        raise run.error
+    return run.result

@@ -1,0 +1,51 @@
+"""Waiting for a piece of work when the one who waits may be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+logger = logging.getLogger("diarist")
+
+
+def being_cancelled() -> bool:
+    """Whether somebody has cancelled the current task. A CancelledError without that was raised by work that
+    waited for something cancelled, and is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for ``work`` to its very end. A cancellation that comes meanwhile is raised after it, and wins over
+    what ``work`` raised itself."""
+    task = asyncio.ensure_future(work)
+    cancelled = await _end_of(task)
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    """Cancel a task, unless it is done, and wait until it has ended, however it ends."""
+    cancelled: asyncio.CancelledError | None = None
+    if not task.done():
+        task.cancel()
+        cancelled = await _end_of(task)
+    if not task.cancelled() and (error := task.exception()):
+        # Whoever stops it has a reason to raise already, or has raised this very error.
+        logger.debug("a stopped task had failed", exc_info=error)
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _end_of(task: asyncio.Task[None]) -> asyncio.CancelledError | None:
+    """The last cancellation that came while waiting, if any."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled

@@ -1,0 +1,244 @@
+"""What a stream yields: one class per chunk type, so that ``match`` works.
+
+Every chunk has ``type``, ``run_id``, ``from_`` and ``payload``; ``to_dict()`` is the wire form, in
+camelCase. Chunks that a model makes (text, reasoning, tool calls, files, sources) pass every
+``process_output_stream`` hook; ``data-*`` chunks only those of processors with ``process_data_parts``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from diarist.exceptions import InputError
+from diarist.messages import Json
+from diarist.payloads import (
+    AbortPayload,
+    ErrorPayload,
+    FilePayload,
+    FinishPayload,
+    IdPayload,
+    ModelFinishPayload,
+    ObjectPayload,
+    ReasoningEndPayload,
+    SourcePayload,
+    StepFinishPayload,
+    StepStartPayload,
+    TextPayload,
+    ToolCallPayload,
+    ToolErrorPayload,
+    ToolInputDeltaPayload,
+    ToolInputStartPayload,
+    ToolResultPayload,
+    TripwirePayload,
+    wire,
+)
+from diarist.payloads import FinishReason as FinishReason
+from diarist.payloads import Usage as Usage
+
+
+@dataclass(slots=True, kw_only=True)
+class _Base:
+    type: ClassVar[str] = ""
+    run_id: str = ""
+    from_: str = "AGENT"
+
+    def to_dict(self) -> dict[str, Json]:
+        """The wire form: camelCase keys, ``from_`` as ``from``."""
+        out: dict[str, Json] = {"type": self.type, "runId": self.run_id, "from": self.from_}
+        payload = getattr(self, "payload", None)
+        if payload is not None:
+            out["payload"] = wire(payload)
+        return out
+
+
+@dataclass(slots=True, kw_only=True)
+class Start(_Base):
+    """The run began."""
+
+    type: ClassVar[str] = "start"
+
+
+@dataclass(slots=True, kw_only=True)
+class StepStart(_Base):
+    type: ClassVar[str] = "step-start"
+    payload: StepStartPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class TextStart(_Base):
+    type: ClassVar[str] = "text-start"
+    payload: IdPayload = field(default_factory=IdPayload)
+
+
+@dataclass(slots=True, kw_only=True)
+class TextDelta(_Base):
+    type: ClassVar[str] = "text-delta"
+    payload: TextPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class TextEnd(_Base):
+    type: ClassVar[str] = "text-end"
+    payload: IdPayload = field(default_factory=IdPayload)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReasoningStart(_Base):
+    type: ClassVar[str] = "reasoning-start"
+    payload: IdPayload = field(default_factory=IdPayload)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReasoningDelta(_Base):
+    type: ClassVar[str] = "reasoning-delta"
+    payload: TextPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ReasoningEnd(_Base):
+    type: ClassVar[str] = "reasoning-end"
+    payload: ReasoningEndPayload = field(default_factory=ReasoningEndPayload)
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolInputStart(_Base):
+    type: ClassVar[str] = "tool-call-input-streaming-start"
+    payload: ToolInputStartPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolInputDelta(_Base):
+    type: ClassVar[str] = "tool-call-delta"
+    payload: ToolInputDeltaPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolCallChunk(_Base):
+    """A complete tool call."""
+
+    type: ClassVar[str] = "tool-call"
+    payload: ToolCallPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolResultChunk(_Base):
+    type: ClassVar[str] = "tool-result"
+    payload: ToolResultPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolErrorChunk(_Base):
+    type: ClassVar[str] = "tool-error"
+    payload: ToolErrorPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class FileChunk(_Base):
+    type: ClassVar[str] = "file"
+    payload: FilePayload
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceChunk(_Base):
+    type: ClassVar[str] = "source"
+    payload: SourcePayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ObjectChunk(_Base):
+    """The validated object of a run with ``output_type``."""
+
+    type: ClassVar[str] = "object-result"
+    payload: ObjectPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class StepFinish(_Base):
+    type: ClassVar[str] = "step-finish"
+    payload: StepFinishPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class Finish(_Base):
+    type: ClassVar[str] = "finish"
+    payload: FinishPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ErrorChunk(_Base):
+    type: ClassVar[str] = "error"
+    payload: ErrorPayload
+
+
+@dataclass(slots=True, kw_only=True)
+class AbortChunk(_Base):
+    """The caller cancelled the run."""
+
+    type: ClassVar[str] = "abort"
+    payload: AbortPayload = field(default_factory=AbortPayload)
+
+
+@dataclass(slots=True, kw_only=True)
+class TripwireChunk(_Base):
+    """A processor blocked the run; nothing follows."""
+
+    type: ClassVar[str] = "tripwire"
+    payload: TripwirePayload
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelFinish(_Base):
+    """The last thing a ``Model`` yields; the loop reads it and does not pass it on."""
+
+    type: ClassVar[str] = "model-finish"
+    payload: ModelFinishPayload
+
+
+@dataclass(slots=True)
+class DataChunk:
+    """An application's own chunk, sent with ``writer.custom(DataChunk("data-x", {...}))``.
+
+    ``transient`` chunks are streamed only; others are also stored as a part of the assistant message.
+    """
+
+    type: str
+    data: Json = None
+    transient: bool = False
+    run_id: str = ""
+    from_: str = "AGENT"
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.type.startswith("data-"):
+            raise InputError(f"the type of a data chunk starts with 'data-', not {self.type!r}")
+
+    def to_dict(self) -> dict[str, Json]:
+        return {"type": self.type, "runId": self.run_id, "from": self.from_, "data": self.data}
+
+
+Chunk = (
+    Start
+    | StepStart
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ReasoningStart
+    | ReasoningDelta
+    | ReasoningEnd
+    | ToolInputStart
+    | ToolInputDelta
+    | ToolCallChunk
+    | ToolResultChunk
+    | ToolErrorChunk
+    | FileChunk
+    | SourceChunk
+    | ObjectChunk
+    | StepFinish
+    | Finish
+    | ErrorChunk
+    | AbortChunk
+    | TripwireChunk
+    | ModelFinish
+    | DataChunk
+)

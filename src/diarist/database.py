@@ -1,0 +1,381 @@
+"""Engines and transactions that the SQL back ends share.
+
+Work is a plain function over a SQLAlchemy connection. ``Database.read`` and ``Database.write`` run it as one
+transaction and return what it returns, so that one text of SQL serves every driver, synchronous or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Work = Callable[Concatenate[Connection, P], R]
+
+
+class now(FunctionElement[int]):
+    """The database's clock, in microseconds since 1970 (UTC). SQLite's has steps of one millisecond."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now, "sqlite")
+def _sqlite_now(element: now, compiler: Any, **_: Any) -> str:
+    return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+
+# --- schema ------------------------------------------------------------------------------------------------
+
+_versions = Table(
+    "diarist_schema",
+    MetaData(),
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """A group of tables with a version of their own, recorded in the table ``diarist_schema``.
+
+    Attributes:
+        name: Of the group; several groups share one database.
+        version: What this code reads and writes.
+        tables: The tables of that version, for a database that has none.
+        migrations: By version n, what turns tables of version n into version n + 1.
+    """
+
+    name: str
+    version: int
+    tables: MetaData
+    migrations: Mapping[int, Callable[[Connection], None]] = field(
+        default_factory=dict[int, Callable[[Connection], None]]
+    )
+
+    def is_current(self, connection: Connection, location: str) -> bool:
+        """False where tables must be created or migrated. Raises SchemaError for newer ones."""
+        found = self._stored_version(connection)
+        if found is not None and found > self.version:
+            raise SchemaError(
+                f"{location} holds version {found} of the {self.name} tables, and this diarist knows"
+                f" version {self.version}: upgrade diarist, or use another database"
+            )
+        return found == self.version
+
+    def ensure(self, connection: Connection, location: str) -> None:
+        """Create the tables or migrate them, step by step; call it inside a write transaction."""
+        if self.is_current(connection, location):
+            return
+        found = self._stored_version(connection)
+        if found is None:
+            _versions.create(connection, checkfirst=True)
+            self.tables.create_all(connection)
+            connection.execute(insert(_versions).values(name=self.name, version=self.version))
+            return
+        for version in range(found, self.version):
+            if version not in self.migrations:
+                raise SchemaError(
+                    f"{location}: version {found} of the {self.name} tables is too old for this diarist,"
+                    f" which migrates from version {min(self.migrations, default=self.version)} on"
+                )
+            self.migrations[version](connection)
+        changed = update(_versions).where(_versions.c.name == self.name).values(version=self.version)
+        connection.execute(changed)
+
+    def _stored_version(self, connection: Connection) -> int | None:
+        if not inspect(connection).has_table(_versions.name):
+            return None
+        return connection.scalar(select(_versions.c.version).where(_versions.c.name == self.name))
+
+
+# --- databases ---------------------------------------------------------------------------------------------
+
+
+class Database(ABC):
+    """Runs work in transactions. Usable from several tasks, threads and event loops at once."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where the data lies, for people; without a password."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect, and create or migrate the tables; does nothing when it is open."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Wait for running work and release the connections; the next call opens again."""
+
+    @abstractmethod
+    async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run ``work(connection, …)`` on one consistent state of the data. Raises StorageError."""
+
+    @abstractmethod
+    async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run ``work(connection, …)`` and commit; an exception rolls all of it back. Raises StorageError.
+
+        A caller that is cancelled before the commit leaves nothing behind.
+        """
+
+
+class SQLiteDatabase(Database):
+    """An SQLite file in WAL mode: any number of readers beside one writer at a time, across processes.
+
+    The driver works in threads of its own, one hop for a whole transaction. (An asynchronous driver hops for
+    each of its dozen steps, which costs several times the work itself, and is bound to one event loop.)
+
+    Args:
+        path: The file; created when it is missing. Its folder must exist.
+        schema: The tables that this object uses.
+        busy_timeout: Seconds to wait while another process writes, before StorageError.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, busy_timeout: float = 30.0) -> None:
+        if not os.fspath(path) or ":memory:" in os.fspath(path):
+            raise ConfigError(
+                f"SQLite needs the path of a file, not {os.fspath(path)!r};"
+                " for data that lives in memory use InMemoryStorage()"
+            )
+        if not busy_timeout >= 0:
+            raise ConfigError(f"busy_timeout must be zero or more seconds, not {busy_timeout}")
+        self._path = Path(path).expanduser().absolute()
+        self._schema = schema
+        self._busy_timeout = busy_timeout
+        self._lanes: _Lanes | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    async def open(self) -> None:
+        await self.read(_open)
+
+    async def close(self) -> None:
+        with self._lock:
+            lanes, self._lanes = self._lanes, None
+        if lanes is not None and lanes.pid == os.getpid():
+            await asyncio.to_thread(lanes.close)
+            lanes.release()
+
+    async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(False, work, *args, **kwargs)
+
+    async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(True, work, *args, **kwargs)
+
+    async def _run(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        cancelled = threading.Event()
+
+        def transaction(engine: Engine) -> R:
+            with engine.begin() as connection:
+                result = work(connection, *args, **kwargs)
+                if cancelled.is_set():
+                    raise asyncio.CancelledError
+            return result
+
+        while True:
+            try:
+                return await self._submit(await self._opened(), writes, transaction, _name_of(work))
+            except _LanesClosedError:
+                continue  # by another task, between opening and submitting: open again
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+    async def _opened(self) -> _Lanes:
+        lanes = self._lanes
+        if lanes is None or lanes.pid != os.getpid():  # neither threads nor SQLite survive a fork
+            with self._lock:
+                lanes = self._lanes
+                if lanes is None or lanes.pid != os.getpid():
+                    self._lanes = lanes = _Lanes(self._path, self._busy_timeout)
+                    lanes.release = weakref.finalize(self, lanes.abandon)
+        if not lanes.ready:
+            await self._submit(lanes, True, lambda _: self._prepare(lanes), "open")
+        return lanes
+
+    def _prepare(self, lanes: _Lanes) -> None:
+        """Runs in the one writing thread, so it happens once."""
+        if lanes.ready:
+            return
+        _refuse_impossible(self._path)
+        _switch_to_wal(lanes.writer, self._busy_timeout)
+        with lanes.reader.begin() as connection:
+            current = self._schema.is_current(connection, self.location)
+        if not current:
+            with lanes.writer.begin() as connection:
+                self._schema.ensure(connection, self.location)
+        lanes.ready = True
+
+    async def _submit(self, lanes: _Lanes, writes: bool, job: Callable[[Engine], R], doing: str) -> R:
+        try:
+            return await asyncio.wrap_future(lanes.submit(writes, job))
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise self._storage_error(doing, error) from error
+        except UnicodeEncodeError as error:
+            raise InputError(f"cannot {doing}: {error.object!r} is not valid Unicode") from error
+
+    def _storage_error(self, doing: str, error: Exception) -> StorageError:
+        cause = getattr(error, "orig", None) or error
+        code = "_".join(getattr(cause, "sqlite_errorname", "").split("_")[:2])
+        remedy = _REMEDIES.get(code, "").format(seconds=self._busy_timeout, folder=self._path.parent)
+        return StorageError(f"cannot {doing} in {self._path}: {cause}{remedy}")
+
+
+_REMEDIES = {
+    "SQLITE_BUSY": "; somebody else has been writing for {seconds:g} seconds (busy_timeout): end that, or wait longer",
+    "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
+    "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
+    "SQLITE_NOTADB": "; the file is something else: move it away, or choose another path",
+    "SQLITE_CORRUPT": "; the file is damaged: restore a copy, or save what is readable with"
+    " the command .recover of the sqlite3 shell",
+    "SQLITE_FULL": "; free some space on the disk",
+}
+
+
+class _LanesClosedError(Exception):
+    """Work was submitted after the end."""
+
+
+class _Lanes:
+    """The threads of one open database: one that writes, since SQLite has one writer, and some that read."""
+
+    READERS = 4
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self.pid = os.getpid()
+        self.ready = False
+        self.release: Callable[[], object] = self.abandon
+        self._closed = False
+        self.writer = _engine(path, busy_timeout, connections=1, begin="BEGIN IMMEDIATE")
+        self.reader = _engine(path, busy_timeout, connections=self.READERS, begin="BEGIN")
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="diarist-sqlite-writer")
+        self._reading = ThreadPoolExecutor(self.READERS, thread_name_prefix="diarist-sqlite-reader")
+
+    def submit(self, writes: bool, job: Callable[[Engine], R]) -> Future[R]:
+        engine, threads = (self.writer, self._writing) if writes else (self.reader, self._reading)
+        try:
+            return threads.submit(job, engine)
+        except RuntimeError as error:
+            if self._closed:
+                raise _LanesClosedError from error
+            raise
+
+    def close(self) -> None:
+        """Take no more work and wait for what there is; blocks."""
+        self._closed = True
+        self._writing.shutdown()
+        self._reading.shutdown()
+
+    def abandon(self) -> None:
+        """Release the connections without waiting: also for an owner that was collected, and at exit."""
+        if self.pid != os.getpid():
+            return
+        self._writing.shutdown(wait=False)
+        self._reading.shutdown(wait=False)
+        self.reader.dispose()
+        self.writer.dispose()
+
+
+def _engine(path: Path, busy_timeout: float, *, connections: int, begin: str) -> Engine:
+    """An engine whose transactions begin with ``begin``.
+
+    A transaction that starts by reading and writes later must be BEGIN IMMEDIATE: the driver's own default
+    lets two of them read the same value, and one update is lost.
+    """
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        pool_size=connections,
+        max_overflow=0,
+        connect_args={
+            "timeout": busy_timeout,
+            "isolation_level": None,  # the driver begins nothing by itself
+            "check_same_thread": False,  # the pool hands a connection to one thread at a time
+            "cached_statements": 256,
+        },
+    )
+
+    def configure(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Committed is committed for every process, killed or not. After a power cut the newest commits may be
+        # missing, the file stays whole; FULL would wait for the disk at each of a turn's half dozen commits.
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    def begin_transaction(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "begin", begin_transaction)
+    return engine
+
+
+def _switch_to_wal(engine: Engine, busy_timeout: float) -> None:
+    """Set the journal mode, which the file remembers. The switch does not wait for a lock by itself."""
+    deadline = time.monotonic() + busy_timeout
+    connection = engine.raw_connection()
+    try:
+        while True:
+            try:
+                connection.cursor().execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)  # in the writing thread: nobody else waits here
+    finally:
+        connection.close()
+
+
+def _refuse_impossible(path: Path) -> None:
+    if path.is_dir():
+        raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
+    if not path.parent.is_dir():
+        raise StorageError(
+            f"cannot open {path}: the folder {path.parent} does not exist; create it, or choose another path"
+        )
+
+
+def _open(connection: Connection) -> None:
+    """Work that needs an open database only."""
+
+
+def _name_of(work: Callable[..., object]) -> str:
+    """``append_messages`` becomes "append messages", for error messages."""
+    return work.__name__.strip("_").replace("_", " ")

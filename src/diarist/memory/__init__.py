@@ -1,0 +1,26 @@
+"""Memory: history, and the diary that replaces it as it grows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
+
+if TYPE_CHECKING:
+    from diarist.memory.conversations import read_conversation
+    from diarist.memory.memory import Memory
+
+__all__ = ["Memory", "ObservationConfig", "ObservationalMemoryConfig", "ReflectionConfig", "read_conversation"]
+
+
+def __getattr__(name: str) -> Any:
+    """Memory's parts are loaded when they are asked for."""
+    if name == "Memory":
+        from diarist.memory.memory import Memory
+
+        return Memory
+    if name == "read_conversation":
+        from diarist.memory.conversations import read_conversation
+
+        return read_conversation
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,177 @@
+"""Conversations that already exist, read from files into messages.
+
+The format is found out from the content, never from the file's name:
+
+=============  ================================================================================
+``openai``     Chat-completion messages: a JSON array, ``{"messages": [...]}``, or JSON lines with
+               one message or one such object a line. Anthropic's content blocks are read too.
+``claude-code``  Session files of Claude Code (JSON lines).
+``plain``      ``{role, content, created_at}`` objects, as JSON lines or as an array.
+``locomo``     The LoCoMo benchmark's JSON.
+``tau-bench``  tau-bench's list of runs.
+=============  ================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date as Date
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations import claude_code, locomo, openai, plain, tau_bench
+from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations.loading import Source, load
+from diarist.messages import Message
+
+__all__ = ["FORMATS", "Conversation", "read_conversation"]
+
+
+class _Reader(Protocol):
+    """What the module of a format has."""
+
+    def detect(self, source: Source) -> bool:
+        """Whether the file looks like this format, judged by its beginning."""
+        ...
+
+    def split(self, source: Source) -> list[Any]:
+        """The conversations of the file, not looked into yet."""
+        ...
+
+    def build(self, found: Any, builder: Builder) -> str:
+        """Read one of them into the builder; returns its title, or an empty text."""
+        ...
+
+
+# The most particular first: an openai reader would also accept plain messages.
+_READERS: dict[str, _Reader] = {
+    "claude-code": claude_code,
+    "locomo": locomo,
+    "tau-bench": tau_bench,
+    "plain": plain,
+    "openai": openai,
+}
+
+FORMATS: tuple[str, ...] = tuple(_READERS)
+"""What ``format=`` accepts."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """One conversation of a file.
+
+    Attributes:
+        format: One of ``FORMATS``.
+        title: What the file calls it, else the file's name.
+        messages: In the file's order; a tool call and its result are one part.
+        number: Which conversation of the file this is, counted from 1.
+        conversations_in_file: How many there are.
+        notes: What was left out, replaced or could not be understood, one sentence each, counted.
+    """
+
+    format: str
+    title: str
+    messages: list[Message]
+    number: int = 1
+    conversations_in_file: int = 1
+    notes: list[str] = field(default_factory=list[str])
+
+
+def read_conversation(
+    path: Path | str,
+    *,
+    select: int | None = None,
+    date: Date | datetime | None = None,
+    timezone: str = "UTC",
+    format: str | None = None,
+) -> Conversation:
+    """Read one conversation of a file, whole or not at all.
+
+    Message ids come from the content: the same message at the same place has the same id every time,
+    so that a file read twice, or read again after it has grown, adds only what is new.
+
+    Args:
+        path: A UTF-8 file.
+        select: Which conversation, counted from 1. Default: the first, with a note if there are more.
+        date: When it took place, for a conversation without any time stamp; a day without a time
+            means its midnight. Without it such messages keep ``created_at=None``.
+        timezone: Of ``date`` and of the file's time stamps that name no zone (IANA name).
+        format: One of ``FORMATS`` instead of finding out.
+
+    Raises:
+        InputError: The file cannot be read as a conversation; names the path, the place and the remedy.
+    """
+    zone = _zone(timezone)
+    if format is not None and format not in _READERS:
+        raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    source = load(Path(path))
+    try:
+        name = format or _detect(source)
+        reader = _READERS[name]
+        found = reader.split(source)
+        index = _index(select, len(found))
+        builder = Builder(zone=zone, scope=name)
+        title = reader.build(found[index], builder)
+        builder.finish()
+        if not builder.messages:
+            raise InputError(f"conversation {index + 1} holds no messages")
+    except InputError as error:
+        raise InputError(f"{source.path}: {error}") from error
+    if select is None and len(found) > 1:
+        builder.note(f"the file holds {len(found)} conversations; this is the first")
+    _set_dates(builder, date, zone)
+    return Conversation(
+        format=name,
+        title=title or source.path.stem,
+        messages=builder.messages,
+        number=index + 1,
+        conversations_in_file=len(found),
+        notes=builder.notes,
+    )
+
+
+def _detect(source: Source) -> str:
+    for name, reader in _READERS.items():
+        if reader.detect(source):
+            return name
+    raise InputError(f"no known kind of conversation in it ({source.describe()}); known: {', '.join(FORMATS)}")
+
+
+def _index(select: int | None, count: int) -> int:
+    if count == 0:
+        raise InputError("holds no conversation: the list is empty")
+    if select is None:
+        return 0
+    if not 1 <= select <= count:
+        holds = "1 conversation" if count == 1 else f"{count} conversations"
+        raise InputError(f"holds {holds}; select one from 1 to {count}, not {select}")
+    return select - 1
+
+
+def _set_dates(builder: Builder, date: Date | datetime | None, zone: tzinfo) -> None:
+    dated = sum(message.created_at is not None for message in builder.messages)
+    if date is not None and dated:
+        builder.note("the messages have time stamps of their own; the given date is not used")
+    elif date is not None:
+        moment = _moment(date, zone)
+        for message in builder.messages:
+            message.created_at = moment
+    elif dated < len(builder.messages):
+        count = len(builder.messages) - dated
+        builder.note("no message has a time stamp" if not dated else f"undated messages: {count}")
+
+
+def _moment(date: Date | datetime, zone: tzinfo) -> datetime:
+    if not isinstance(date, datetime):
+        date = datetime(date.year, date.month, date.day)
+    return date if date.tzinfo is not None else date.replace(tzinfo=zone)
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # its own error is a KeyError
+        raise InputError(f"unknown time zone {name!r}; use a name such as Europe/Rome") from error

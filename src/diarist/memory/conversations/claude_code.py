@@ -1,0 +1,158 @@
+"""Session files of Claude Code: one line per event, one message spread over several lines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations.content import ContentReader, has_results
+from diarist.memory.conversations.loading import Item, Source, as_object
+from diarist.messages import Json, Message, Part, TextPart, ToolState
+
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
+    r"|\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # operating system commands: titles, links
+    r"|[ -/]*[0-~])"  # two-character escapes
+)
+# What the program adds to the user's words: context of its own, or the echo of its commands.
+_ADDED = re.compile(
+    r"<(system-reminder|local-command-stdout|local-command-stderr|local-command-caveat"
+    r"|command-message|command-contents|ide_selection|ide_opened_file|ide_diagnostics"
+    r"|user-prompt-submit-hook|task-notification)\b[^>]*>.*?</\1>",
+    re.DOTALL,
+)
+_COMMAND = re.compile(r"<command-name>(.*?)</command-name>(?:\s*<command-args>(.*?)</command-args>)?", re.DOTALL)
+# A command that the user ran, and what it printed: both are part of the conversation.
+_WRAPPER = re.compile(r"</?(?:bash-input|bash-stdout|bash-stderr|user-memory-input)>")
+_REFUSED = "The user doesn't want to "
+
+
+def detect(source: Source) -> bool:
+    return any(_is_event(item.value) for item in source.items)  # files start with lines of other kinds
+
+
+def split(source: Source) -> list[list[Item]]:
+    return [source.items] if source.items else []
+
+
+def build(found: list[Item], builder: Builder) -> str:
+    return _Session(builder).read(found)
+
+
+@dataclass(slots=True)
+class _Session:
+    builder: Builder
+    content: ContentReader = field(init=False)
+    seen: set[str] = field(default_factory=set[str])
+    turns: dict[str, Message] = field(default_factory=dict[str, Message])
+
+    def __post_init__(self) -> None:
+        self.content = ContentReader(self.builder, clean=_clean, state=_failed_state)
+
+    def read(self, items: list[Item]) -> str:
+        """Read all lines; returns the title that a summary line gives this session, if any."""
+        titles: dict[str, str] = {}
+        side_only = not any(_is_event(item.value) and not _is_side(item.value) for item in items)
+        for item in items:
+            event = as_object(item.value)
+            if event is None:
+                raise InputError(f"{item.where}: every line must be a JSON object")
+            if event.get("type") == "summary":
+                titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
+            if reason := self._left_out(event, side_only=side_only):
+                self.builder.note(f"{reason}, left out", item.where)
+                continue
+            self._line(event, item.where)
+        for key, message in self.turns.items():
+            # A turn that was read while it was being written must not hide its whole later.
+            message.id = self.builder.message_id(f"{key}\0{len(message.parts)}")
+        # Summaries of other sessions stand in the file too; only ours ends in one of our lines.
+        return next((title for leaf, title in titles.items() if leaf in self.seen), "")
+
+    def _left_out(self, event: dict[str, Json], *, side_only: bool) -> str:
+        """Why this line is no part of the conversation; empty if it is."""
+        kind, message = event.get("type"), as_object(event.get("message")) or {}
+        if kind not in ("user", "assistant"):
+            return f"lines of type {kind}"
+        if event.get("isSidechain") and not side_only:
+            return "lines of subagents"
+        if event.get("isMeta"):
+            return "lines that the program wrote as the user"
+        if event.get("isCompactSummary"):
+            return "summaries of what stands above"
+        if message.get("model") == "<synthetic>":
+            return "lines that the program wrote as the assistant"
+        if str(event.get("uuid")) in self.seen:
+            return "repeated lines"
+        return ""
+
+    def _line(self, event: dict[str, Json], where: str) -> None:
+        message = as_object(event.get("message"))
+        if message is None:
+            raise InputError(f"{where}: a line of type {event['type']} without a message")
+        uuid = str(event.get("uuid") or where)
+        self.seen.add(uuid)
+        if event["type"] == "assistant":
+            self._assistant(event, message, uuid, where)
+        else:
+            self._user(event, message, uuid, where)
+
+    def _assistant(self, event: dict[str, Json], message: dict[str, Json], uuid: str, where: str) -> None:
+        parts = self.content.parts(message.get("content"), where)
+        key = str(message.get("id") or uuid)
+        if (begun := self.turns.get(key)) is not None:
+            self.builder.extend(begun, parts)
+            return
+        if not parts:  # thinking that was not recorded; the message goes on in the next line
+            return
+        moment = self.builder.time_of(event, where)
+        added = self.builder.add("assistant", parts, key=key, where=where, created_at=moment)
+        if added is not None:
+            self.turns[key] = added
+
+    def _user(self, event: dict[str, Json], message: dict[str, Json], uuid: str, where: str) -> None:
+        read = self.content.parts(message.get("content"), where)
+        parts = [part for part in map(_own_words, read) if part is not None]
+        if parts:
+            moment = self.builder.time_of(event, where)
+            self.builder.add("user", parts, key=uuid, where=where, created_at=moment)
+        elif not has_results(message.get("content")):
+            self.builder.note("user lines with nothing but the program's own output, left out", where)
+
+
+def _is_event(value: Json) -> bool:
+    event = as_object(value) or {}
+    return event.get("type") in ("user", "assistant") and as_object(event.get("message")) is not None
+
+
+def _is_side(value: Json) -> bool:
+    return bool((as_object(value) or {}).get("isSidechain"))
+
+
+def _clean(text: str) -> str:
+    """Without terminal codes, reminders at the end and the tag around an error."""
+    text = _ANSI.sub("", text) if "\x1b" in text else text
+    # Elsewhere a reminder may belong to a file that quotes one.
+    while text.rstrip().endswith("</system-reminder>"):
+        before, found, _ = text.rpartition("<system-reminder>")
+        if not found or not before.strip():
+            break
+        text = before.rstrip()
+    if text.startswith("<tool_use_error>"):
+        text = text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
+    return text
+
+
+def _own_words(part: Part) -> Part | None:
+    if not isinstance(part, TextPart) or "<" not in part.text:
+        return part
+    text = _ADDED.sub("", part.text)
+    text = _COMMAND.sub(lambda match: " ".join(filter(None, (match[1], match[2]))), text)
+    text = _WRAPPER.sub("", text).strip()
+    return TextPart(text=text) if text else None
+
+
+def _failed_state(text: str) -> ToolState:
+    return "denied" if text.startswith(_REFUSED) else "error"

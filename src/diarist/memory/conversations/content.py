@@ -1,0 +1,139 @@
+"""The content of one message: a text, or parts as OpenAI and Anthropic write them."""
+
+from __future__ import annotations
+
+import binascii
+import mimetypes
+from base64 import b64decode
+from collections.abc import Callable
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations.loading import as_list, as_object
+from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
+
+_TEXT = {"text", "input_text", "output_text"}
+_IMAGE = {"image", "image_url", "input_image"}
+
+
+class ContentReader:
+    """Makes parts of content; results in it (Anthropic's ``tool_result``) go into their calls.
+
+    Args:
+        builder: Gets the results and the notes.
+        clean: What is done to every text, those of tool results included.
+        state: How a failed result is called, given its text: ``error`` unless said otherwise.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        *,
+        clean: Callable[[str], str] = str,
+        state: Callable[[str], ToolState] = lambda _: "error",
+    ) -> None:
+        self._builder = builder
+        self._clean = clean
+        self._state = state
+
+    def parts(self, content: Json, where: str) -> list[Part]:
+        """Raises InputError if ``content`` is neither a text, nor a list of parts, nor null."""
+        if content is None:
+            return []
+        if isinstance(content, str):
+            return self._text(content)
+        blocks = as_list(content)
+        if blocks is None:
+            raise InputError(f"{where}: content must be a text or a list of parts, not {type(content).__name__}")
+        return [part for block in blocks for part in self._block(block, where)]
+
+    def result(self, content: Json) -> Json:
+        """A tool's result: lists of parts become their text, anything else stays JSON."""
+        if isinstance(content, str):
+            return self._clean(content)
+        blocks = as_list(content)
+        if not blocks or not all("type" in (as_object(block) or {}) for block in blocks):
+            return "" if content is None else content
+        return "\n".join(self._result_text(block) for block in blocks)
+
+    def _text(self, text: Json) -> list[Part]:
+        cleaned = self._clean(text) if isinstance(text, str) else ""
+        return [TextPart(text=cleaned)] if cleaned.strip() else []
+
+    def _block(self, value: Json, where: str) -> list[Part]:
+        if isinstance(value, str):
+            return self._text(value)
+        block = as_object(value)
+        kind = (block or {}).get("type")
+        if block is None or not isinstance(kind, str):
+            raise InputError(f"{where}: every part of content needs a type")
+        if kind in _TEXT:
+            return self._text(block.get("text"))
+        if kind == "refusal":
+            return self._text(block.get("refusal"))
+        if kind in ("thinking", "reasoning"):
+            return self._reasoning(block.get("thinking") or block.get("text"))
+        if kind in _IMAGE:
+            return [_image(block) or self._placeholder(kind, where)]
+        if kind == "tool_use":
+            return [self._call(block, where)]
+        if kind == "tool_result":
+            self._answer(block, where)
+            return []
+        return [self._placeholder(kind, where)]
+
+    def _reasoning(self, text: Json) -> list[Part]:
+        # Its signature is left out: it is long, and proves nothing once the turn is over.
+        return [ReasoningPart(text=text)] if isinstance(text, str) and text.strip() else []
+
+    def _call(self, block: dict[str, Json], where: str) -> ToolPart:
+        if not isinstance(block.get("name"), str):
+            raise InputError(f"{where}: a tool call without a name")
+        return ToolPart(
+            call_id=str(block.get("id") or ""),
+            name=block["name"],
+            args=as_object(block.get("input")) or {},
+        )
+
+    def _answer(self, block: dict[str, Json], where: str) -> None:
+        result = self.result(block.get("content"))
+        failed = bool(block.get("is_error"))
+        state: ToolState = self._state(str(result)) if failed else "result"
+        self._builder.answer(block.get("tool_use_id"), None, result, state, where)
+
+    def _placeholder(self, kind: str, where: str) -> TextPart:
+        self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
+        return TextPart(text=f"[{kind}]")
+
+    def _result_text(self, value: Json) -> str:
+        block = as_object(value) or {}
+        text = block.get("text")
+        return self._clean(text) if isinstance(text, str) else f"[{block['type']}]"
+
+
+def has_results(content: Json) -> bool:
+    """Whether it carries tool results; a message with nothing else is used up by its calls."""
+    blocks = as_list(content) or []
+    return any((as_object(block) or {}).get("type") == "tool_result" for block in blocks)
+
+
+def _image(block: dict[str, Json]) -> FilePart | None:
+    """An image by URL or in base64, in either provider's form; None if it is in neither."""
+    source = as_object(block.get("source")) or {}
+    if isinstance(source.get("data"), str):
+        return _decoded(source["data"], str(source.get("media_type") or "image/*"))
+    url = source.get("url") or block.get("image_url")
+    url = (as_object(url) or {}).get("url") if as_object(url) else url
+    if not isinstance(url, str) or not url:
+        return None
+    if not url.startswith("data:"):
+        return FilePart(media_type=mimetypes.guess_type(url)[0] or "image/*", url=url)
+    head, _, data = url.removeprefix("data:").partition(",")
+    return _decoded(data, head.split(";")[0] or "image/*")
+
+
+def _decoded(data: str, media_type: str) -> FilePart | None:
+    try:
+        return FilePart(media_type=media_type, data=b64decode(data, validate=True))
+    except binascii.Error:
+        return None

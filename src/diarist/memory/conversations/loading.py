@@ -1,0 +1,164 @@
+"""A file's JSON or JSON lines, with errors that name the place."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from diarist.exceptions import InputError
+from diarist.messages import Json
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_LARGEST = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line, or one element of the file's array. ``where`` is its place in words, or empty."""
+
+    where: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that is JSON throughout.
+
+    ``items``: its lines, the elements of its array, or its one object.
+    """
+
+    path: Path
+    items: list[Item]
+
+    @property
+    def first(self) -> Json:
+        """The first value, or None in an empty array."""
+        return self.items[0].value if self.items else None
+
+    def describe(self) -> str:
+        """What the file starts with, for an error message."""
+        keys = ", ".join(list(as_object(self.first) or {})[:8])
+        return f"its first object has the keys {keys}" if keys else "no JSON objects"
+
+
+def load(path: Path) -> Source:
+    """Read the file completely. Raises InputError with the path and the place."""
+    text = _read_text(path)
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty")
+    try:
+        return Source(path, _items(text))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def as_object(value: Json) -> dict[str, Json] | None:
+    """The value if it is a JSON object, else None."""
+    return cast("dict[str, Json]", value) if isinstance(value, dict) else None
+
+
+def as_list(value: Json) -> list[Json] | None:
+    """The value if it is a JSON array, else None."""
+    return cast("list[Json]", value) if isinstance(value, list) else None
+
+
+def parse(text: str) -> Json:
+    """JSON, read as leniently as Python's own reader does but storable.
+
+    Half surrogates become U+FFFD and integers of more than 64 bits text. Raises JSONDecodeError.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass  # it also refuses half surrogates and NaN, which real logs contain
+    try:
+        return _storable(json.loads(text))
+    except RecursionError as error:
+        raise json.JSONDecodeError("nested too deeply", text, 0) from error
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # an integer of thousands of digits
+        raise json.JSONDecodeError(str(error), text, 0) from error
+
+
+def _storable(value: Any) -> Json:
+    match value:
+        case str():
+            return _LONE_SURROGATE.sub("\ufffd", value)
+        case bool():
+            return value
+        case int():
+            return value if -_LARGEST <= value < _LARGEST else str(value)
+        case list():
+            return [_storable(item) for item in cast("list[Any]", value)]
+        case dict():
+            pairs = cast("dict[str, Any]", value).items()
+            return {_storable(key): _storable(item) for key, item in pairs}
+        case _:
+            return value
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{path}: is UTF-16; save it as UTF-8")
+    if b"\0" in data:
+        raise InputError(f"{path}: is a binary file; a conversation is JSON or JSON lines")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        offset = error.start + len(data) - len(error.object)  # a byte order mark is not in object
+        line = data.count(b"\n", 0, offset) + 1
+        raise InputError(
+            f"{path}: line {line}: not UTF-8 (byte {data[offset]:#04x} at offset {offset}); "
+            "convert it, for example with iconv -t UTF-8"
+        ) from error
+
+
+def _items(text: str) -> list[Item]:
+    try:
+        value = parse(text)
+    except json.JSONDecodeError as error:
+        # Only here can it be JSON lines: several values are no JSON document.
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+        if not _is_lines(lines):
+            raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+        return [Item(f"line {n}", _line(n, line, last=n == lines[-1][0])) for n, line in lines]
+    elements = as_list(value)
+    if elements is None:
+        return [Item("", value)]
+    return [Item(f"item {n}", element) for n, element in enumerate(elements, 1)]
+
+
+def _is_lines(lines: list[tuple[int, str]]) -> bool:
+    """Whether one of the first two lines is a JSON value by itself (the other may be damaged)."""
+    if len(lines) < 2 or lines[0][1].strip() in ("[", "{"):
+        return False
+    return any(_is_container(line) for _, line in lines[:2])
+
+
+def _is_container(line: str) -> bool:
+    try:
+        return isinstance(parse(line), (dict, list))
+    except json.JSONDecodeError:
+        return False
+
+
+def _line(number: int, line: str, *, last: bool) -> Json:
+    try:
+        return parse(line)
+    except json.JSONDecodeError as error:
+        remedy = (
+            "the last line looks cut off; if the file is still being written, try again, else remove that line"
+            if last
+            else "repair or remove that line"
+        )
+        raise InputError(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error

@@ -1,0 +1,85 @@
+"""LoCoMo's JSON: long conversations of two people in dated sessions (Maharana et al., 2024)."""
+
+from __future__ import annotations
+
+import re
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.messages import Json, Role, TextPart
+
+_SESSION = re.compile(r"session_(\d+)")
+_DATE = re.compile(
+    r"(?P<hour>\d{1,2}):(?P<minute>\d\d) ?(?P<half>[ap])m on "
+    r"(?P<day>\d{1,2}) (?P<month>[a-z]{3})[a-z]*,? (?P<year>\d{4})",
+    re.IGNORECASE,
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def detect(source: Source) -> bool:
+    return "speaker_a" in _talk(source.first)
+
+
+def split(source: Source) -> list[Item]:
+    return source.items
+
+
+def build(found: Item, builder: Builder) -> str:
+    """``speaker_a`` is the user. Every message has its session's time: no more is known."""
+    talk = _talk(found.value)
+    user, assistant = talk.get("speaker_a"), talk.get("speaker_b")
+    if not isinstance(user, str) or not isinstance(assistant, str) or user == assistant:
+        raise InputError(f"{found.where or 'conversation'}: needs the names speaker_a and speaker_b")
+    speakers: dict[str, Role] = {user: "user", assistant: "assistant"}
+    sample = str((as_object(found.value) or {}).get("sample_id") or "")
+    for name in _sessions(talk):
+        stamp = talk.get(f"{name}_date_time")
+        moment = builder.time(_iso(stamp), f"{name}_date_time")
+        for number, turn in enumerate(as_list(talk[name]) or [], 1):
+            where = f"{name}, message {number}"
+            value = as_object(turn) or {}
+            role = speakers.get(str(value.get("speaker")))
+            if role is None:
+                raise InputError(f"{where}: unknown speaker {value.get('speaker')!r}")
+            text = _text(value)
+            metadata = {key: value[key] for key in ("dia_id",) if key in value}
+            builder.add(
+                role,
+                [TextPart(text=text)] if text else [],
+                key=f"{sample}\0{where}\0{text}",
+                where=where,
+                created_at=moment,
+                metadata={"name": value["speaker"], **metadata},
+            )
+    return f"{user} and {assistant}" + (f" ({sample})" if sample else "")
+
+
+def _talk(value: Json) -> dict[str, Json]:
+    outer = as_object(value) or {}
+    return as_object(outer.get("conversation")) or outer
+
+
+def _sessions(talk: dict[str, Json]) -> list[str]:
+    found = [(int(match[1]), name) for name in talk if (match := _SESSION.fullmatch(name))]
+    return [name for _, name in sorted(found)]
+
+
+def _text(turn: dict[str, Json]) -> str:
+    caption = turn.get("blip_caption")
+    lines = [str(turn.get("text") or ""), f"[image: {caption}]" if caption else ""]
+    return "\n".join(line for line in lines if line.strip())
+
+
+def _iso(stamp: Json) -> Json:
+    """``1:56 pm on 8 May, 2023`` in ISO 8601; anything else unchanged.
+
+    Not by strptime: its names of months follow the locale.
+    """
+    match = _DATE.fullmatch(stamp.strip()) if isinstance(stamp, str) else None
+    if match is None or match["month"].lower() not in _MONTHS:
+        return stamp
+    hour = int(match["hour"]) % 12 + (12 if match["half"].lower() == "p" else 0)
+    month = _MONTHS.index(match["month"].lower()) + 1
+    return f"{match['year']}-{month:02}-{int(match['day']):02}T{hour:02}:{match['minute']}"

@@ -1,0 +1,133 @@
+"""Message lists as OpenAI's chat completions take them, and what is written like them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import orjson
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder, read_role
+from diarist.memory.conversations.content import ContentReader, has_results
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object, parse
+from diarist.messages import Json, Part, ReasoningPart, ToolPart
+
+Found = tuple[str, list[Item]]
+"""A title (may be empty) and the messages."""
+
+
+def detect(source: Source) -> bool:
+    elements = as_list(source.first)
+    value = as_object(elements[0] if elements else source.first) or {}
+    return "role" in value or as_list(value.get("messages")) is not None
+
+
+def split(source: Source) -> list[Found]:
+    """The first item decides: messages of one conversation, or a conversation each."""
+    items = source.items
+    if as_list(source.first) is not None or "messages" in (as_object(source.first) or {}):
+        return [_conversation(item) for item in items]
+    return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
+
+
+def build(found: Found, builder: Builder) -> str:
+    title, items = found
+    read_messages(items, builder)
+    return title
+
+
+def read_messages(items: Iterable[Item], builder: Builder) -> None:
+    """Add all messages. Raises InputError that names the place."""
+    reader = ContentReader(builder)
+    for position, item in enumerate(items):
+        value = as_object(item.value)
+        if value is None:
+            raise InputError(f"{item.where}: a message must be an object with role and content")
+        role = read_role(value.get("role"), item.where)
+        if role == "tool":
+            _answer(value, reader, builder, item.where)
+            continue
+        parts = _reasoning(value) + reader.parts(value.get("content"), item.where)
+        parts += _calls(value, builder, item.where)
+        if not parts and has_results(value.get("content")):
+            continue
+        name = value.get("name")
+        builder.add(
+            role,
+            parts,
+            key=message_key(position, value, item.where),
+            where=item.where,
+            created_at=builder.time_of(value, item.where),
+            metadata={"name": name} if isinstance(name, str) and name else None,
+        )
+
+
+def message_key(position: int, value: Json, where: str) -> str:
+    """Its place and everything in it: the same in every reading, whatever is appended later."""
+    try:
+        return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
+    except orjson.JSONEncodeError as error:
+        raise InputError(f"{where}: cannot be stored as JSON: {error}") from error
+
+
+def numbered(messages: list[Json], where: str = "") -> list[Item]:
+    """The messages with their places in words, counted from 1."""
+    prefix = f"{where}, " if where else ""
+    return [Item(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
+
+
+def _conversation(item: Item) -> Found:
+    value = as_object(item.value) or {}
+    messages = as_list(value.get("messages")) if value else as_list(item.value)
+    if messages is None:
+        raise InputError(f"{item.where}: a conversation must have a list of messages")
+    title = value.get("title")
+    return title if isinstance(title, str) else "", numbered(messages, item.where)
+
+
+def _answer(value: dict[str, Json], reader: ContentReader, builder: Builder, where: str) -> None:
+    result = reader.result(value.get("content"))
+    builder.answer(value.get("tool_call_id"), value.get("name"), result, "result", where)
+
+
+def _reasoning(value: dict[str, Json]) -> list[Part]:
+    text = value.get("reasoning_content") or value.get("reasoning")
+    return [ReasoningPart(text=text)] if isinstance(text, str) and text.strip() else []
+
+
+def _calls(value: dict[str, Json], builder: Builder, where: str) -> list[Part]:
+    calls = as_list(value.get("tool_calls") or [])
+    if calls is None:
+        raise InputError(f"{where}: tool_calls must be a list")
+    if legacy := value.get("function_call"):
+        calls = [*calls, {"function": legacy}]
+    return [_call(call, builder, where) for call in calls]
+
+
+def _call(value: Json, builder: Builder, where: str) -> ToolPart:
+    call = as_object(value) or {}
+    function = as_object(call.get("function")) or as_object(call.get("custom")) or call
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{where}: a tool call without a name")
+    arguments = function.get("arguments", function.get("input"))
+    return ToolPart(call_id=str(call.get("id") or ""), name=name, args=_arguments(arguments, builder, where))
+
+
+def _arguments(value: Json, builder: Builder, where: str) -> dict[str, Json]:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return {}
+    parsed = _parsed(value) if isinstance(value, str) else value
+    args = as_object(parsed)
+    if args is None:
+        builder.note("tool arguments that are no JSON object, kept as text", where)
+        return {"arguments": parsed}
+    return args
+
+
+def _parsed(text: str) -> Json:
+    try:
+        return parse(text)
+    except json.JSONDecodeError:
+        return text

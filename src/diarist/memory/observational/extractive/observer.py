@@ -1,0 +1,89 @@
+"""The Observer that needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diarist.chunks import Usage
+from diarist.memory.observational.extractive.candidates import Candidates
+from diarist.memory.observational.extractive.choosing import choose, compose
+from diarist.memory.observational.extractive.hints import find_hints
+from diarist.memory.observational.extractive.lines import Line, read_lines, write_lines
+from diarist.memory.observational.parsing import escape_tags
+from diarist.memory.observational.roles import Observed
+from diarist.memory.observational.transcript import date_heading, load_zone, local_time, speaker
+from diarist.messages import Message
+from diarist.storage.records import Observation
+
+MODEL = "extractive"
+"""What ``Observed.model`` and ``Reflected.model`` say."""
+
+_FIRST_WORDS = 200
+
+
+class ExtractiveObserver:
+    """Picks lines out of a conversation by fixed rules: offline, at no cost, always the same.
+
+    It keeps, in the speakers' own words, what people state about themselves, their decisions, plans and
+    changes, requests and questions; what the assistant answers, promises and finishes; and of each tool
+    call the short arguments and the telling fields or lines of the result. Days such as "next Friday" get
+    their date. The notes are about a third of what people say and a fifteenth of what tools return.
+
+    It is simpler than a model, and it shows, since it understands nothing. It does not resolve "he" or
+    "there", does not put together what is said over several messages, misses irony and whatever is worded
+    unusually, and takes its cues from English: of other languages it keeps sentences with numbers, names and
+    question marks, and first sentences. A change is noted as one, but the older note stays.
+
+    Args:
+        timezone: IANA name; dates and times of the notes are in it.
+
+    Raises:
+        ConfigError: The time zone is not known.
+    """
+
+    def __init__(self, *, timezone: str = "UTC") -> None:
+        self._zone = load_zone(timezone)
+
+    async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
+        """See ``ObserverRole``. Usage is zero and ``calls`` is 0.
+
+        Where everything was noted before, the text is the main point of it again rather than empty.
+        """
+        visible = [message for message in messages if message.role != "system"]
+        noted = [line.text for entry in earlier for line in read_lines(entry.text)]
+        lines = (
+            list(compose(choose(self._collect(visible, noted))))
+            or list(compose(choose(self._collect(visible, ()))[:1]))
+            or self._first_words(visible)
+        )
+        task, response = find_hints(visible)
+        return Observed(
+            text=escape_tags(write_lines(lines)),
+            current_task=task,
+            suggested_response=response,
+            usage=Usage(),
+            model=MODEL,
+            calls=0,
+        )
+
+    def _first_words(self, messages: Sequence[Message]) -> list[Line]:
+        """The beginning of the first text, where there is nothing but signs or code."""
+        for message in messages:
+            if text := " ".join(message.text.lstrip()[:_FIRST_WORDS].split()):
+                said = local_time(message, self._zone)
+                return [
+                    Line(
+                        date=date_heading(said),
+                        mark="🟢",
+                        time=f"{said:%H:%M}" if said else "",
+                        text=f"{speaker(message)} said: {text}",
+                    )
+                ]
+        return []
+
+    def _collect(self, messages: Sequence[Message], noted: Sequence[str]) -> Candidates:
+        candidates = Candidates(noted)
+        for index, message in enumerate(messages):
+            candidates.add(index, message, local_time(message, self._zone))
+        candidates.close()
+        return candidates

@@ -1,0 +1,101 @@
+"""Who observes and who reflects: from the configuration to the two roles."""
+
+from __future__ import annotations
+
+import logging
+
+from diarist.exceptions import ConfigError
+from diarist.memory.observational.config import ModelChoice, ObservationalMemoryConfig
+from diarist.memory.observational.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.observer import ModelObserver
+from diarist.memory.observational.reflector import ModelReflector
+from diarist.memory.observational.roles import ObserverRole, ReflectorRole
+from diarist.models.base import Model
+from diarist.models.resolve import has_credentials, resolve
+from diarist.tokens import TokenCounter
+
+DEFAULT_MODEL = "google/gemini-2.5-flash"
+"""Used where no model is configured and its key is present: cheap, quick, and takes a million tokens."""
+
+EXTRACTIVE = "extractive"
+
+logger = logging.getLogger("diarist")
+
+
+class RoleModels:
+    """The models of both roles, as a configuration names them: each is resolved once and closed here."""
+
+    def __init__(self, config: ObservationalMemoryConfig, counter: TokenCounter) -> None:
+        self._config = config
+        self._counter = counter
+        self._resolved: dict[str, Model] = {}
+
+    def roles(self, actor: Model | None) -> tuple[ObserverRole, ReflectorRole]:
+        """Observer and Reflector for an agent with the model ``actor``.
+
+        Where no model is named (or ``"default"``): ``DEFAULT_MODEL`` if its key is present, else ``actor``; a
+        log line says which.
+
+        Raises:
+            ConfigError: A model cannot be used, or none is named and there is neither a key nor an agent.
+        """
+        return self._observer(actor), self._reflector(actor)
+
+    async def close(self) -> None:
+        """Close the models that were resolved here; a model object is its maker's to close."""
+        for model in self._resolved.values():
+            await model.close()
+
+    def _observer(self, actor: Model | None) -> ObserverRole:
+        config, options = self._config, self._config.observation
+        model = self._choose(config.observer_model, actor, "Observer")
+        if model is None:
+            return ExtractiveObserver(timezone=config.timezone)
+        return ModelObserver(
+            model,
+            settings=options.model_settings,
+            counter=self._counter,
+            timezone=config.timezone,
+            instruction=options.instruction,
+            language=config.language,
+            previous_tokens=options.previous_observer_tokens,
+            tool_result_tokens=options.tool_result_tokens,
+            batch_tokens=options.batch_tokens,
+        )
+
+    def _reflector(self, actor: Model | None) -> ReflectorRole:
+        config, options = self._config, self._config.reflection
+        model = self._choose(config.reflector_model, actor, "Reflector")
+        if model is None:
+            return ExtractiveReflector(counter=self._counter)
+        return ModelReflector(
+            model,
+            settings=options.model_settings,
+            counter=self._counter,
+            instruction=options.instruction,
+            language=config.language,
+        )
+
+    def _choose(self, choice: ModelChoice, actor: Model | None, role: str) -> Model | None:
+        """The role's model; None for the one that works without a model."""
+        if choice == EXTRACTIVE:
+            return None
+        if choice is not None and choice != "default":
+            return self._resolve(choice)
+        if has_credentials(DEFAULT_MODEL):
+            logger.info("%s: no model is configured, %s is used", role, DEFAULT_MODEL)
+            return self._resolve(DEFAULT_MODEL)
+        if actor is None:
+            raise ConfigError(
+                f"the {role} has no model: set model= in ObservationalMemoryConfig ('extractive' needs no key), "
+                f"or a key for {DEFAULT_MODEL}"
+            )
+        logger.info("%s: no model is configured, the agent's own %s is used", role, actor.id)
+        return actor
+
+    def _resolve(self, choice: str | Model) -> Model:
+        if not isinstance(choice, str):
+            return resolve(choice)
+        if choice not in self._resolved:
+            self._resolved[choice] = resolve(choice)
+        return self._resolved[choice]

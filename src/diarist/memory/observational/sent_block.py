@@ -1,0 +1,156 @@
+"""The as-sent block: what depends on the clock or on the turn, as a short note inside the user's message.
+
+It is composed once per run, says only what the blocks that are still in the window do not say already, and
+is stored with the message, so that later prompts repeat it byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from diarist.memory.observational.rendering import quote
+from diarist.messages import Json, SentBlock
+from diarist.storage.records import ObservationLog
+from diarist.tokens import TokenCounter
+
+MAX_DAYS = 6
+MAX_PASSED = 5
+_LINE_LENGTH = 160
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+_HEADING = re.compile(r"Date:\s*(\d{4}-\d{2}-\d{2})\b")
+_MEANING = re.compile(
+    r"\(meaning\s+(?:on\s+)?(?:"
+    r"(?P<iso>\d{4}-\d{2}-\d{2})|(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?P<month>[A-Z][a-z]+)\s+(?P<year>\d{4})|"
+    r"(?P<month2>[A-Z][a-z]+)\s+(?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year2>\d{4}))\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One thing to say: ``value`` is what it was made of, ``lines`` how it is said."""
+
+    name: str
+    value: Json
+    lines: list[str]
+
+
+def compose_sent_block(
+    log: ObservationLog, *, now: datetime, timezone: str, earlier: Sequence[SentBlock], counter: TokenCounter
+) -> SentBlock | None:
+    """What the model should know beside the log and the raw messages, as of ``now``.
+
+    Today's date; how long ago the newest days of the log were (at most 6); plans of the log whose day has
+    passed (the newest 5); the current task and the suggested response. ``earlier`` are the blocks still in
+    the window, oldest first: what the last of them that spoke of a thing says unchanged is left out.
+
+    Returns:
+        None when there is nothing to say.
+    """
+    today = now.astimezone(ZoneInfo(timezone)).date()
+    said = _said(earlier)
+    items = [item for item in _items(log, today) if said.get(item.name) != item.value]
+    if not items:
+        return None
+    body = "\n".join(quote(line) for item in items for line in item.lines)
+    text = f"<memory-note>\n{body}\n</memory-note>"
+    made_from = {item.name: item.value for item in items}
+    return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
+
+
+def distance(day: date, today: date) -> str:
+    """``yesterday``, ``5 days ago``, ``3 weeks ago``, ``4 months ago``, ``2 years ago``."""
+    days = (today - day).days
+    if days <= 1:
+        return "yesterday" if days == 1 else "today"
+    if days < 14:
+        return f"{days} days ago"
+    if days < 60:
+        return f"{days // 7} weeks ago"
+    months = (today.year - day.year) * 12 + today.month - day.month - (today.day < day.day)
+    return f"{months} months ago" if months < 24 else f"{months // 12} years ago"
+
+
+def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
+    said: dict[str, Json] = {}
+    for block in earlier:
+        said |= block.made_from
+    return said
+
+
+def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
+    yield _Item(
+        "date", today.isoformat(), [f"Today is {today:%A}, {today.day} {_MONTHS[today.month - 1]} {today.year}."]
+    )
+    text = "\n".join(entry.text for entry in log.entries)
+    if days := _past_days(text, today):
+        distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
+        yield _Item("days", distances, [f"In your diary: {'; '.join(distances)}."])
+    if passed := _passed_plans(text, today):
+        heading = "The day of these lines of your diary has passed since they were written:"
+        yield _Item("passed", passed, [heading, *(f"- {line}" for line in passed)])
+    if task := log.hints.current_task:
+        yield _Item("current_task", task, [f"Current task: {task}"])
+    if response := log.hints.suggested_response:
+        yield _Item("suggested_response", response, [f"Suggested response: {response}"])
+
+
+def _past_days(text: str, today: date) -> list[date]:
+    """The newest dated headings before today."""
+    days = {day for found in _HEADING.findall(text) if (day := _iso(found)) is not None and day < today}
+    return sorted(days)[-MAX_DAYS:]
+
+
+def _passed_plans(text: str, today: date) -> list[str]:
+    """Lines that spoke of a day that was still to come then and is over now, newest last, cut to one line."""
+    passed: list[tuple[date, str]] = []
+    said: date | None = None
+    for line in text.splitlines():
+        if heading := _HEADING.search(line):
+            said = _iso(heading[1])
+        for match in _MEANING.finditer(line):
+            day = _meant(match)
+            if day is not None and said is not None and said < day < today:
+                passed.append((day, _shorten(line.strip().lstrip("-* "))))
+    return [line for _, line in sorted(passed, key=lambda plan: plan[0])[-MAX_PASSED:]]
+
+
+def _meant(match: re.Match[str]) -> date | None:
+    if match["iso"]:
+        return _iso(match["iso"])
+    month = match["month"] or match["month2"]
+    if month not in _MONTHS:
+        return None
+    try:
+        return date(int(match["year"] or match["year2"]), _MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
+    except ValueError:
+        return None
+
+
+def _iso(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 1] + "…"

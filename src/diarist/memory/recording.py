@@ -1,0 +1,236 @@
+"""Writing a run's messages to storage as the run goes, and ending it as it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+import orjson
+
+from diarist.counting import count_parts
+from diarist.exceptions import InputError, RunLostError, StorageError, ThreadBusyError
+from diarist.message_list import MessageList
+from diarist.messages import Message, new_id
+from diarist.run_context import Outcome, RunContext
+from diarist.storage.base import Storage
+from diarist.storage.records import MessageSource, Run, Thread
+from diarist.tokens import TokenCounter
+
+logger = logging.getLogger("diarist")
+
+RUN_TTL = 60.0
+"""Seconds without a heartbeat after which another process may take a run for dead."""
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What ``sync`` wrote: rows that are new, rows as they are now, and rows as they were."""
+
+    added: list[Message]
+    changed: list[Message]
+    removed: list[Message]
+
+
+class RunRecorder:
+    """One run's way into storage.
+
+    ``begin`` opens the run and keeps it alive; ``sync`` brings storage in line with its messages, step by
+    step; the end follows from how the run ends.
+
+    Args:
+        thread_wait: Seconds to wait for another run of the thread.
+
+    Attributes:
+        pinned: Ids of stored messages that are this run's question, since its caller sent them once more.
+    """
+
+    def __init__(self, storage: Storage, counter: TokenCounter, *, thread_wait: float) -> None:
+        self._storage = storage
+        self._counter = counter
+        self._thread_wait = thread_wait
+        self.pinned: set[str] = set()
+        self._saved: dict[str, tuple[Message, bytes]] = {}
+        self._repeated: list[Message] = []
+        self._alive: asyncio.Task[None] | None = None
+        self._run: Run | None = None
+
+    async def begin(self, context: RunContext[object]) -> None:
+        """Open the run. Input messages that the thread has already leave the run's messages: they are not
+        new, and what is stored of them is what memory shows.
+
+        Raises:
+            ThreadBusyError: Another run of the thread did not end in time.
+            InputError: The thread belongs to another resource.
+        """
+        assert context.thread is not None
+        thread = Thread(
+            id=context.thread.id,
+            resource_id=context.resource_id or context.thread.id,
+            title=context.thread.title,
+            metadata=dict(context.thread.metadata),
+        )
+        self._run = run = await self._wait_for(thread, context)
+        context.on_end(lambda outcome: self._end(context, run, outcome))
+        self._alive = asyncio.create_task(self._keep_alive(run))
+        given = context.messages.input
+        known = await self._storage.existing_ids(thread.id, [message.id for message in given])
+        context.messages.remove(known)
+        for message in given:
+            if message.id not in known:
+                context.messages.add(_unstored(message), "input")
+        if len(known) == len(given):
+            self._repeated = list(takewhile(lambda message: message.role == "user", reversed(given)))[::-1]
+
+    def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
+        """Where the caller sent nothing new, let its last words be the question all the same.
+
+        A client does that when it got no answer, or wants another. At the end of ``window`` they stay where
+        they are, pinned; anywhere else they are shown once more at the end, for this run alone.
+        """
+        ids = [message.id for message in self._repeated]
+        if ids and [row.id for row in window[-len(ids) :]] == ids:
+            self.pinned = set(ids)
+            return
+        for message in self._repeated:
+            messages.add(replace(_unstored(message), id=new_id("msg")), "context")
+
+    async def sync(self, context: RunContext[object], *, new: bool = True) -> Synced:
+        """Bring storage in line with the run's messages as processors left them.
+
+        Args:
+            new: Store messages that are not stored yet; those added get their ``seq`` and token counts.
+
+        Raises:
+            RunLostError: Somebody else took this run for dead and ended it.
+        """
+        present = {message.id: message for message in context.messages.of("input", "response")}
+        changed = [
+            present[message_id]
+            for message_id, (_, digest) in self._saved.items()
+            if message_id in present and digest != _digest(present[message_id])
+        ]
+        removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
+        await self.rewrite(changed, remove=removed)
+        added: list[Message] = []
+        sources: tuple[MessageSource, ...] = ("input", "response") if new else ()
+        for source in sources:
+            fresh = [message for message in context.messages.of(source) if message.id not in self._saved]
+            added += await self._append(fresh, source)
+        return Synced(added, changed, removed)
+
+    async def rewrite(self, messages: Sequence[Message], *, remove: Sequence[Message] = ()) -> None:
+        """Store these rows of the run again as they are now, and drop others."""
+        if not messages and not remove:
+            return
+        run, gone = self._require(), [message.id for message in remove]
+        for message in messages:
+            message.seq = self._saved[message.id][0].seq
+            message.part_tokens = count_parts(message, self._counter)
+        await self._storage.rewrite_messages(run, messages, remove=gone)
+        self._saved |= {message.id: (message, _digest(message)) for message in messages}
+        for message_id in gone:
+            del self._saved[message_id]
+
+    async def _append(self, messages: list[Message], source: MessageSource) -> list[Message]:
+        if not messages:
+            return []
+        run = self._require()
+        for message in messages:
+            message.part_tokens = count_parts(message, self._counter)
+        numbers = await self._storage.append_messages(run, messages, source=source)
+        for message, seq in zip(messages, numbers, strict=True):
+            message.seq, message.run_id = seq, run.id
+            message.thread_id, message.resource_id = run.thread_id, run.resource_id
+            self._saved[message.id] = message, _digest(message)
+        return messages
+
+    def _require(self) -> Run:
+        if self._run is None:
+            raise StorageError("the run was not begun")
+        return self._run
+
+    async def _wait_for(self, thread: Thread, context: RunContext[object]) -> Run:
+        """Begin the run, waiting for another run of the thread to end."""
+        deadline = time.monotonic() + self._thread_wait
+        pause = _FIRST_WAIT
+        while True:
+            try:
+                return await self._open(thread, context)
+            except ThreadBusyError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            except InputError as error:
+                if context.resource_id != thread.id:
+                    raise
+                raise InputError(f"{error}; without resource=, a thread is its own resource") from error
+            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+            pause = min(pause * 2, _LONGEST_WAIT)
+
+    async def _open(self, thread: Thread, context: RunContext[object]) -> Run:
+        """Begin the run. A cancellation meanwhile ends it at once: nobody else could."""
+        begin = self._storage.begin_run(context.run_id, thread, ttl=RUN_TTL, guarded=context.guarded)
+        opening = asyncio.ensure_future(begin)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(self._take_back(opening)))
+            raise
+
+    async def _take_back(self, opening: asyncio.Future[Run]) -> None:
+        await asyncio.wait({opening})
+        if opening.exception() is None:
+            await self._storage.finish_run(opening.result(), "discarded")
+
+    async def _keep_alive(self, run: Run) -> None:
+        while True:
+            await asyncio.sleep(RUN_TTL / 3)
+            try:
+                await self._storage.heartbeat(run, ttl=RUN_TTL)
+            except RunLostError:
+                return  # the next write says so
+            except StorageError as error:
+                logger.warning("heartbeat of run %s failed: %s", run.id, error)
+
+    async def _end(self, context: RunContext[object], run: Run, outcome: Outcome) -> None:
+        """End the run; what cannot be stored completely is kept as far as it got, and the error is raised."""
+        if self._alive is not None:
+            self._alive.cancel()
+            await asyncio.gather(self._alive, return_exceptions=True)
+        try:
+            if outcome != "discarded":
+                await self.sync(context, new=outcome == "committed")
+        except StorageError:
+            await self._storage.finish_run(run, "interrupted")
+            raise
+        await self._storage.finish_run(run, outcome)
+
+
+def _unstored(message: Message) -> Message:
+    """The caller's message as a new one: it may be stored in another thread, and stays the caller's."""
+    return replace(
+        message,
+        parts=list(message.parts),
+        metadata=dict(message.metadata),
+        thread_id=None,
+        resource_id=None,
+        run_id=None,
+        seq=None,
+        part_tokens=None,
+        sent=None,
+    )
+
+
+def _digest(message: Message) -> bytes:
+    """What storage holds of a message, to notice that a processor changed it."""
+    data = message.to_dict()
+    for name in ("seq", "run_id", "thread_id", "resource_id", "part_tokens"):
+        data.pop(name, None)
+    return orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS)

@@ -1,0 +1,239 @@
+"""The messages of one run, each with its source, and the system messages by tag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from diarist.exceptions import InputError
+from diarist.messages import FilePart, Message, Part, TextPart, ToolPart, utc_now
+
+Source = Literal["input", "memory", "response", "context"]
+"""Where a message comes from: the caller, memory, the model of this run, or a processor that added context."""
+
+MessageInput = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
+"""What a call takes as input: a text, a message, an OpenAI-style dictionary, or a list of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """A system message; ``tag`` names who added it, None are the agent's own instructions."""
+
+    text: str
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What ``MessageList.restore`` goes back to."""
+
+    messages: tuple[Message, ...]
+    sources: Mapping[str, Source]
+    hidden: frozenset[str]
+    system: tuple[SystemMessage, ...]
+
+
+class MessageList:
+    """The conversation as one run sees it, in order.
+
+    ``messages`` are those that go into the prompt. A message that memory already covers by its notes is
+    *hidden*: it is no longer sent, but still belongs to the run's input or response.
+    """
+
+    def __init__(self, instructions: Iterable[str] = ()) -> None:
+        self._messages: list[Message] = []
+        self._sources: dict[str, Source] = {}
+        self._hidden: set[str] = set()
+        self._system: list[SystemMessage] = [SystemMessage(text) for text in instructions if text]
+
+    # -- views
+
+    @property
+    def messages(self) -> list[Message]:
+        """What goes into the prompt, in order, without system messages."""
+        return [message for message in self._messages if message.id not in self._hidden]
+
+    @property
+    def all(self) -> list[Message]:
+        """Everything, hidden messages included."""
+        return list(self._messages)
+
+    @property
+    def input(self) -> list[Message]:
+        return self.of("input")
+
+    @property
+    def response(self) -> list[Message]:
+        return self.of("response")
+
+    @property
+    def remembered(self) -> list[Message]:
+        return self.of("memory")
+
+    def of(self, *sources: Source) -> list[Message]:
+        """Messages of these sources, hidden ones included."""
+        return [message for message in self._messages if self._sources[message.id] in sources]
+
+    @property
+    def system(self) -> list[SystemMessage]:
+        """The agent's instructions first, then what others added, in order."""
+        return list(self._system)
+
+    def source_of(self, message_id: str) -> Source | None:
+        return self._sources.get(message_id)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    # -- changes
+
+    def add(self, message: Message, source: Source = "input") -> None:
+        """Add at the end (remembered messages: before everything else); an existing id is replaced in place."""
+        if message.role == "system":
+            self.add_system(message.text, tag=message.metadata.get("tag", source))
+            return
+        known = self._sources.get(message.id)
+        self._sources[message.id] = source
+        if known is not None:
+            index = next(i for i, other in enumerate(self._messages) if other.id == message.id)
+            self._messages[index] = message
+        elif source == "memory":
+            place = sum(1 for other in self._messages if self._sources[other.id] == "memory")
+            self._messages.insert(place, message)
+        else:
+            self._messages.append(message)
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Remove messages; unknown ids are ignored."""
+        gone = set(ids)
+        self._messages = [message for message in self._messages if message.id not in gone]
+        self._hidden -= gone
+        for message_id in gone:
+            self._sources.pop(message_id, None)
+
+    def recall(self, rows: Iterable[Message]) -> None:
+        """Bring in messages of the thread, in their order. One that is here already stays as it is; a new one
+        goes right after the row before it, or to the front."""
+        front: list[Message] = []
+        after: dict[str, list[Message]] = {}
+        place = front
+        for row in rows:
+            if row.id in self._sources:
+                place = after.setdefault(row.id, [])
+            else:
+                self._sources[row.id] = "memory"
+                place.append(row)
+        self._messages = front + [m for known in self._messages for m in (known, *after.get(known.id, ()))]
+
+    def remember(self, window: Sequence[Message]) -> None:
+        """Make ``window`` what the prompt shows of the thread: others that memory brought leave, and messages
+        of this run that are not in it are hidden."""
+        shown = {message.id for message in window}
+        self.remove([message.id for message in self.remembered if message.id not in shown])
+        self.recall(window)
+        self._hidden = {m.id for m in self.of("input", "response") if m.seq is not None and m.id not in shown}
+
+    def add_system(self, text: str, *, tag: str | None = None) -> None:
+        if text:
+            self._system.append(SystemMessage(text, tag))
+
+    def replace_system(self, messages: Sequence[SystemMessage | str]) -> None:
+        """Replace all system messages; a string is the agent's own."""
+        self._system = [SystemMessage(item) if isinstance(item, str) else item for item in messages]
+
+    # -- attempts
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(tuple(self._messages), dict(self._sources), frozenset(self._hidden), tuple(self._system))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._messages = list(snapshot.messages)
+        self._sources = dict(snapshot.sources)
+        self._hidden = set(snapshot.hidden)
+        self._system = list(snapshot.system)
+
+    # -- what a processor returned
+
+    def reconcile(self, shown: Sequence[Message], returned: Sequence[Message], *, default: Source) -> None:
+        """Make the list what a processor returned for the messages it was ``shown``.
+
+        Missing ids are removed, system-role entries are added as system messages, the rest keep their source,
+        new ones get ``default``; order follows ``returned``. A message it was not shown (hidden, or added while
+        it worked) stays behind the one before it, or at the front. Of two with one id the later one counts, in
+        the first one's place.
+        """
+        for message in returned:
+            if message.role == "system":
+                self.add(message, default)
+        kept = {message.id: message for message in returned if message.role != "system"}
+        gone = {message.id for message in shown} - kept.keys()
+        front: list[Message] = []
+        after: dict[str, list[Message]] = {}
+        place = front
+        for message in self._messages:
+            if message.id in kept:
+                place = after.setdefault(message.id, [])
+            elif message.id not in gone:
+                place.append(message)
+        self._messages = front + [m for known in kept.values() for m in (known, *after.get(known.id, ()))]
+        self._sources = {message.id: self._sources.get(message.id, default) for message in self._messages}
+        self._hidden &= self._sources.keys()
+
+
+def to_messages(value: MessageInput) -> list[Message]:
+    """The caller's input as messages of the run's own. Raises InputError that says which entry is wrong."""
+    if isinstance(value, str):
+        return [Message.user(value)]
+    entries = [value] if isinstance(value, Message | Mapping) else value
+    if not isinstance(cast(Any, entries), list | tuple):
+        raise InputError(f"the input must be a text, a message or a list of messages, not {type(entries).__name__}")
+    messages = [_to_message(entry, index) for index, entry in enumerate(entries)]
+    if not messages:
+        raise InputError("there is nothing to answer: the list of messages is empty")
+    return messages
+
+
+def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
+    if isinstance(entry, Message):
+        # The run's own copy: what processors edit and storage fills in does not reach the caller's object.
+        return replace(entry, parts=[copy(part) for part in entry.parts], metadata=dict(entry.metadata))
+    if not isinstance(cast(Any, entry), Mapping):
+        raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")
+    if "parts" in entry:
+        message = Message.from_dict(entry)
+        if message.created_at is None:
+            message.created_at = utc_now()
+        return message
+    role, content = entry.get("role"), entry.get("content")
+    if role not in ("system", "user", "assistant"):
+        raise InputError(f"message {index}: role must be system, user or assistant, not {role!r}")
+    if entry.get("tool_calls"):
+        raise InputError(
+            f"message {index}: cannot read tool_calls; pass a Message with a ToolPart, call and result in one"
+        )
+    if isinstance(content, str):
+        parts: list[Part] = [TextPart(text=content)]
+    elif isinstance(content, list):
+        parts = [_to_part(part, index) for part in cast(list[Any], content)]
+    else:
+        raise InputError(f"message {index}: content must be a text or a list of parts, not {type(content).__name__}")
+    message = Message(role=role, parts=parts)
+    if entry.get("id"):
+        message.id = str(entry["id"])
+    return message
+
+
+def _to_part(part: Any, index: int) -> Part:
+    match part:
+        case str():
+            return TextPart(text=part)
+        case TextPart() | FilePart() | ToolPart():
+            return part
+        case {"type": "text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return FilePart(media_type="image/*", url=url)
+        case _:
+            raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}")

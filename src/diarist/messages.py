@@ -1,0 +1,339 @@
+"""A message and its parts, and the prompt that a provider gets.
+
+``Message`` is what users, processors and storage see: one row, one id, parts of several kinds; a tool
+call and its result are ONE part, so that nothing can separate them. ``Prompt`` is the neutral form of a
+request: messages in wire roles, with calls and results as parts of their own.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, cast
+
+import orjson
+
+from diarist.exceptions import InputError
+
+Json = Any
+"""Any value that JSON can carry."""
+
+Role = Literal["system", "user", "assistant", "tool"]
+ToolState = Literal["call", "result", "error", "denied"]
+
+
+def new_id(prefix: str) -> str:
+    """A new id such as ``msg_0199c1f0a3b17f4c2a9d…``: 48 bits of time (milliseconds), then 80 random bits."""
+    return f"{prefix}_{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True, kw_only=True)
+class TextPart:
+    """Text. ``provider_data`` is what a provider wants back unchanged (an item id, citations)."""
+
+    type: ClassVar[str] = "text"
+    text: str
+    provider_data: dict[str, Json] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReasoningPart:
+    """The model's thinking.
+
+    ``provider`` is who made it; ``signature`` proves it to that provider and means nothing to another.
+    """
+
+    type: ClassVar[str] = "reasoning"
+    text: str
+    signature: str | None = None
+    provider: str | None = None
+    provider_data: dict[str, Json] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolPart:
+    """A tool call and, once it is there, its result.
+
+    ``state``: ``call`` (no result yet), ``result``, ``error`` (``result`` holds the message that the model
+    sees) or ``denied``. ``result`` is a string or any JSON value. ``provider_executed``: the provider ran it.
+    """
+
+    type: ClassVar[str] = "tool"
+    call_id: str
+    name: str
+    args: dict[str, Json]
+    state: ToolState = "call"
+    result: Json = None
+    provider_executed: bool = False
+    provider_data: dict[str, Json] | None = None
+
+    @property
+    def result_text(self) -> str:
+        """The result as the model sees it: a string as it is, everything else as JSON; empty while pending."""
+        return "" if self.state == "call" else as_text(self.result)
+
+
+@dataclass(slots=True, kw_only=True)
+class FilePart:
+    """A file or image, as bytes or as a URL, with its media type (``image/png``)."""
+
+    type: ClassVar[str] = "file"
+    media_type: str
+    data: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.url is None):
+            raise InputError("a file part needs either data or url, not both and not neither")
+
+
+@dataclass(slots=True, kw_only=True)
+class SourcePart:
+    """A source that the model cites."""
+
+    type: ClassVar[str] = "source"
+    url: str
+    title: str = ""
+    id: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class DataPart:
+    """An application's own part, ``data-…``: stored and streamed, never sent to a model."""
+
+    type: str
+    data: Json
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.type.startswith("data-"):
+            raise InputError(f"the type of a data part starts with 'data-', not {self.type!r}")
+
+
+Part = TextPart | ReasoningPart | ToolPart | FilePart | SourcePart | DataPart
+
+_PART_TYPES: dict[str, type[Any]] = {
+    "text": TextPart,
+    "reasoning": ReasoningPart,
+    "tool": ToolPart,
+    "file": FilePart,
+    "source": SourcePart,
+}
+
+
+def as_text(value: Json) -> str:
+    """A tool's result as a model sees it."""
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+@dataclass(slots=True, kw_only=True)
+class SentBlock:
+    """What memory added to a user message when it was sent: dates, current task and the like.
+
+    Composed once, stored with the message, sent again byte for byte; never shown, embedded, observed or
+    exported as the user's words. ``made_from`` remembers what it was composed of.
+    """
+
+    text: str
+    tokens: int = 0
+    made_from: dict[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """One message of a conversation.
+
+    Attributes:
+        role: ``user`` or ``assistant``; ``system`` only in input; ``tool`` for a result that comes in a later
+            call than its tool call.
+        parts: What it says, in order.
+        created_at: Aware datetime; when it was said. None: nobody knows (an imported file without time stamps).
+        seq: Its place in the thread, given by storage; None while it is not stored. Order is ``seq``.
+        part_tokens: Token count per part, filled in when it is stored; None before.
+        sent: The block that memory put before the user's words, if any.
+    """
+
+    id: str = field(default_factory=lambda: new_id("msg"))
+    role: Role
+    parts: list[Part]
+    created_at: datetime | None = field(default_factory=utc_now)
+    thread_id: str | None = None
+    resource_id: str | None = None
+    run_id: str | None = None
+    metadata: dict[str, Json] = field(default_factory=dict[str, Json])
+    seq: int | None = None
+    part_tokens: tuple[int, ...] | None = None
+    sent: SentBlock | None = None
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def tool_parts(self) -> list[ToolPart]:
+        return [part for part in self.parts if isinstance(part, ToolPart)]
+
+    @classmethod
+    def user(cls, text: str, **more: Any) -> Message:
+        return cls(role="user", parts=[TextPart(text=text)], **more)
+
+    @classmethod
+    def assistant(cls, text: str, **more: Any) -> Message:
+        return cls(role="assistant", parts=[TextPart(text=text)], **more)
+
+    @classmethod
+    def system(cls, text: str, **more: Any) -> Message:
+        return cls(role="system", parts=[TextPart(text=text)], **more)
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON values; ``from_dict`` reads them back to an equal message."""
+        out: dict[str, Json] = {
+            "id": self.id,
+            "role": self.role,
+            "parts": [part_to_dict(part) for part in self.parts],
+        }
+        if self.created_at is not None:
+            out["created_at"] = self.created_at.isoformat()
+        for name in ("thread_id", "resource_id", "run_id", "seq"):
+            if (value := getattr(self, name)) is not None:
+                out[name] = value
+        if self.metadata:
+            out["metadata"] = self.metadata
+        if self.part_tokens is not None:
+            out["part_tokens"] = list(self.part_tokens)
+        if self.sent is not None:
+            out["sent"] = {"text": self.sent.text, "tokens": self.sent.tokens, "made_from": self.sent.made_from}
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Json]) -> Message:
+        """Read what ``to_dict`` wrote. Raises InputError that names what is missing or unknown."""
+        try:
+            tokens, sent = data.get("part_tokens"), data.get("sent")
+            created = data.get("created_at")
+            return cls(
+                id=data.get("id") or new_id("msg"),
+                role=data["role"],
+                parts=[part_from_dict(part) for part in data["parts"]],
+                created_at=datetime.fromisoformat(created) if created else None,
+                thread_id=data.get("thread_id"),
+                resource_id=data.get("resource_id"),
+                run_id=data.get("run_id"),
+                metadata=dict(data.get("metadata") or {}),
+                seq=data.get("seq"),
+                part_tokens=None if tokens is None else tuple(tokens),
+                sent=None if sent is None else SentBlock(**sent),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"not a message: {error!r} in {str(data)[:200]}") from error
+
+
+def part_to_dict(part: Part) -> dict[str, Json]:
+    """A part as plain JSON values; bytes become base64, fields that are None are left out."""
+    out: dict[str, Json] = {"type": part.type}
+    for item in fields(part):
+        value = getattr(part, item.name)
+        if value is not None and item.name != "type":
+            out[item.name] = b64encode(value).decode() if isinstance(value, bytes) else value
+    return out
+
+
+def part_from_dict(data: Mapping[str, Json]) -> Part:
+    kind = data["type"]
+    if kind.startswith("data-"):
+        return DataPart(type=kind, data=data.get("data"), id=data.get("id", ""))
+    part_type = _PART_TYPES.get(kind)
+    if part_type is None:
+        raise InputError(f"unknown part type {kind!r}; known: {', '.join(_PART_TYPES)}, data-…")
+    values = {name: value for name, value in data.items() if name != "type"}
+    if kind == "file" and values.get("data") is not None:
+        values["data"] = b64decode(values["data"])
+    return cast(Part, part_type(**values))
+
+
+def copy_message(message: Message) -> Message:
+    """A copy whose parts and metadata can be edited without touching the original."""
+    return Message.from_dict(orjson.loads(orjson.dumps(message.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS)))
+
+
+# --- what a provider gets ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolCallPart:
+    """A tool call in a prompt's assistant message."""
+
+    type: ClassVar[str] = "tool-call"
+    call_id: str
+    name: str
+    args: dict[str, Json]
+    provider_data: dict[str, Json] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolResultPart:
+    """A tool's result in a prompt's tool message; ``text`` is what the model reads."""
+
+    type: ClassVar[str] = "tool-result"
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+PromptPart = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
+
+
+@dataclass(slots=True, kw_only=True)
+class PromptMessage:
+    """One message of a prompt.
+
+    ``cache`` marks a cache breakpoint after it, for providers that want them named (Anthropic, Bedrock);
+    others ignore it. ``message_id`` is the ``Message`` it was made from.
+    """
+
+    role: Role
+    parts: list[PromptPart]
+    cache: bool = False
+    message_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(_prompt_text(part) for part in self.parts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Prompt:
+    """Everything that is sent as conversation: system messages first, then the turns."""
+
+    messages: list[PromptMessage]
+
+    def __iter__(self) -> Iterator[PromptMessage]:
+        return iter(self.messages)
+
+    @property
+    def text(self) -> str:
+        """All of it as text, one ``[role]`` heading per message: for tests, logs and prefix comparisons."""
+        return "\n".join(f"[{message.role}]\n{message.text}" for message in self.messages)
+
+
+def _prompt_text(part: PromptPart) -> str:
+    match part:
+        case TextPart() | ReasoningPart() | ToolResultPart():
+            return part.text
+        case ToolCallPart():
+            return f"{part.name}({as_text(part.args)})"
+        case FilePart():
+            return f"<{part.media_type}>"

@@ -1,0 +1,256 @@
+"""The events of a library stream as chunks of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import orjson
+from pydantic_ai import messages as lib
+from pydantic_ai.models import Model as LibModel
+from pydantic_ai.models import StreamedResponse
+
+from diarist.chunks import (
+    Chunk,
+    FileChunk,
+    FilePayload,
+    FinishReason,
+    IdPayload,
+    ModelFinish,
+    ModelFinishPayload,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningEndPayload,
+    ReasoningStart,
+    TextDelta,
+    TextEnd,
+    TextPayload,
+    TextStart,
+    ToolCallChunk,
+    ToolCallPayload,
+    ToolInputDelta,
+    ToolInputDeltaPayload,
+    ToolInputStart,
+    ToolInputStartPayload,
+    Usage,
+)
+from diarist.exceptions import ContentFilterError, ModelConnectionError
+from diarist.messages import Json
+from diarist.models.provider_data import from_part
+
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content-filter",
+    "tool_call": "tool-calls",
+    "error": "error",
+}
+
+
+class ChunkReader:
+    """Reads one answer.
+
+    At most one block of text or reasoning is open at a time. A tool call is complete when the next part
+    begins and its arguments are JSON; some servers mix the fragments of parallel calls, so one whose
+    arguments are not yet JSON by then is kept for the end.
+    """
+
+    def __init__(self, response: StreamedResponse, *, provider: str) -> None:
+        self._response = response
+        self._provider = provider
+        self._open: list[int] = []
+        """The parts of the open block, by index: one, or the parts of one reasoning item."""
+        self._blocks = 0
+        self._call_ids: dict[int, str] = {}
+        self._called: set[int] = set()
+
+    def read(self, event: lib.ModelResponseStreamEvent) -> Iterator[Chunk]:
+        match event:
+            case lib.PartStartEvent():
+                yield from self._start(event.index, event.part)
+            case lib.PartDeltaEvent(delta=lib.TextPartDelta(content_delta=text)) if text:
+                yield from self._enter(event.index)
+                yield TextDelta(payload=TextPayload(text=text, id=self._id))
+            case lib.PartDeltaEvent(delta=lib.ThinkingPartDelta(content_delta=text)) if text:
+                yield from self._enter(event.index)
+                yield ReasoningDelta(payload=TextPayload(text=text, id=self._id))
+            case lib.PartDeltaEvent(delta=lib.ToolCallPartDelta(args_delta=args)) if args:
+                yield _input_delta(self._call_ids[event.index], args)
+            case lib.PartEndEvent(part=lib.ToolCallPart() as part):
+                yield from self._call(event.index, part, last=False)
+            case _:
+                pass
+
+    def finish(self, *, complete: bool) -> Iterator[Chunk]:
+        """What is left once the library's stream has ended: open blocks, kept calls, and ``ModelFinish``.
+
+        Raises:
+            ModelConnectionError: ``complete`` is False: the answer broke off without an error.
+            ContentFilterError: The provider withheld the whole answer.
+        """
+        provider = self._provider
+        if not complete:
+            raise ModelConnectionError(f"the answer of {provider} broke off before its end", provider=provider)
+        yield from self._close()
+        parts = self._parts()
+        for index, part in enumerate(parts):
+            if isinstance(part, lib.ToolCallPart):
+                yield from self._call(index, part, last=True)
+        reason = self._reason()
+        if reason == "content-filter" and not parts:
+            refusal = (self._response.provider_details or {}).get("refusal")
+            raise ContentFilterError(
+                f"{provider} withheld its answer: {refusal or 'content filter'}", provider=provider
+            )
+        yield ModelFinish(
+            payload=ModelFinishPayload(
+                reason=reason,
+                usage=_usage(self._response),
+                response_id=self._response.provider_response_id or "",
+                model=self._response.model_name or "",
+            )
+        )
+
+    def reports_its_end(self, model: LibModel) -> bool:
+        """Whether the answer came to a real end.
+
+        A proxy that loses its upstream often closes the stream in good order. Every provider says why it
+        stopped; of chat completion servers that do not, the final usage shows that they came to the end.
+        """
+        if model.provider is None or self._response.state == "suspended":  # test models say nothing
+            return True
+        if self._response.finish_reason is None:
+            return False
+        said = (self._response.provider_details or {}).get("finish_reason")
+        return said is not None or self._response.usage.output_tokens > 0
+
+    @property
+    def _id(self) -> str:
+        return str(self._blocks)
+
+    def _parts(self) -> list[lib.ModelResponsePart]:
+        return list(self._response.get().parts)
+
+    def _start(self, index: int, part: lib.ModelResponsePart) -> Iterator[Chunk]:
+        match part:
+            case lib.TextPart():
+                yield from self._enter(index)
+                if part.content:
+                    yield TextDelta(payload=TextPayload(text=part.content, id=self._id))
+            case lib.ThinkingPart():
+                yield from self._start_reasoning(index, part)
+            case lib.ToolCallPart():
+                yield from self._close()
+                payload = ToolInputStartPayload(tool_call_id=part.tool_call_id, tool_name=part.tool_name)
+                yield ToolInputStart(payload=payload)
+                self._call_ids[index] = part.tool_call_id
+                if part.args:
+                    yield _input_delta(part.tool_call_id, part.args)
+            case lib.FilePart():
+                yield from self._close()
+                content = part.content
+                yield FileChunk(payload=FilePayload(media_type=content.media_type, data=content.data))
+            case _:  # parts of tools that the provider runs; we ask for none
+                yield from self._close()
+
+    def _start_reasoning(self, index: int, part: lib.ThinkingPart) -> Iterator[Chunk]:
+        if self._continues_item(part):
+            # OpenAI sends one item in several summaries, signed once: they stay together.
+            self._open.append(index)
+            text = f"\n\n{part.content}"
+        else:
+            yield from self._enter(index)
+            text = part.content
+        if text:
+            yield ReasoningDelta(payload=TextPayload(text=text, id=self._id))
+
+    def _continues_item(self, part: lib.ThinkingPart) -> bool:
+        if not self._open or part.id is None or part.signature:
+            return False
+        before = self._parts()[self._open[-1]]
+        return isinstance(before, lib.ThinkingPart) and before.id == part.id
+
+    def _enter(self, index: int) -> Iterator[Chunk]:
+        """Make ``index`` the open block."""
+        if index in self._open:
+            return
+        yield from self._close()
+        self._open = [index]
+        self._blocks += 1
+        payload = IdPayload(id=self._id)
+        if isinstance(self._parts()[index], lib.ThinkingPart):
+            yield ReasoningStart(payload=payload)
+        else:
+            yield TextStart(payload=payload)
+
+    def _close(self) -> Iterator[Chunk]:
+        if not self._open:
+            return
+        parts = self._parts()
+        first = parts[self._open[0]]
+        if isinstance(first, lib.ThinkingPart):
+            of_item = [part for i in self._open if isinstance(part := parts[i], lib.ThinkingPart)]
+            signature = next((part.signature for part in of_item if part.signature), None)
+            yield ReasoningEnd(
+                payload=ReasoningEndPayload(
+                    id=self._id,
+                    signature=signature,
+                    provider=first.provider_name or self._response.provider_name,
+                    provider_data=from_part(first),
+                )
+            )
+        else:
+            yield TextEnd(payload=IdPayload(id=self._id, provider_data=from_part(first)))
+        self._open = []
+
+    def _call(self, index: int, part: lib.ToolCallPart, *, last: bool) -> Iterator[Chunk]:
+        args, problem = _arguments(part.args)
+        if index in self._called or (not last and (problem or not part.args)):
+            return
+        self._called.add(index)
+        yield ToolCallChunk(
+            payload=ToolCallPayload(
+                tool_call_id=part.tool_call_id,
+                tool_name=part.tool_name,
+                args=args,
+                args_error=problem,
+                provider_data=from_part(part),
+            )
+        )
+
+    def _reason(self) -> FinishReason:
+        reason = _FINISH.get(self._response.finish_reason or "stop", "other")
+        # Some servers end a turn of tool calls with "stop".
+        return "tool-calls" if reason == "stop" and self._called else reason
+
+
+def _input_delta(call_id: str, args: str | Mapping[str, Any]) -> ToolInputDelta:
+    text = args if isinstance(args, str) else orjson.dumps(args).decode()
+    return ToolInputDelta(payload=ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=text))
+
+
+def _arguments(raw: str | dict[str, Any] | None) -> tuple[dict[str, Json], str | None]:
+    """The arguments, or none and what is wrong with them."""
+    if not raw:
+        return {}, None
+    if isinstance(raw, dict):
+        return raw, None
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        return {}, f"the arguments are not JSON ({error}): {raw[:500]}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments are not a JSON object: {raw[:500]}"
+    return cast(dict[str, Json], value), None
+
+
+def _usage(response: StreamedResponse) -> Usage:
+    usage = response.usage
+    reasoning = usage.output_reasoning_tokens or usage.details.get("reasoning_tokens", 0)
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=reasoning,
+    )

@@ -1,0 +1,145 @@
+"""A request of ours as the arguments of a library call."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from pydantic_ai import messages as lib
+from pydantic_ai.models import Model as LibModel
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings as LibSettings
+from pydantic_ai.tools import ToolDefinition as LibTool
+
+from diarist.models.base import ModelRequest
+from diarist.models.to_library import marks_instructions, to_messages
+
+_SAMPLING = ("temperature", "top_p")
+
+_SETTINGS = {
+    "OpenAIChatModel": ("pydantic_ai.models.openai", "OpenAIChatModelSettings"),
+    "OpenAIResponsesModel": ("pydantic_ai.models.openai", "OpenAIResponsesModelSettings"),
+    "AnthropicModel": ("pydantic_ai.models.anthropic", "AnthropicModelSettings"),
+    "GoogleModel": ("pydantic_ai.models.google", "GoogleModelSettings"),
+    "BedrockConverseModel": ("pydantic_ai.models.bedrock", "BedrockModelSettings"),
+    "GroqModel": ("pydantic_ai.models.groq", "GroqModelSettings"),
+    "MistralModel": ("pydantic_ai.models.mistral", "MistralModelSettings"),
+    "OpenRouterModel": ("pydantic_ai.models.openrouter", "OpenRouterModelSettings"),
+}
+"""Where a model class keeps the names of its settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCall:
+    """The arguments of one call."""
+
+    messages: list[lib.ModelMessage]
+    settings: LibSettings
+    parameters: ModelRequestParameters
+
+
+def call_for(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> LibraryCall:
+    """The call that stands for ``request``; ``breakpoints`` as in ``to_messages``."""
+    return LibraryCall(
+        messages=to_messages(request.prompt, system=model.system, breakpoints=breakpoints),
+        settings=_settings(request, model, breakpoints=breakpoints),
+        parameters=_parameters(request, model),
+    )
+
+
+def _parameters(request: ModelRequest, model: LibModel) -> ModelRequestParameters:
+    tools = [
+        # The library may rewrite a schema for its provider.
+        LibTool(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=deepcopy(tool.parameters),
+        )
+        for tool in request.tools
+    ]
+    if request.output is None or not _native_output(request, model):
+        return ModelRequestParameters(function_tools=tools)
+    wanted = OutputObjectDefinition(json_schema=deepcopy(request.output.schema), name=request.output.name)
+    return ModelRequestParameters(
+        function_tools=tools, output_mode="native", output_object=wanted, allow_text_output=False
+    )
+
+
+def _native_output(request: ModelRequest, model: LibModel) -> bool:
+    profile = cast(dict[str, Any], model.profile)
+    if model.system.startswith("google") and request.tools:
+        return bool(profile.get("google_supports_tool_combination"))
+    return bool(profile.get("supports_json_schema_output"))
+
+
+def _settings(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> LibSettings:
+    given = request.settings
+    values: dict[str, Any] = {
+        "max_retries": 0,
+        "temperature": given.temperature,
+        "top_p": given.top_p,
+        "max_tokens": given.max_output_tokens,
+        "seed": given.seed,
+        "stop_sequences": None if given.stop is None else list(given.stop),
+        "timeout": given.timeout,
+        "parallel_tool_calls": given.parallel_tool_calls if request.tools else None,
+        "tool_choice": _tool_choice(request),
+    }
+    if breakpoints and marks_instructions(request.prompt):
+        values[f"{model.system}_cache_instructions"] = True
+    values |= _options(request, model)
+    refused = set[str](model.unsupported_settings)
+    if not _samples(model, values):
+        refused.update(_SAMPLING)
+    kept = {name: value for name, value in values.items() if value is not None and name not in refused}
+    return cast(LibSettings, kept)
+
+
+def _tool_choice(request: ModelRequest) -> str | list[str] | None:
+    if not request.tools or request.tool_choice == "auto":
+        return None
+    if request.tool_choice in ("none", "required"):
+        return request.tool_choice
+    return [request.tool_choice]
+
+
+def _samples(model: LibModel, settings: dict[str, Any]) -> bool:
+    """Whether the model takes temperature and top_p in this call; reasoning models refuse them."""
+    profile = cast(dict[str, Any], model.profile)
+    if profile.get("anthropic_disallows_sampling_settings"):
+        return False
+    if not profile.get("openai_supports_reasoning"):
+        return True
+    effort = settings.get("openai_reasoning_effort")
+    reasons = effort != "none" if effort else profile.get("thinking_enabled_by_default", False)
+    return bool(profile.get("openai_supports_reasoning_effort_none")) and not reasons
+
+
+def _options(request: ModelRequest, model: LibModel) -> dict[str, Any]:
+    """The provider's own options under the library's names; what it has no name for goes into the body."""
+    prefix = re.split(r"[-:]", model.system)[0]
+    options = request.provider_options.get(model.system) or request.provider_options.get(prefix)
+    if not options:
+        return {}
+    known = _known_settings(model)
+    named: dict[str, Any] = {}
+    body: dict[str, Any] = {}
+    for name, value in options.items():
+        prefixed = f"{prefix}_{name}"
+        key = prefixed if prefixed in known else name
+        (named if key in known else body)[key] = value
+    if body:
+        named["extra_body"] = {**body, **named.get("extra_body", {})}
+    return named
+
+
+def _known_settings(model: LibModel) -> frozenset[str]:
+    for kind in type(model).__mro__:
+        if kind.__name__ in _SETTINGS:
+            module, name = _SETTINGS[kind.__name__]
+            return frozenset(getattr(import_module(module), name).__annotations__)
+    return frozenset(LibSettings.__annotations__)

@@ -1,0 +1,111 @@
+"""From an id such as ``"openai/gpt-5-mini"`` to a model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from diarist.exceptions import ConfigError
+from diarist.models import providers
+from diarist.models.base import Model
+from diarist.models.library import LibraryModel
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models import Model as LibModel
+    from pydantic_ai.providers import Provider
+
+
+def resolve(model: str | Model | LibModel, *, base_url: str | None = None, api_key: str | None = None) -> Model:
+    """A model to call.
+
+    Args:
+        model: An id ``provider/model``; a ``Model``, returned as it is; or a model object of pydantic-ai.
+            ``openai/…`` speaks chat completions, ``openai-responses/…`` the responses API. The part after
+            the first slash may hold slashes of its own.
+        base_url: The address of a server. With ``openai/…`` any compatible server will do, and needs no key
+            unless it asks for one. Default: the provider's own environment variable, if it has one.
+        api_key: Default: the provider's environment variable, as with the provider's own client.
+
+    Raises:
+        ConfigError: The id has no slash, names no known provider, or lacks its key or its package; the
+            message says what to write, set or install. Nothing is sent and no provider library is loaded.
+    """
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str):
+        return _around(model)
+    provider, name = providers.split_id(model)
+    base_url = base_url or providers.server_url(provider)
+    providers.check(provider, api_key=api_key, base_url=base_url)
+    return LibraryModel(provider=provider, name=name, build=partial(_build, provider, name, base_url, api_key))
+
+
+def has_credentials(model_id: str) -> bool:
+    """Whether ``resolve(model_id)`` would find a key or a server in the environment. Raises ConfigError for
+    an id that names no known provider."""
+    provider, _ = providers.split_id(model_id)
+    return providers.has_key(provider)
+
+
+def _around(value: Any) -> Model:
+    # Whoever holds such an object has loaded the library already; nobody else should pay for it here.
+    library = sys.modules.get("pydantic_ai.models")
+    if library is None or not isinstance(value, library.Model):
+        raise ConfigError(
+            f"not a model: {value!r}; give an id such as 'openai/gpt-5-mini', a Model, or a pydantic-ai model"
+        )
+    return LibraryModel.around(value)
+
+
+def _build(provider: str, name: str, base_url: str | None, api_key: str | None) -> LibModel:
+    if provider in ("openai", "openai-responses"):
+        return _build_openai(provider, name, base_url, api_key)
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.providers import infer_provider_class
+
+    options = {"api_key": api_key, "base_url": base_url}
+    if provider == "litellm":
+        options["api_base"] = options.pop("base_url")
+    given = {key: value for key, value in options.items() if value is not None}
+    try:
+        return infer_model(f"{provider}:{name}", lambda kind: infer_provider_class(kind)(**given))
+    except TypeError as error:
+        raise ConfigError(f"{provider!r} does not take {' and '.join(given)}") from error
+    except (UserError, ImportError) as error:
+        raise ConfigError(f"cannot use {provider}/{name}: {error}") from error
+
+
+def _build_openai(provider: str, name: str, base_url: str | None, api_key: str | None) -> LibModel:
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+
+    client = _openai_provider(name, base_url, api_key)
+    return (OpenAIChatModel if provider == "openai" else OpenAIResponsesModel)(name, provider=client)
+
+
+def _openai_provider(name: str, base_url: str | None, api_key: str | None) -> Provider[AsyncOpenAI]:
+    """OpenAI itself or a proxy to it, by the model's name; else some compatible server."""
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    if base_url is None or _made_by_openai(name):
+        return OpenAIProvider(base_url=base_url, api_key=api_key)
+    # The words that every compatible server understands: `max_tokens`, and no strict schemas.
+    profile = OpenAIModelProfile(
+        openai_chat_supports_max_completion_tokens=False,
+        openai_supports_strict_tool_definition=False,
+    )
+    return OpenAICompatibleProvider(
+        "openai-compatible",
+        base_url=base_url,
+        api_key=api_key or os.environ.get("OPENAI_API_KEY"),
+        profile=profile,
+    )
+
+
+def _made_by_openai(name: str) -> bool:
+    return name.startswith(("gpt-", "chatgpt-", "o1", "o3", "o4")) and not name.startswith("gpt-oss")

@@ -1,0 +1,264 @@
+"""What a processor is: hooks into every stage of a run, each with one typed argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, TypeVar
+
+from diarist.chunks import Chunk, FinishReason, Usage
+from diarist.exceptions import TripWire
+from diarist.message_list import MessageList, SystemMessage
+from diarist.messages import Json, Message, Prompt, ToolPart
+from diarist.run_context import CancelSignal, RunContext, Writer
+
+if TYPE_CHECKING:
+    from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, ToolChoice
+    from diarist.tools import Tool
+
+D = TypeVar("D")
+R = TypeVar("R")
+MaybeAwaitable = R | Awaitable[R]
+
+
+class Drop:
+    """``return DROP`` from ``process_output_stream`` drops the chunk on purpose."""
+
+
+DROP = Drop()
+
+
+@dataclass(slots=True, kw_only=True)
+class StepResult:
+    """One finished step.
+
+    Attributes:
+        text: Its text, after all processors.
+        tool_calls: Its tool parts; with results once the tools have run.
+        messages: What it added to the response.
+        model: The id of the model that answered.
+    """
+
+    step_number: int
+    text: str
+    reasoning: str = ""
+    tool_calls: list[ToolPart] = field(default_factory=list[ToolPart])
+    finish_reason: FinishReason = "stop"
+    usage: Usage = field(default_factory=Usage)
+    messages: list[Message] = field(default_factory=list[Message])
+    model: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessorArgs(Generic[D]):
+    """What every hook gets.
+
+    Attributes:
+        state: The processor's own object for this request (``create_state``), the same in all hooks.
+        retry_count: Retries of this step so far; 0 at first.
+        message_list: The live messages of the run.
+    """
+
+    context: RunContext[D]
+    message_list: MessageList
+    processor_id: str
+    state: Any
+    retry_count: int = 0
+
+    @property
+    def deps(self) -> D:
+        return self.context.deps
+
+    @property
+    def request_context(self) -> dict[str, Any]:
+        return self.context.request_context
+
+    @property
+    def writer(self) -> Writer:
+        return self.context.writer
+
+    @property
+    def cancel(self) -> CancelSignal:
+        return self.context.cancel
+
+    @property
+    def run_id(self) -> str:
+        return self.context.run_id
+
+    @property
+    def thread_id(self) -> str | None:
+        return self.context.thread_id
+
+    @property
+    def resource_id(self) -> str | None:
+        return self.context.resource_id
+
+    def abort(self, reason: str = "", *, retry: bool = False, metadata: Json = None) -> NoReturn:
+        """Block the run, or with ``retry`` ask for another attempt of this step with ``reason`` as feedback."""
+        raise TripWire(reason, retry=retry, metadata=metadata, processor_id=self.processor_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessInputArgs(ProcessorArgs[D]):
+    """``messages``: the conversation without system messages."""
+
+    messages: list[Message]
+    system_messages: list[SystemMessage]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessInputStepArgs(ProcessorArgs[D]):
+    """The state of the step as earlier processors left it; return the fields to change.
+
+    ``structured_output`` is the schema that the answer must fit, if any.
+    """
+
+    messages: list[Message]
+    system_messages: list[SystemMessage]
+    step_number: int
+    steps: list[StepResult]
+    model: Model
+    tools: dict[str, Tool]
+    tool_choice: ToolChoice
+    active_tools: list[str] | None
+    model_settings: ModelSettings
+    provider_options: dict[str, dict[str, Any]]
+    structured_output: OutputSchema | None
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessLLMRequestArgs(ProcessorArgs[D]):
+    """The provider's prompt just before the call; edits are for this call only and are never stored."""
+
+    prompt: Prompt
+    request: ModelRequest
+    model: Model
+    step_number: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessOutputStreamArgs(ProcessorArgs[D]):
+    """One chunk. ``stream_parts`` are the original chunks of this step so far, this one included.
+
+    The object is reused for every chunk of a stream: keep ``part``, not the args.
+    """
+
+    part: Chunk
+    stream_parts: list[Chunk]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessOutputStepArgs(ProcessorArgs[D]):
+    """The model's complete response of this step, before its tools run."""
+
+    messages: list[Message]
+    system_messages: list[SystemMessage]
+    step_number: int
+    steps: list[StepResult]
+    text: str
+    tool_calls: list[ToolPart]
+    finish_reason: FinishReason
+    usage: Usage
+
+
+@dataclass(slots=True, kw_only=True)
+class OutputResult:
+    """The run as it stands when ``process_output_result`` runs."""
+
+    text: str
+    usage: Usage
+    finish_reason: FinishReason
+    steps: list[StepResult]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessOutputResultArgs(ProcessorArgs[D]):
+    """``messages``: the run's response messages."""
+
+    messages: list[Message]
+    result: OutputResult
+
+
+class InputResult(TypedDict, total=False):
+    """What ``process_input`` may return to change messages and system messages."""
+
+    messages: Sequence[Message]
+    system_messages: Sequence[SystemMessage | str]
+
+
+class InputStepResult(TypedDict, total=False):
+    """What ``process_input_step`` and ``prepare_step`` may return; what is left out stays."""
+
+    messages: Sequence[Message]
+    message_list: MessageList
+    system_messages: Sequence[SystemMessage | str]
+    model: Any
+    tools: Mapping[str, Tool] | Sequence[Any]
+    tool_choice: str
+    active_tools: Sequence[str]
+    model_settings: ModelSettings
+    provider_options: Mapping[str, dict[str, Any]]
+    structured_output: OutputSchema | None
+
+
+class LLMRequestResult(TypedDict, total=False):
+    """What ``process_llm_request`` may return: another prompt, or the response itself (the model is not called)."""
+
+    prompt: Prompt
+    response: Sequence[Chunk] | str
+
+
+InputHookResult = MessageList | list[Message] | InputResult | None
+InputStepHookResult = MessageList | list[Message] | InputStepResult | None
+LLMRequestHookResult = Prompt | LLMRequestResult | None
+StreamHookResult = Chunk | Sequence[Chunk] | Drop | None
+OutputHookResult = MessageList | list[Message] | None
+
+
+class Processor(Generic[D]):
+    """Base class of processors: override the hooks you need, each ``def`` or ``async def``.
+
+    A hook that is not overridden costs nothing. Returning None changes nothing, except from
+    ``process_output_stream``, where it drops the chunk.
+
+    Attributes:
+        id: Default: the class name in kebab case; unique within a list.
+        name, description: For people.
+        process_data_parts: True: ``process_output_stream`` sees ``data-*`` chunks too.
+        hold_output: True: a step's chunks reach the client only after ``process_output_step`` accepted them
+            (and those of the last step after ``process_output_result``).
+    """
+
+    id: str = ""
+    name: str = ""
+    description: str = ""
+    process_data_parts: bool = False
+    hold_output: bool = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "id" not in cls.__dict__:
+            cls.id = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+
+    def create_state(self) -> Any:
+        """The state object of one request."""
+        return {}
+
+    def process_input(self, args: ProcessInputArgs[D]) -> MaybeAwaitable[InputHookResult]:
+        """Once, before the first step: validate or change the input."""
+
+    def process_input_step(self, args: ProcessInputStepArgs[D]) -> MaybeAwaitable[InputStepHookResult]:
+        """Before each model call: change messages, model, tools or settings of this step."""
+
+    def process_llm_request(self, args: ProcessLLMRequestArgs[D]) -> MaybeAwaitable[LLMRequestHookResult]:
+        """The prompt just before the call: change it for this call, or answer in the model's place."""
+
+    def process_output_stream(self, args: ProcessOutputStreamArgs[D]) -> MaybeAwaitable[StreamHookResult]:
+        """Each chunk: return it, another one, several, or None / ``DROP`` to drop it."""
+
+    def process_output_step(self, args: ProcessOutputStepArgs[D]) -> MaybeAwaitable[OutputHookResult]:
+        """After the model's response and before its tools: judge or change it."""
+
+    def process_output_result(self, args: ProcessOutputResultArgs[D]) -> MaybeAwaitable[OutputHookResult]:
+        """Once, when the answer is complete."""

@@ -1,0 +1,72 @@
+"""One hook of one processor, and how its failures are named."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from diarist.exceptions import InputError, ProcessorError, ProcessorResultError, StorageError, TripWire
+from diarist.processors.base import Processor
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A bound hook; ``slot`` is its processor's place in the list of states."""
+
+    processor: Processor[Any]
+    name: str
+    function: Callable[[Any], Any]
+    slot: int
+    is_async: bool
+
+    @classmethod
+    def of(cls, processor: Processor[Any], name: str, slot: int, function: Callable[[Any], Any] | None = None) -> Hook:
+        """``function`` stands for the processor's own, where it is given."""
+        bound: Callable[[Any], Any] = function or getattr(processor, name)
+        return cls(processor, name, bound, slot, inspect.iscoroutinefunction(bound))
+
+    async def call(self, args: Any, step: int | None) -> Any:
+        """What the hook returns. Raises what it raises, as ``named`` says."""
+        try:
+            result = self.function(args)
+            return await result if self.is_async or inspect.isawaitable(result) else result
+        except (Exception, asyncio.CancelledError) as error:
+            named = self.named(error, step)
+            if named is error:
+                raise
+            raise named from error
+
+    def named(self, error: BaseException, step: int | None) -> BaseException:
+        """The error with processor, hook and step in it.
+
+        A TripWire stays what it is, and so do errors that callers tell apart, such as ThreadBusyError; those
+        get a note. A CancelledError is a failure where nobody cancelled the task: the hook waited for
+        something that others had cancelled.
+        """
+        match error:
+            case TripWire():
+                error.processor_id = error.processor_id or self.processor.id
+                error.hook = self.name
+                return error
+            case ProcessorError():
+                return error
+            case StorageError() | InputError():
+                error.add_note(f"raised by processor {self.processor.id!r} in {self._where(step)}")
+                return error
+            case asyncio.CancelledError() if (task := asyncio.current_task()) and task.cancelling():
+                return error
+            case _:
+                what = f"{type(error).__name__}: {error}".removesuffix(": ")
+                message = f"processor {self.processor.id!r} failed in {self._where(step)}: {what}"
+                return ProcessorError(message, processor_id=self.processor.id, hook=self.name, step=step)
+
+    def bad_result(self, what: str, step: int | None) -> ProcessorResultError:
+        """The error for a result that the hook does not allow."""
+        message = f"processor {self.processor.id!r} returned {what} from {self._where(step)}"
+        return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
+
+    def _where(self, step: int | None) -> str:
+        return self.name if step is None else f"{self.name} at step {step}"

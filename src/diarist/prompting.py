@@ -1,0 +1,144 @@
+"""From the messages of a run to the prompt that a provider gets. Pure, and the only place that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import cast
+
+from diarist.message_list import SystemMessage
+from diarist.messages import (
+    FilePart,
+    Json,
+    Message,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolPart,
+    ToolResultPart,
+)
+
+FEEDBACK_TAG = "processor-retry-feedback"
+
+Content = TextPart | ReasoningPart | FilePart
+
+
+def build_prompt(
+    system: Sequence[SystemMessage],
+    messages: Sequence[Message],
+    *,
+    feedback: str | None = None,
+    cache_breakpoints: bool = False,
+) -> Prompt:
+    """Assemble a prompt.
+
+    Calls without a result, data parts and sources are left out; a call and its result become an assistant
+    message and the tool message right after it. ``feedback`` stands at the very end, in the user role, since
+    some providers hoist system messages to the front and would break the cached prefix. With
+    ``cache_breakpoints``, breakpoints stand after the instructions, after the last system message, and after
+    the last two messages that end a turn.
+    """
+    out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
+    marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(out) - 1]
+    for message in messages:
+        out.extend(_from_message(message))
+    if cache_breakpoints and len(out) > len(system):
+        before = [i for i in range(len(system), len(out) - 1) if out[i].role in ("user", "tool")]
+        for index in {*(i for i in marks if i >= 0), *before[-1:], len(out) - 1}:
+            out[index].cache = True
+    if feedback is not None:
+        text = f"<{FEEDBACK_TAG}>\n{feedback}\n</{FEEDBACK_TAG}>"
+        out.append(PromptMessage(role="user", parts=[TextPart(text=text)]))
+    return Prompt(messages=out)
+
+
+def _from_message(message: Message) -> list[PromptMessage]:
+    if message.role in ("user", "system"):
+        parts = _user_parts(message)
+        return [PromptMessage(role=message.role, parts=parts, message_id=message.id)] if parts else []
+    return _assistant_messages(message)
+
+
+def _user_parts(message: Message) -> list[PromptPart]:
+    parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, TextPart | FilePart)]
+    if message.sent is not None:
+        first = parts[0] if parts else None
+        if isinstance(first, TextPart):  # one text, since some servers take a single string only
+            parts[0] = TextPart(text=f"{message.sent.text}\n\n{first.text}")
+        else:
+            parts.insert(0, TextPart(text=message.sent.text))
+    return parts
+
+
+def _assistant_messages(message: Message) -> list[PromptMessage]:
+    """Usually one assistant message and one tool message; more where text follows a tool's result."""
+    out: list[PromptMessage] = []
+    said: list[PromptPart] = []
+    results: list[PromptPart] = []
+
+    def close() -> None:
+        if said:
+            out.append(PromptMessage(role="assistant", parts=list(said), message_id=message.id))
+        if results:
+            out.append(PromptMessage(role="tool", parts=list(results), message_id=message.id))
+        said.clear()
+        results.clear()
+
+    for part in message.parts:
+        match part:
+            case TextPart() | ReasoningPart() | FilePart():
+                if results:
+                    close()
+                said.append(_own(part))
+            case ToolPart() if part.state != "call":
+                said.append(
+                    ToolCallPart(
+                        call_id=part.call_id,
+                        name=part.name,
+                        args=_copied(part.args),
+                        provider_data=_copied(part.provider_data),
+                    )
+                )
+                results.append(
+                    ToolResultPart(
+                        call_id=part.call_id,
+                        name=part.name,
+                        text=part.result_text,
+                        is_error=part.state != "result",
+                    )
+                )
+            case _:
+                pass
+    close()
+    # Thinking alone, its call left out: no provider takes that.
+    return [m for m in out if not all(isinstance(part, ReasoningPart) for part in m.parts)]
+
+
+def _copied(value: Json) -> Json:
+    """JSON values only, and so several times as fast as ``deepcopy``: every prompt copies the whole window."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast(dict[str, Json], value).items()}
+    return [_copied(item) for item in cast(list[Json], value)] if isinstance(value, list) else value
+
+
+def _own(part: Content) -> Content:
+    """A copy: who edits a prompt does not edit the conversation."""
+    if isinstance(part, FilePart) or part.provider_data is None:
+        return copy(part)
+    return replace(part, provider_data=_copied(part.provider_data))
+
+
+def common_prefix(first: str, second: str) -> str:
+    """What both texts begin with: how much of a prompt a provider's cache can reuse after another."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return first[:low]

@@ -1,0 +1,181 @@
+"""What belongs to one request: its ids, messages, dependencies, writer and cancel signal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from diarist.chunks import Chunk, DataChunk
+from diarist.message_list import MessageList
+from diarist.messages import Json
+
+D = TypeVar("D")
+
+Outcome = Literal["committed", "discarded", "interrupted"]
+"""How a run ended: well; blocked, so that nothing of it may stay; or broken off by an error or the caller."""
+
+EndCallback = Callable[[Outcome], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadRef:
+    """A thread as a call names it; title and metadata are used when the thread is created."""
+
+    id: str
+    title: str = ""
+    metadata: dict[str, Json] = field(default_factory=dict[str, Json])
+
+
+class CancelSignal:
+    """Hand one to a call as ``cancel=`` and call ``cancel()``, from any thread, to end that run.
+
+    A signal given to several calls ends them all; given before a call, it ends that call at once.
+
+    Attributes:
+        cancelled: ``cancel()`` was called. A sync tool can look at it between two pieces of work.
+        reason: What ``cancel()`` was told; empty before.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.cancelled = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._told: set[asyncio.Task[Any]] = set()
+
+    def cancel(self, reason: str = "cancelled by the caller") -> None:
+        """End the run: its model call and tools stop, its finished steps are kept."""
+        if self.cancelled:
+            return
+        self.cancelled, self.reason = True, reason
+        for task in list(self._tasks):
+            if task.get_loop() is _running_loop():
+                self._tell(task)
+            else:
+                task.get_loop().call_soon_threadsafe(self._tell, task)
+
+    def attach(self) -> None:
+        """The current task is the run; a signal given before takes effect at its first wait."""
+        task = _current_task()
+        self._tasks.add(task)
+        if self.cancelled:
+            self._tell(task)
+
+    def take(self) -> bool:
+        """Whether it was this signal, and nobody else, that cancelled the current task."""
+        task = _current_task()
+        told = task in self._told
+        self.detach()
+        return told and task.uncancel() == 0
+
+    def detach(self) -> None:
+        """The current task is no longer to be cancelled."""
+        task = _current_task()
+        self._tasks.discard(task)
+        self._told.discard(task)
+
+    def _tell(self, task: asyncio.Task[Any]) -> None:
+        if task in self._tasks and task not in self._told:
+            self._told.add(task)
+            task.cancel()
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "a run is always somebody's task"
+    return task
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Writer:
+    """Where processors and tools put chunks of their own: ``writer.custom(DataChunk("data-x", {...}))``.
+
+    Sync tools may write too, from their worker threads.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._queue: deque[Chunk] = deque()
+        self._arrived = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def custom(self, chunk: DataChunk) -> None:
+        """Send a chunk to the client, in order with the others of this run."""
+        self.put(chunk)
+
+    def put(self, chunk: Chunk) -> None:
+        """Send a chunk of any type; the loop's own door."""
+        chunk.run_id = self._run_id
+        self._queue.append(chunk)
+        if self._loop is None or self._loop is _running_loop():
+            self._arrived.set()
+        elif not self._loop.is_closed():  # a worker thread that outlived its run's loop writes to nobody
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def drain(self) -> list[Chunk]:
+        """Take what has been written since the last time."""
+        self._arrived.clear()
+        # One by one: a worker thread may write meanwhile.
+        return [self._queue.popleft() for _ in range(len(self._queue))]
+
+    async def arrived(self) -> None:
+        """Wait until something is written."""
+        self._loop = asyncio.get_running_loop()
+        await self._arrived.wait()
+
+
+@dataclass(slots=True, kw_only=True)
+class RunContext(Generic[D]):
+    """One request.
+
+    Attributes:
+        thread: The thread it belongs to; None without one, and then memory does nothing.
+        resource_id: Whose thread it is (a user, a project); the thread's own id where the caller named none.
+        deps: The application's own object, as passed in ``deps=``.
+        request_context: Free values of this request, as passed in ``request_context=``.
+        guarded: A processor of the user's judges the output at the end, or holds it back until accepted.
+    """
+
+    run_id: str
+    deps: D
+    messages: MessageList
+    writer: Writer
+    cancel: CancelSignal
+    thread: ThreadRef | None = None
+    resource_id: str | None = None
+    request_context: dict[str, Any] = field(default_factory=dict[str, Any])
+    guarded: bool = False
+    _endings: list[EndCallback] = field(default_factory=list[EndCallback])
+
+    @property
+    def thread_id(self) -> str | None:
+        return self.thread.id if self.thread else None
+
+    def on_end(self, callback: EndCallback) -> None:
+        """Have ``callback(outcome)`` awaited when the run has ended: commit or drop what was staged for it."""
+        self._endings.append(callback)
+
+    async def end(self, outcome: Outcome) -> None:
+        """Tell everyone who asked, each exactly once, in the order in which they asked."""
+        endings, self._endings = self._endings, []
+        errors: list[Exception] = []
+        for callback in endings:
+            try:
+                await callback(outcome)
+            except Exception as error:
+                errors.append(error)  # the others still have to hear of the end
+        if errors:
+            for further in errors[1:]:
+                errors[0].add_note(f"another failure at the end of the run: {further!r}")
+            raise errors[0]

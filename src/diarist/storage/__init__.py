@@ -1,0 +1,76 @@
+"""Where threads, messages, runs, resources, observation logs, leases and events are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diarist.storage.base import (
+    EventStorage,
+    LeaseStorage,
+    LogStorage,
+    MessageStorage,
+    ResourceStorage,
+    Storage,
+    ThreadStorage,
+)
+from diarist.storage.records import (
+    Event,
+    Failures,
+    Hints,
+    Lease,
+    MessageSource,
+    Observation,
+    ObservationLog,
+    Page,
+    Resource,
+    Run,
+    RunState,
+    Scope,
+    Source,
+    Thread,
+    Tombstone,
+)
+
+if TYPE_CHECKING:
+    from diarist.storage.in_memory import InMemoryStorage
+    from diarist.storage.sqlite import SQLiteStorage
+
+__all__ = [
+    "Event",
+    "EventStorage",
+    "Failures",
+    "Hints",
+    "InMemoryStorage",
+    "Lease",
+    "LeaseStorage",
+    "LogStorage",
+    "MessageSource",
+    "MessageStorage",
+    "Observation",
+    "ObservationLog",
+    "Page",
+    "Resource",
+    "ResourceStorage",
+    "Run",
+    "RunState",
+    "SQLiteStorage",
+    "Scope",
+    "Source",
+    "Storage",
+    "Thread",
+    "ThreadStorage",
+    "Tombstone",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The back ends are loaded when they are asked for: SQLAlchemy takes a while."""
+    if name == "InMemoryStorage":
+        from diarist.storage.in_memory import InMemoryStorage
+
+        return InMemoryStorage
+    if name == "SQLiteStorage":
+        from diarist.storage.sqlite import SQLiteStorage
+
+        return SQLiteStorage
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,247 @@
+"""The contract of a storage. ``diarist.testing.StorageConformance`` checks every clause."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from diarist.messages import Json, Message
+from diarist.storage.records import (
+    Event,
+    Lease,
+    MessageSource,
+    ObservationLog,
+    Page,
+    Resource,
+    Run,
+    Thread,
+)
+
+
+class ThreadStorage(ABC):
+    """Threads. A thread that a live run created is invisible until that run has ended well."""
+
+    @abstractmethod
+    async def create_thread(self, thread: Thread) -> Thread:
+        """Store a new thread; metadata keys with the value None are left out. Raises ConflictError if the id exists."""
+
+    @abstractmethod
+    async def get_thread(self, thread_id: str) -> Thread | None: ...
+
+    @abstractmethod
+    async def update_thread(
+        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Json] | None = None
+    ) -> Thread:
+        """Set the title and merge metadata keys (a None value removes its key). Raises NotFoundError."""
+
+    @abstractmethod
+    async def list_threads(
+        self,
+        *,
+        resource_id: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Thread]:
+        """Newest first, by (created_at, id); ``metadata`` keeps threads that have all these values.
+
+        Values are compared as JSON: 1, 1.0 and True differ. A thread that is there throughout appears exactly
+        once in the pages. Raises InputError for a limit below 1 or a foreign cursor.
+        """
+
+    @abstractmethod
+    async def delete_thread(self, thread_id: str) -> bool:
+        """Remove the thread with its runs and messages, and the observation log and events of ``thread:<id>``.
+
+        A live run of it is lost, and a thread that only such a run sees is removed as well. False if there was
+        no thread.
+        """
+
+
+class MessageStorage(ABC):
+    """Runs and their messages.
+
+    A row counts for others if and only if its run is ``committed`` or ``interrupted``; every reader hides the
+    rest, except from the run itself.
+    """
+
+    @abstractmethod
+    async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
+        """Open a run, in one transaction.
+
+        Creates the thread if it is not there (the discard of this run removes it again). A live run of the
+        thread whose ``ttl`` (seconds, by the database's clock) has passed is ended as ``interrupted`` first,
+        as ``finish_run`` does it. A ``ttl`` of zero or less has passed at once. The new run's token is above
+        those of the thread's earlier runs.
+
+        Raises:
+            ThreadBusyError: Another run of the thread is live.
+            ConflictError: A run of this id exists already, in whatever state.
+            InputError: The thread belongs to another resource.
+        """
+
+    @abstractmethod
+    async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
+        """Stay live for ``ttl`` more seconds. Raises RunLostError."""
+
+    @abstractmethod
+    async def append_messages(
+        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+    ) -> list[int]:
+        """Add rows at the end of the run's thread, all or none; returns their ``seq``.
+
+        ``seq`` rises strictly within the thread and is given inside the inserting transaction. ``thread_id``,
+        ``resource_id`` and ``run_id`` of the rows are the run's, whatever the messages say.
+
+        Raises:
+            RunLostError: The run is not live, or its token is stale.
+            ConflictError: A message id exists already in this thread.
+        """
+
+    @abstractmethod
+    async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
+        """Replace rows of this live run by id, keeping their ``seq``, and drop those named in ``remove``.
+
+        Raises RunLostError; NotFoundError for a row that is not this run's.
+        """
+
+    @abstractmethod
+    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
+        """End the run. Whether its rows count is decided by ONE write.
+
+        ``discarded`` removes its rows, and the thread with its log and events if this run created it and nothing else
+        is in it.
+        ``interrupted`` keeps its rows; of a ``guarded`` run only those appended with source ``input``.
+        Ending a run again in the same state does nothing. Raises RunLostError if it ended otherwise.
+        """
+
+    @abstractmethod
+    async def get_run(self, run_id: str) -> Run | None: ...
+
+    @abstractmethod
+    async def list_messages(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        run_id: str | None = None,
+    ) -> list[Message]:
+        """Visible rows with ``after < seq < before``, in ``seq`` order (falling with ``newest_first``), at most
+        ``limit``. Raises InputError for a negative limit.
+
+        ``run_id`` makes that run's own rows visible too. An unknown thread has none.
+        """
+
+    @abstractmethod
+    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
+        """Which of these message ids the thread has (visible rows)."""
+
+    @abstractmethod
+    async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
+        """Remove visible rows; returns how many there were."""
+
+
+class ResourceStorage(ABC):
+    @abstractmethod
+    async def get_resource(self, resource_id: str) -> Resource:
+        """The resource; an empty one with version 0 when nothing is stored."""
+
+    @abstractmethod
+    async def save_resource(self, resource: Resource) -> Resource:
+        """Save if ``resource.version`` is still the stored one; returns it with the next version.
+
+        Raises ConflictError.
+        """
+
+
+class LogStorage(ABC):
+    """Observation logs."""
+
+    @abstractmethod
+    async def get_log(self, key: str) -> ObservationLog | None: ...
+
+    @abstractmethod
+    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+        """Save ``log`` as ``expected_version + 1`` if the stored version is ``expected_version`` (0: none).
+
+        Where the generation rises, the outgoing value is copied to the history of the key, once.
+        Returns the log with its new version. Raises ConflictError.
+        """
+
+    @abstractmethod
+    async def list_generations(self, key: str) -> list[ObservationLog]:
+        """The outgoing values of earlier generations, oldest first, without the present one."""
+
+    @abstractmethod
+    async def delete_log(self, key: str) -> bool:
+        """Remove the log with its history. False if there was none."""
+
+
+class LeaseStorage(ABC):
+    """Leases save money, never correctness: work is claimed so that two processes do not pay for it twice."""
+
+    @abstractmethod
+    async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
+        """Claim ``name`` for ``ttl`` seconds; None while somebody else holds it.
+
+        The token rises each time, also when the holder claims again: its earlier lease is lost then.
+        """
+
+    @abstractmethod
+    async def renew_lease(self, lease: Lease, *, ttl: float) -> bool:
+        """Stay the owner for ``ttl`` seconds from now; False when the lease expired or was lost."""
+
+    @abstractmethod
+    async def release_lease(self, lease: Lease) -> None:
+        """Give it up; nothing happens if it was lost."""
+
+
+class EventStorage(ABC):
+    events_kept: int = 10_000
+    """How many events the log of one key keeps: the newest."""
+
+    @abstractmethod
+    async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
+        """Add an event at the end of the key's log and drop those beyond the newest ``events_kept``."""
+
+    @abstractmethod
+    async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Events with ``seq > after``, oldest first."""
+
+
+class Storage(ThreadStorage, MessageStorage, ResourceStorage, LogStorage, LeaseStorage, EventStorage):
+    """All of it. Safe to share between tasks, agents and memories; values are copied in and out.
+
+    Opens itself at first use, from any event loop. ``async with storage:`` or ``close()`` releases its
+    connections. Every method is one transaction; cancelled before its commit it leaves nothing.
+
+    Text comes back as it was, whatever it holds; values that JSON does not know come back as strings, times
+    in UTC. Keys, ids and titles must be valid Unicode without NUL, and times must have a zone (InputError).
+
+    Every method may raise StorageError, with the driver's own error as its cause.
+    """
+
+    async def open(self) -> None:
+        """Connect and create or migrate the schema; does nothing when it is open."""
+
+    async def close(self) -> None:
+        """Release connections; it opens again at the next use."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def location(self) -> str:
+        """Where the data lies, for people: a path, a URL without password, or ``memory``."""
+        return "memory"

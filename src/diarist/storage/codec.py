@@ -1,0 +1,226 @@
+"""How the values of a storage are written down: the same in every back end, so that all keep the same."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, cast
+
+import orjson
+
+from diarist.exceptions import InputError
+from diarist.messages import Json, Message, Role, SentBlock, part_from_dict, part_to_dict
+from diarist.storage.records import (
+    MessageSource,
+    ObservationLog,
+    Resource,
+    Thread,
+    log_from_json,
+    log_to_json,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+END = 2**63 - 1
+"""Above every ``seq``; as a limit, none."""
+
+
+def to_json(value: Json) -> str:
+    """JSON text; values that JSON does not know become strings. Raises InputError.
+
+    Lone surrogates and integers of more than 64 bits, which orjson refuses, survive too: the standard library
+    writes them, and a leading space says that only the standard library reads them without loss.
+    """
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        pass
+    try:
+        return " " + json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"a value cannot be stored as JSON: {error}") from error
+
+
+def from_json(text: str) -> Json:
+    return json.loads(text) if text.startswith(" ") else orjson.loads(text)
+
+
+def canonical(value: Json) -> str:
+    """Text that is equal for equal JSON values: 1, 1.0 and true differ, the order of keys does not matter."""
+    return json.dumps(from_json(to_json(value)), sort_keys=True)
+
+
+def checked(value: str, what: str) -> str:
+    """``value`` if it can be a key or a plain column in every back end. Raises InputError."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is not valid Unicode: {value!r}") from error
+    if "\0" in value:
+        raise InputError(f"{what} contains a NUL character: {value!r}")
+    return value
+
+
+def to_micros(moment: datetime | None, what: str) -> int | None:
+    """Microseconds since 1970, UTC."""
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise InputError(f"{what} needs a time zone: {moment!r}")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int | None) -> datetime | None:
+    return None if micros is None else at_micros(micros)
+
+
+def at_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def ttl_micros(ttl: float) -> int:
+    """Seconds as microseconds. Raises InputError for what is no length of time."""
+    if not abs(ttl) <= 1e10:
+        raise InputError(f"ttl must be a number of seconds, not {ttl}")
+    return int(ttl * 1_000_000)
+
+
+def check_limit(limit: int | None, *, least: int = 0) -> int:
+    """``limit``, or END for None. Raises InputError when it is too small."""
+    if limit is None:
+        return END
+    if limit < least:
+        raise InputError(f"limit must be at least {least}, not {limit}")
+    return limit
+
+
+# --- messages ----------------------------------------------------------------------------------------------
+
+
+class MessageRow(NamedTuple):
+    """A message as it is kept; JSON columns are text. The thread is known from where the row lies."""
+
+    seq: int
+    id: str
+    run_id: str
+    role: str
+    source: MessageSource
+    created_at: int | None
+    parts: str
+    metadata: str
+    part_tokens: str | None
+    sent: str | None
+
+
+def encode_message(message: Message, *, run_id: str, source: MessageSource, seq: int = 0) -> MessageRow:
+    """Raises InputError for what cannot be stored."""
+    sent = message.sent
+    return MessageRow(
+        seq=seq,
+        id=checked(message.id, "a message id"),
+        run_id=run_id,
+        role=message.role,
+        source=source,
+        created_at=to_micros(message.created_at, f"created_at of message {message.id!r}"),
+        parts=to_json([part_to_dict(part) for part in message.parts]),
+        metadata=to_json(message.metadata),
+        part_tokens=None if message.part_tokens is None else to_json(list(message.part_tokens)),
+        sent=sent and to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from}),
+    )
+
+
+def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Message:
+    return Message(
+        id=row.id,
+        role=cast(Role, row.role),
+        parts=[part_from_dict(part) for part in from_json(row.parts)],
+        created_at=from_micros(row.created_at),
+        thread_id=thread_id,
+        resource_id=resource_id,
+        run_id=row.run_id,
+        metadata=from_json(row.metadata),
+        seq=row.seq,
+        part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
+        sent=None if row.sent is None else SentBlock(**from_json(row.sent)),
+    )
+
+
+# --- threads -----------------------------------------------------------------------------------------------
+
+
+class ThreadRow(NamedTuple):
+    """A thread as it is kept."""
+
+    id: str
+    resource_id: str
+    title: str
+    metadata: str
+    created_at: int
+    updated_at: int
+
+
+def check_thread(thread: Thread) -> None:
+    """Raises InputError for what cannot be stored."""
+    checked(thread.id, "a thread id")
+    checked(thread.resource_id, "a resource id")
+    checked(thread.title, f"the title of thread {thread.id!r}")
+
+
+def decode_thread(row: ThreadRow) -> Thread:
+    return Thread(
+        id=row.id,
+        resource_id=row.resource_id,
+        title=row.title,
+        metadata=from_json(row.metadata),
+        created_at=at_micros(row.created_at),
+        updated_at=at_micros(row.updated_at),
+    )
+
+
+def merge_metadata(old: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:
+    """``old`` with the keys of ``changes``; a None value removes its key."""
+    return {key: value for key, value in {**old, **changes}.items() if value is not None}
+
+
+def encode_cursor(row: ThreadRow) -> str:
+    return urlsafe_b64encode(orjson.dumps([row.created_at, row.id])).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str) -> tuple[int, str]:
+    """The (created_at, id) of the last thread of a page. Raises InputError."""
+    try:
+        created_at, thread_id = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return int(created_at), str(thread_id)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"not a cursor of list_threads: {cursor!r}") from error
+
+
+# --- observation logs --------------------------------------------------------------------------------------
+
+
+def encode_log(log: ObservationLog) -> str:
+    """Raises InputError for what cannot be stored."""
+    from pydantic_core import PydanticSerializationError
+
+    try:
+        return log_to_json(log).decode()
+    except PydanticSerializationError as error:
+        raise InputError(f"the log {log.key!r} cannot be stored: {error}") from error
+
+
+def decode_log(text: str) -> ObservationLog:
+    return log_from_json(text)
+
+
+# --- resources ---------------------------------------------------------------------------------------------
+
+
+def encode_resource(resource: Resource) -> str:
+    """All but id and version, which have columns of their own."""
+    return to_json({"working_memory": resource.working_memory, "metadata": resource.metadata})
+
+
+def decode_resource(resource_id: str, version: int, body: str) -> Resource:
+    return Resource(id=resource_id, version=version, **from_json(body))

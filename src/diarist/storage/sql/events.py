@@ -1,0 +1,50 @@
+"""Event logs in SQL."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Text, bindparam, delete, insert, select, update
+
+from diarist.database import now
+from diarist.storage.codec import at_micros, from_json
+from diarist.storage.records import Event
+from diarist.storage.sql.schema import event_logs, events
+
+_key = bindparam("log", type_=Text())
+_COUNT = (
+    update(event_logs)
+    .where(event_logs.c.key == _key)
+    .values(last_seq=event_logs.c.last_seq + 1)
+    .returning(event_logs.c.last_seq)
+)
+_FIRST = insert(event_logs)
+_INSERT = insert(events).values(created_at=now()).returning(events.c.created_at)
+_TRIM = delete(events).where(events.c.key == _key, events.c.seq <= bindparam("last"))
+_LIST = (
+    select(events.c.seq, events.c.type, events.c.data, events.c.created_at)
+    .where(events.c.key == _key, events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("most"))
+)
+_DELETE = delete(event_logs).where(event_logs.c.key == _key)
+
+
+def append_event(connection: Connection, key: str, type: str, data: str, keep: int) -> Event:
+    seq = connection.scalar(_COUNT, {"log": key})
+    if seq is None:
+        seq = 1
+        connection.execute(_FIRST, {"key": key, "last_seq": seq})
+    created_at = connection.scalar(_INSERT, {"key": key, "seq": seq, "type": type, "data": data})
+    if seq > keep:
+        connection.execute(_TRIM, {"log": key, "last": seq - keep})
+    return Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at or 0))
+
+
+def list_events(connection: Connection, key: str, after: int, limit: int) -> list[Event]:
+    return [
+        Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at))
+        for seq, type, data, created_at in connection.execute(_LIST, {"log": key, "after": after, "most": limit})
+    ]
+
+
+def delete_events(connection: Connection, key: str) -> None:
+    connection.execute(_DELETE, {"log": key})

@@ -1,0 +1,76 @@
+"""Observation logs in SQL: the head of each key as one value, and the last value of each generation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from diarist.exceptions import ConflictError
+from diarist.storage.codec import decode_log, encode_log
+from diarist.storage.records import ObservationLog
+from diarist.storage.sql.schema import log_history, logs
+
+_key = bindparam("log", type_=Text())
+_GET = select(logs.c.body).where(logs.c.key == _key)
+_HEAD = select(logs.c.version, logs.c.generation).where(logs.c.key == _key).with_for_update()
+_INSERT = insert(logs)
+_UPDATE = (
+    update(logs)
+    .where(logs.c.key == _key)
+    .values(version=bindparam("next"), generation=bindparam("new_generation"), body=bindparam("new_body"))
+)
+_KEEP = insert(log_history).from_select(
+    ["key", "generation", "body"],
+    select(logs.c.key, logs.c.generation, logs.c.body).where(
+        logs.c.key == _key,
+        ~exists().where(log_history.c.key == logs.c.key, log_history.c.generation == logs.c.generation),
+    ),
+)
+_HISTORY = select(log_history.c.body).where(log_history.c.key == _key).order_by(log_history.c.generation)
+_DELETE = delete(logs).where(logs.c.key == _key)
+_DELETE_HISTORY = delete(log_history).where(log_history.c.key == _key)
+
+
+def get_log(connection: Connection, key: str) -> ObservationLog | None:
+    body = connection.scalar(_GET, {"log": key})
+    return None if body is None else decode_log(body)
+
+
+def save_log(connection: Connection, log: ObservationLog, expected_version: int) -> ObservationLog:
+    saved = replace(log, version=expected_version + 1)
+    head = connection.execute(_HEAD, {"log": log.key}).first()
+    stored, generation = head if head is not None else (0, saved.generation)
+    if stored != expected_version:
+        raise _conflict(log.key, stored, expected_version)
+    if saved.generation > generation:
+        connection.execute(_KEEP, {"log": log.key})
+    _write(connection, saved, is_new=head is None)
+    return saved
+
+
+def _write(connection: Connection, saved: ObservationLog, *, is_new: bool) -> None:
+    body = encode_log(saved)
+    if not is_new:
+        head = {"log": saved.key, "next": saved.version}
+        connection.execute(_UPDATE, {**head, "new_generation": saved.generation, "new_body": body})
+        return
+    head = {"key": saved.key, "version": saved.version}
+    try:
+        connection.execute(_INSERT, {**head, "generation": saved.generation, "body": body})
+    except IntegrityError as error:
+        raise _conflict(saved.key, 1, 0) from error
+
+
+def list_generations(connection: Connection, key: str) -> list[ObservationLog]:
+    return [decode_log(body) for body in connection.scalars(_HISTORY, {"log": key})]
+
+
+def delete_log(connection: Connection, key: str) -> bool:
+    connection.execute(_DELETE_HISTORY, {"log": key})
+    return connection.execute(_DELETE, {"log": key}).rowcount > 0
+
+
+def _conflict(key: str, stored: int, expected: int) -> ConflictError:
+    return ConflictError(f"log {key!r} has version {stored}, not {expected}")

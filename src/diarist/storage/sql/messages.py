@@ -1,0 +1,145 @@
+"""Messages in SQL: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, Text, bindparam, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from diarist.exceptions import ConflictError, NotFoundError
+from diarist.messages import Message
+from diarist.storage.codec import END, MessageRow, decode_message
+from diarist.storage.records import Run
+from diarist.storage.sql.runs import lock_thread, lost, require_live
+from diarist.storage.sql.schema import messages, runs, threads
+from diarist.storage.sql.threads import COUNTS
+
+IDS_AT_ONCE = 500
+_KEPT_ON_REWRITE = {"seq", "id", "run_id", "source"}
+
+_columns = [messages.c[name] for name in MessageRow._fields]
+_thread_id = bindparam("thread", type_=Text())
+_visible = or_(runs.c.state.in_(COUNTS), runs.c.id == bindparam("own"))
+
+_RAISE_COUNTER = (
+    update(threads)
+    .where(threads.c.id == _thread_id)
+    .values(last_seq=threads.c.last_seq + bindparam("count"))
+    .returning(threads.c.last_seq)
+)
+_INSERT = insert(messages)
+_LIST: Select[*tuple[Any, ...]] = (
+    select(threads.c.resource_id, *_columns)
+    .select_from(
+        messages.join(runs, runs.c.id == messages.c.run_id).join(threads, threads.c.id == messages.c.thread_id)
+    )
+    .where(
+        messages.c.thread_id == _thread_id,
+        messages.c.seq > bindparam("after"),
+        messages.c.seq < bindparam("before"),
+        _visible,
+    )
+    .limit(bindparam("most"))
+)
+_OLDEST_FIRST = _LIST.order_by(messages.c.seq)
+_NEWEST_FIRST = _LIST.order_by(messages.c.seq.desc())
+_EXISTING = (
+    select(messages.c.id)
+    .join_from(messages, runs, runs.c.id == messages.c.run_id)
+    .where(
+        messages.c.thread_id == _thread_id,
+        messages.c.id.in_(bindparam("ids", expanding=True)),
+        runs.c.state.in_(COUNTS),
+    )
+)
+_DELETE = delete(messages).where(
+    messages.c.thread_id == _thread_id, messages.c.id.in_(bindparam("ids", expanding=True))
+)
+_own_row = (
+    (messages.c.thread_id == _thread_id)
+    & (messages.c.id == bindparam("message"))
+    & (messages.c.run_id == bindparam("run"))
+)
+_REWRITE = (
+    update(messages)
+    .where(_own_row)
+    .values({name: bindparam(f"new_{name}") for name in MessageRow._fields if name not in _KEPT_ON_REWRITE})
+)
+_REMOVE = delete(messages).where(_own_row)
+
+
+def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+    # The counter first: raising it locks the thread's row, and nobody can end the run in between.
+    counted = {"thread": run.thread_id, "count": len(rows)}
+    last = connection.scalar(_RAISE_COUNTER, counted)
+    if last is None:
+        raise lost(connection, run)
+    require_live(connection, run)
+    numbers = list(range(last - len(rows) + 1, last + 1))
+    values = [row._asdict() | {"seq": seq, "thread_id": run.thread_id} for seq, row in zip(numbers, rows, strict=True)]
+    if not values:
+        return []
+    try:
+        connection.execute(_INSERT, values)
+    except IntegrityError as error:
+        raise ConflictError(
+            f"thread {run.thread_id!r} has a message of the same id already, among {[row.id for row in rows]}"
+        ) from error
+    return numbers
+
+
+def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
+    lock_thread(connection, run.thread_id)
+    require_live(connection, run)
+    own = {"thread": run.thread_id, "run": run.id}
+    for row in rows:
+        new = {f"new_{name}": value for name, value in row._asdict().items() if name not in _KEPT_ON_REWRITE}
+        _one(connection.execute(_REWRITE, {**own, "message": row.id, **new}).rowcount, run, row.id)
+    for message_id in dict.fromkeys(remove):
+        _one(connection.execute(_REMOVE, {**own, "message": message_id}).rowcount, run, message_id)
+
+
+def list_messages(
+    connection: Connection,
+    thread_id: str,
+    after: int | None,
+    before: int | None,
+    limit: int,
+    newest_first: bool,
+    run_id: str | None,
+) -> list[Message]:
+    found = connection.execute(
+        _NEWEST_FIRST if newest_first else _OLDEST_FIRST,
+        {
+            "thread": thread_id,
+            "after": 0 if after is None else after,
+            "before": END if before is None else before,
+            "most": limit,
+            "own": run_id,
+        },
+    )
+    return [
+        decode_message(MessageRow(*row), thread_id=thread_id, resource_id=resource_id) for resource_id, *row in found
+    ]
+
+
+def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        some = {"thread": thread_id, "ids": list(ids[start : start + IDS_AT_ONCE])}
+        found.update(connection.scalars(_EXISTING, some))
+    return found
+
+
+def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
+    visible = sorted(existing_ids(connection, thread_id, ids))
+    for start in range(0, len(visible), IDS_AT_ONCE):
+        connection.execute(_DELETE, {"thread": thread_id, "ids": visible[start : start + IDS_AT_ONCE]})
+    return len(visible)
+
+
+def _one(count: int, run: Run, message_id: str) -> None:
+    if count != 1:
+        raise NotFoundError(f"run {run.id!r} has no message {message_id!r}")

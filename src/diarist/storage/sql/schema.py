@@ -1,0 +1,142 @@
+"""The tables. All names start with ``diarist_``, since the database may be an application's own."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from diarist.database import Schema
+
+metadata = MetaData()
+
+# Keys are compared and ordered by their bytes, whatever the language of the database.
+Key = Text().with_variant(Text(collation="C"), "postgresql")
+# Text that holds JSON. Not a JSON type: that would refuse NUL and lone surrogates, which do occur in
+# tools' results, and nothing is asked of these columns but to come back unchanged.
+Json = Text
+# Microseconds since 1970, UTC.
+Time = BigInteger
+
+threads = Table(
+    "diarist_threads",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("resource_id", Key, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("metadata", Json, nullable=False),
+    Column("created_at", Time, nullable=False),
+    Column("updated_at", Time, nullable=False),
+    Column("last_seq", BigInteger, nullable=False, default=0),
+    # The run that created it: while that run does not count, neither does the thread.
+    Column("created_by", Key),
+    Index("diarist_threads_by_time", "created_at", "id"),
+    Index("diarist_threads_by_resource", "resource_id", "created_at", "id"),
+)
+
+# What list_threads filters by: the canonical text of each value, since paths into JSON differ by database
+# and a user's key may hold anything.
+thread_metadata = Table(
+    "diarist_thread_metadata",
+    metadata,
+    Column("thread_id", Key, ForeignKey(threads.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+# A run outlives a thread that it created and discarded: it remembers how it ended, and its token.
+runs = Table(
+    "diarist_runs",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("thread_id", Key, nullable=False),
+    Column("resource_id", Key, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("guarded", Boolean, nullable=False),
+    Column("expires_at", Time, nullable=False),
+    Column("created_at", Time, nullable=False),
+    Column("ended_at", Time),
+    UniqueConstraint("thread_id", "token", name="diarist_runs_token"),
+)
+_live = runs.c.state == "live"
+Index("diarist_runs_one_live", runs.c.thread_id, unique=True, sqlite_where=_live, postgresql_where=_live)
+
+messages = Table(
+    "diarist_messages",
+    metadata,
+    Column("thread_id", Key, ForeignKey(threads.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("id", Key, nullable=False),
+    Column("run_id", Key, ForeignKey(runs.c.id, ondelete="CASCADE"), nullable=False),
+    Column("role", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("created_at", Time),
+    Column("parts", Json, nullable=False),
+    Column("metadata", Json, nullable=False),
+    Column("part_tokens", Json),
+    Column("sent", Json),
+    UniqueConstraint("thread_id", "id", name="diarist_messages_id"),
+    Index("diarist_messages_by_run", "run_id"),
+)
+
+resources = Table(
+    "diarist_resources",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("body", Json, nullable=False),
+)
+
+logs = Table(
+    "diarist_logs",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("body", Json, nullable=False),
+)
+
+log_history = Table(
+    "diarist_log_history",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("body", Json, nullable=False),
+)
+
+leases = Table(
+    "diarist_leases",
+    metadata,
+    Column("name", Key, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("expires_at", Time, nullable=False),
+)
+
+event_logs = Table(
+    "diarist_event_logs",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("last_seq", BigInteger, nullable=False),
+)
+
+events = Table(
+    "diarist_events",
+    metadata,
+    Column("key", Key, ForeignKey(event_logs.c.key, ondelete="CASCADE"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("created_at", Time, nullable=False),
+)
+
+SCHEMA = Schema(name="storage", version=1, tables=metadata)

@@ -1,0 +1,165 @@
+"""The contract on a SQL database: values are checked and written down here, the rest happens in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from diarist.database import Database
+from diarist.messages import Json, Message
+from diarist.storage.base import Storage
+from diarist.storage.codec import (
+    check_limit,
+    check_thread,
+    checked,
+    encode_message,
+    to_json,
+    ttl_micros,
+)
+from diarist.storage.records import (
+    Event,
+    Lease,
+    MessageSource,
+    ObservationLog,
+    Page,
+    Resource,
+    Run,
+    Thread,
+)
+from diarist.storage.sql import events, leases, logs, resources, runs, threads
+from diarist.storage.sql import messages as _messages
+
+
+class SQLStorage(Storage):
+    """A storage on a ``Database``; what differs between databases is the database's affair."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def open(self) -> None:
+        await self._database.open()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    @property
+    def location(self) -> str:
+        return self._database.location
+
+    # Threads
+
+    async def create_thread(self, thread: Thread) -> Thread:
+        check_thread(thread)
+        return await self._database.write(threads.create_thread, thread)
+
+    async def get_thread(self, thread_id: str) -> Thread | None:
+        return await self._database.read(threads.get_thread, thread_id)
+
+    async def update_thread(
+        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Json] | None = None
+    ) -> Thread:
+        checked(title or "", f"the title of thread {thread_id!r}")
+        return await self._database.write(threads.update_thread, thread_id, title, metadata)
+
+    async def list_threads(
+        self,
+        *,
+        resource_id: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Thread]:
+        limit = check_limit(limit, least=1)
+        return await self._database.read(threads.list_threads, resource_id, metadata, limit, cursor)
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        return await self._database.write(threads.delete_thread, thread_id)
+
+    # Runs and messages
+
+    async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
+        check_thread(thread)
+        checked(run_id, "a run id")
+        return await self._database.write(runs.begin_run, run_id, thread, ttl_micros(ttl), guarded)
+
+    async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
+        await self._database.write(runs.heartbeat, run, ttl_micros(ttl))
+
+    async def append_messages(
+        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+    ) -> list[int]:
+        rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
+        return await self._database.write(_messages.append_messages, run, rows)
+
+    async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
+        rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
+        await self._database.write(_messages.rewrite_messages, run, rows, list(remove))
+
+    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
+        await self._database.write(runs.finish_run, run, state)
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._database.read(runs.get_run, run_id)
+
+    async def list_messages(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        run_id: str | None = None,
+    ) -> list[Message]:
+        most = check_limit(limit)
+        return await self._database.read(_messages.list_messages, thread_id, after, before, most, newest_first, run_id)
+
+    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
+        return await self._database.read(_messages.existing_ids, thread_id, list(ids))
+
+    async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
+        return await self._database.write(_messages.delete_messages, thread_id, list(ids))
+
+    # Resources and logs
+
+    async def get_resource(self, resource_id: str) -> Resource:
+        return await self._database.read(resources.get_resource, resource_id)
+
+    async def save_resource(self, resource: Resource) -> Resource:
+        checked(resource.id, "a resource id")
+        return await self._database.write(resources.save_resource, resource)
+
+    async def get_log(self, key: str) -> ObservationLog | None:
+        return await self._database.read(logs.get_log, key)
+
+    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+        checked(log.key, "the key of a log")
+        return await self._database.write(logs.save_log, log, expected_version)
+
+    async def list_generations(self, key: str) -> list[ObservationLog]:
+        return await self._database.read(logs.list_generations, key)
+
+    async def delete_log(self, key: str) -> bool:
+        return await self._database.write(logs.delete_log, key)
+
+    # Leases and events
+
+    async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
+        checked(name, "the name of a lease")
+        checked(owner, "the owner of a lease")
+        return await self._database.write(leases.acquire_lease, name, owner, ttl_micros(ttl))
+
+    async def renew_lease(self, lease: Lease, *, ttl: float) -> bool:
+        return await self._database.write(leases.renew_lease, lease, ttl_micros(ttl))
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._database.write(leases.release_lease, lease)
+
+    async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
+        checked(key, "the key of an event")
+        checked(type, "the type of an event")
+        body, keep = to_json(dict(data)), self.events_kept
+        return await self._database.write(events.append_event, key, type, body, keep)
+
+    async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._database.read(events.list_events, key, after, check_limit(limit))

@@ -1,0 +1,248 @@
+"""A model that answers from a script: for tests, demos and examples without a key."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from os.path import commonprefix
+from typing import Any, TypeAlias, cast
+
+import orjson
+
+from diarist.chunks import (
+    Chunk,
+    FinishReason,
+    IdPayload,
+    ModelFinish,
+    ModelFinishPayload,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningEndPayload,
+    ReasoningStart,
+    TextDelta,
+    TextEnd,
+    TextPayload,
+    TextStart,
+    ToolCallChunk,
+    ToolCallPayload,
+    ToolInputDelta,
+    ToolInputDeltaPayload,
+    ToolInputStart,
+    ToolInputStartPayload,
+    Usage,
+)
+from diarist.messages import Json, as_text
+from diarist.models.base import Model, ModelRequest
+from diarist.tokens import default_counter
+
+
+class ScriptError(AssertionError):
+    """The script does not fit what happened: more requests than replies, or a reply of no known kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model calls a tool. ``args`` as a string is sent as it is, so that it may be no JSON at all.
+
+    ``id`` is ``call_1``, ``call_2``, … when not given, counted per model.
+    """
+
+    name: str
+    args: Mapping[str, Json] | str = field(default_factory=dict[str, Json])
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The model thinks."""
+
+    text: str
+    signature: str | None = None
+
+
+Piece: TypeAlias = str | ToolCall | Reasoning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A reply in full: reasoning, then text, then tool calls.
+
+    Attributes:
+        text: One delta, or a list of the pieces it is streamed in.
+        usage: Default: counted, see ``ScriptedModel``.
+        finish_reason: Default: ``tool-calls`` with tool calls, else ``stop``.
+        error_after: Raised inside the stream, after everything else and instead of its end.
+    """
+
+    text: str | list[str] = ""
+    tool_calls: ToolCall | list[ToolCall] = field(default_factory=list[ToolCall])
+    reasoning: str | Reasoning | None = None
+    usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+    error_after: BaseException | None = None
+
+    def pieces(self) -> list[Piece]:
+        thought = Reasoning(self.reasoning) if isinstance(self.reasoning, str) else self.reasoning
+        texts = [self.text] if isinstance(self.text, str) else self.text
+        calls = [self.tool_calls] if isinstance(self.tool_calls, ToolCall) else self.tool_calls
+        return [*([thought] if thought else []), *texts, *calls]
+
+
+Answer: TypeAlias = Piece | list[Piece] | tuple[Piece, ...] | Reply | BaseException
+Answerer: TypeAlias = Callable[[ModelRequest], "Answer | Awaitable[Answer]"]
+
+
+class ScriptedModel(Model):
+    """A model whose replies are written down.
+
+    Each request takes the next reply; with none left, ``ScriptError``. Only a function at the end never runs
+    out: it answers every further request. So ``ScriptedModel(lambda request: "Hello!")`` answers for ever.
+
+    A reply is
+
+    - a string: the text, in one delta;
+    - a ``ToolCall``, or a ``Reasoning``;
+    - a list or tuple of these: one answer, streamed in these pieces (several tool calls are parallel calls);
+    - a ``Reply``, to set usage, finish reason, or an error inside the stream;
+    - an exception: raised when the model is called;
+    - a function of the ``ModelRequest`` that returns any of these, sync or async.
+
+    Usage is counted with ``default_counter()`` over the prompt as text. ``cached_tokens`` are the tokens of
+    the longest prefix that the prompt shares with that of the request before: what a provider's prompt cache
+    could save at best.
+
+    Attributes:
+        requests: Every request so far, as it was when it was sent; ``requests[-1].text`` is its whole prompt.
+    """
+
+    def __init__(
+        self,
+        *replies: Answer | Answerer,
+        provider: str = "scripted",
+        name: str = "model",
+        cache_breakpoints: bool = False,
+    ) -> None:
+        self.provider = provider
+        self.name = name
+        self.cache_breakpoints = cache_breakpoints
+        self.requests: list[ModelRequest] = []
+        self._replies = replies
+        self._last_text = ""
+        self._calls = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        answer = self._next()
+        self.requests.append(deepcopy(request))
+        usage = self._input_usage(request.text)
+        if callable(answer) and not isinstance(answer, BaseException):
+            returned = answer(request)
+            answer = await returned if inspect.isawaitable(returned) else returned
+        if isinstance(answer, BaseException):
+            raise answer
+        reply = answer if isinstance(answer, Reply) else None
+        pieces = reply.pieces() if reply else _pieces(answer)
+        for chunk in self._chunks(pieces):
+            await asyncio.sleep(0)  # as from a network: others run, and a cancellation arrives
+            yield chunk
+        if reply and reply.error_after is not None:
+            raise reply.error_after
+        yield _finish(reply, pieces, usage)
+
+    def _next(self) -> Answer | Answerer:
+        number = len(self.requests)
+        if number < len(self._replies):
+            return self._replies[number]
+        last = self._replies[-1] if self._replies else None
+        if callable(last) and not isinstance(last, BaseException):
+            return last
+        raise ScriptError(
+            f"request {number + 1} came, but the script of {self.id!r} has {len(self._replies)} replies; "
+            "add one, or end with a function, which answers every further request"
+        )
+
+    def _input_usage(self, text: str) -> Usage:
+        count = default_counter().count
+        shared = commonprefix([self._last_text, text])  # noqa: RUF071 - of characters, not of paths
+        self._last_text = text
+        total = count(text)
+        return Usage(input_tokens=total, cached_tokens=min(count(shared), total))
+
+    def _chunks(self, pieces: list[Piece]) -> Iterator[Chunk]:
+        """Neighbouring strings make one block of text."""
+        block = 0
+        in_text = False
+        for piece in pieces:
+            if not isinstance(piece, str) and in_text:
+                yield TextEnd(payload=IdPayload(id=str(block)))
+                in_text = False
+            match piece:
+                case str():
+                    if not in_text:
+                        in_text, block = True, block + 1
+                        yield TextStart(payload=IdPayload(id=str(block)))
+                    if piece:
+                        yield TextDelta(payload=TextPayload(text=piece, id=str(block)))
+                case Reasoning():
+                    block += 1
+                    yield from self._reason(piece, str(block))
+                case ToolCall():
+                    yield from self._call(piece)
+        if in_text:
+            yield TextEnd(payload=IdPayload(id=str(block)))
+
+    def _reason(self, piece: Reasoning, block: str) -> Iterator[Chunk]:
+        yield ReasoningStart(payload=IdPayload(id=block))
+        yield ReasoningDelta(payload=TextPayload(text=piece.text, id=block))
+        yield ReasoningEnd(payload=ReasoningEndPayload(id=block, signature=piece.signature, provider=self.provider))
+
+    def _call(self, call: ToolCall) -> Iterator[Chunk]:
+        self._calls += 1
+        call_id = call.id or f"call_{self._calls}"
+        args, problem = _arguments(call.args)
+        start = ToolInputStartPayload(tool_call_id=call_id, tool_name=call.name)
+        delta = ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=as_text(call.args))
+        whole = ToolCallPayload(tool_call_id=call_id, tool_name=call.name, args=args, args_error=problem)
+        yield ToolInputStart(payload=start)
+        yield ToolInputDelta(payload=delta)
+        yield ToolCallChunk(payload=whole)
+
+
+def _pieces(answer: Any) -> list[Piece]:
+    several = isinstance(answer, list | tuple)
+    pieces: list[Any] = list(cast(list[Any], answer)) if several else [answer]
+    for piece in pieces:
+        if not isinstance(piece, str | ToolCall | Reasoning):
+            raise ScriptError(f"not a reply: {piece!r}; see ScriptedModel for what one can be")
+    return pieces
+
+
+def _arguments(args: Mapping[str, Json] | str) -> tuple[dict[str, Json], str | None]:
+    if not isinstance(args, str):
+        return deepcopy(dict(args)), None
+    try:
+        value = orjson.loads(args)
+    except orjson.JSONDecodeError as error:
+        return {}, f"the arguments are not JSON ({error}): {args}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments are not a JSON object: {args}"
+    return cast(dict[str, Json], value), None
+
+
+def _finish(reply: Reply | None, pieces: list[Piece], usage: Usage) -> ModelFinish:
+    calls = any(isinstance(piece, ToolCall) for piece in pieces)
+    reason: FinishReason = "tool-calls" if calls else "stop"
+    if reply and reply.finish_reason is not None:
+        reason = reply.finish_reason
+    total = reply.usage if reply and reply.usage is not None else usage + _output_usage(pieces)
+    return ModelFinish(payload=ModelFinishPayload(reason=reason, usage=total))
+
+
+def _output_usage(pieces: list[Piece]) -> Usage:
+    count = default_counter().count
+    said = "".join(piece for piece in pieces if isinstance(piece, str))
+    thought = sum(count(piece.text) for piece in pieces if isinstance(piece, Reasoning))
+    called = sum(count(piece.name) + count(as_text(piece.args)) for piece in pieces if isinstance(piece, ToolCall))
+    return Usage(output_tokens=count(said) + thought + called, reasoning_tokens=thought)

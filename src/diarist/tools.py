@@ -1,0 +1,261 @@
+"""Tools: a typed function becomes something that a model can call."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from diarist.exceptions import ConfigError, ToolError
+from diarist.messages import Json
+from diarist.typed_dicts import portable
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+    from diarist.run_context import RunContext, Writer
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """What a model is told of a tool: ``parameters`` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolContext(Generic[D]):
+    """What a tool gets when one of its parameters is annotated with ``ToolContext``."""
+
+    run: RunContext[D]
+    call_id: str
+    tool_name: str
+
+    @property
+    def deps(self) -> D:
+        """What the application passed as ``deps=``."""
+        return self.run.deps
+
+    @property
+    def writer(self) -> Writer:
+        """Where the tool can send chunks of its own to the client."""
+        return self.run.writer
+
+
+@dataclass(kw_only=True)
+class Tool:
+    """A tool, as ``@tool`` makes it from a function or as you write it around a JSON schema.
+
+    Attributes:
+        name: ``[a-zA-Z0-9_-]``, at most 64 characters.
+        function: Sync (run in a worker thread) or async.
+        parameters: JSON schema of its arguments; made from the function's signature when not given.
+        timeout: Seconds, more than 0; None waits for ever. An async tool is then cancelled; a sync one, whose
+            thread nobody can stop, is no longer waited for.
+
+    Raises:
+        ConfigError: A bad name or timeout, or a signature that cannot be shown to a model.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    description: str = ""
+    parameters: dict[str, Json] | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if (
+            not self.name
+            or len(self.name) > 64
+            or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name)
+        ):
+            raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
+        if self.timeout is not None and self.timeout <= 0:
+            raise ConfigError(f"tool {self.name!r}: timeout must be positive, not {self.timeout!r}")
+        # With a JSON schema of its own the function gets the arguments as they come.
+        self._signature = _Signature(self.function, self.name) if self.parameters is None else None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        parameters = self._signature.schema() if self._signature else dict(self.parameters or {"properties": {}})
+        parameters.setdefault("type", "object")
+        return ToolDefinition(name=self.name, description=self.description, parameters=parameters)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
+        """A call of the function with validated arguments. Raises ToolError that the model can act on."""
+        function = self.function
+        values = dict(args) if self._signature is None else self._signature.validate(args, context)
+        return lambda: function(**values)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it were not decorated."""
+        return self.function(*args, **kwargs)
+
+
+class _Signature:
+    """The arguments of a function as a pydantic model: schema out, validated values in."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._name = name
+        self._context_names: list[str] = []
+        self._fields: dict[str, tuple[Any, Any]] = {}
+        hints = _hints(function, name)
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise ConfigError(
+                    f"tool {name!r}: parameter {parameter.name!r} is {parameter.kind.description}; "
+                    "a tool takes named parameters only"
+                )
+            hint = hints.get(parameter.name, Any)
+            if _is_context(hint):
+                self._context_names.append(parameter.name)
+            else:
+                default = ... if parameter.default is parameter.empty else parameter.default
+                self._fields[parameter.name] = (portable(hint), default)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        try:
+            return self._make(self._fields)
+        except Exception as error:  # pydantic has a family of errors for types without a schema
+            raise ConfigError(
+                f"tool {self._name!r}: parameter {self._culprit()!r} has no JSON schema: {error}"
+            ) from error
+
+    def _make(self, fields: Mapping[str, tuple[Any, Any]]) -> TypeAdapter[Any]:
+        from pydantic import ConfigDict, Field, TypeAdapter, create_model
+
+        # Behind neutral field names a parameter may be called what a pydantic field may not: `json`, `_x`.
+        behind: dict[str, Any] = {
+            f"p{i}": (Annotated[hint, Field(alias=name)], default)
+            for i, (name, (hint, default)) in enumerate(fields.items())
+        }
+        model = create_model(f"{self._name}_arguments", __config__=ConfigDict(extra="forbid"), **behind)
+        adapter = TypeAdapter[Any](model)
+        adapter.json_schema()
+        return adapter
+
+    def _culprit(self) -> str:
+        for name, field in self._fields.items():
+            try:
+                self._make({name: field})
+            except Exception:  # whatever it is, it is this parameter's
+                return name
+        return ", ".join(self._fields)
+
+    def schema(self) -> dict[str, Json]:
+        schema = self._adapter.json_schema()
+        schema.pop("title", None)
+        for value in schema.get("properties", {}).values():
+            value.pop("title", None)
+        return schema
+
+    def validate(self, args: Mapping[str, Json], context: ToolContext[Any]) -> dict[str, Any]:
+        from pydantic import ValidationError
+
+        try:
+            # lax: models write "3" for 3 and ISO dates for dates
+            checked = self._adapter.validate_python(dict(args))
+        except ValidationError as error:
+            lines = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
+            raise ToolError(f"invalid arguments for {self._name}: {lines}") from error
+        values = {name: getattr(checked, f"p{i}") for i, name in enumerate(self._fields)}
+        return values | dict.fromkeys(self._context_names, context)
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    described = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    if isinstance(function, partial):
+        described = cast(Callable[..., Any], function.func)
+    try:
+        return get_type_hints(described, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise ConfigError(f"tool {name!r}: {_unresolved(described, error)}") from error
+
+
+def _unresolved(function: Callable[..., Any], error: Exception) -> str:
+    """Which parameter's annotation it is that cannot be resolved."""
+    missing = getattr(error, "name", None)
+    written = cast(dict[str, Any], getattr(function, "__annotations__", {}))
+    names = [repr(name) for name, hint in written.items() if missing and re.search(rf"\b{missing}\b", str(hint))]
+    return f"cannot resolve the annotation of parameter {', '.join(names) or '?'}: {error}"
+
+
+def _is_context(hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType, Annotated):
+        return any(_is_context(arg) for arg in get_args(hint))
+    return hint is ToolContext or get_origin(hint) is ToolContext
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, timeout: float | None = None
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function: its name, its docstring and its annotated parameters are what the model sees.
+
+    Args:
+        function: Sync or async, with named parameters whose types have a JSON schema; one parameter may be a
+            ``ToolContext`` and is not shown to the model.
+        name: Default: the function's name.
+        description: Default: its docstring.
+        timeout: Seconds it may run; then the model sees an error.
+
+    Raises:
+        ConfigError: The signature cannot be shown to a model; the message names the parameter.
+    """
+
+    def make(inner: Callable[..., Any]) -> Tool:
+        own_name = name or getattr(inner, "__name__", None)
+        if own_name is None:
+            raise ConfigError(f"tool {inner!r} has no name; write tool(name=...)(...)")
+        return Tool(
+            name=own_name,
+            description=description or inspect.getdoc(inner) or "",
+            function=inner,
+            timeout=timeout,
+        )
+
+    return make(function) if function is not None else make
+
+
+def as_tool(value: Tool | Callable[..., Any]) -> Tool:
+    """A tool as it is, or a plain function made into one."""
+    if isinstance(value, Tool):
+        return value
+    if callable(value):
+        return tool(value)
+    raise ConfigError(f"not a tool: {value!r}; give a function with type hints or a Tool")

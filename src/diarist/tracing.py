@@ -1,0 +1,99 @@
+"""Spans of OpenTelemetry, silent and nearly free where nobody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from diarist.exceptions import TripWire
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+    from opentelemetry.util.types import AttributeValue
+
+
+class Span:
+    """What ``span`` yields.
+
+    Attributes:
+        recording: False where nobody listens: skip costly work for attributes then.
+    """
+
+    __slots__ = ("_span", "recording")
+
+    def __init__(self, span: trace.Span | None = None) -> None:
+        self._span = span
+        self.recording = span is not None and span.is_recording()
+
+    def set(self, **attributes: Any) -> None:
+        """Set attributes; None is left out, what OpenTelemetry has no type for becomes text."""
+        if self._span is not None and self.recording:
+            self._span.set_attributes(_values(attributes))
+
+
+_SILENT = Span()
+
+
+@contextmanager
+def span(name: str, **attributes: Any) -> Generator[Span]:
+    """A span around the block, a child of the one that is open.
+
+    Name it and its attributes by OpenTelemetry's semantic conventions for GenAI; names with dots go
+    through ``**``::
+
+        with span(f"chat {model}", **{"gen_ai.request.model": model}) as current:
+            ...
+            current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
+
+    An exception that leaves the block is recorded, marks the span as failed and travels on. A
+    ``TripWire`` is not a failure, nor is cancellation. Do not keep a span open across the ``yield``
+    of an async generator: its reader may run in another context.
+    """
+    tracer = _tracer()
+    if tracer is None:
+        yield _SILENT
+        return
+    with tracer.start_as_current_span(
+        name,
+        attributes=_values(attributes),
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield Span(current)
+        except TripWire:
+            raise
+        except Exception as error:
+            _fail(current, error)
+            raise
+
+
+def _tracer() -> trace.Tracer | None:
+    """Our tracer, or None while no SDK is configured (that may still happen later)."""
+    from opentelemetry import trace
+
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    return provider.get_tracer("diarist")
+
+
+def _fail(current: trace.Span, error: Exception) -> None:
+    from opentelemetry.trace import StatusCode
+
+    current.record_exception(error)
+    current.set_status(StatusCode.ERROR, str(error))
+    current.set_attribute("error.type", type(error).__qualname__)
+
+
+def _values(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    return {name: _value(value) for name, value in attributes.items() if value is not None}
+
+
+def _value(value: Any) -> AttributeValue:
+    if isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Sequence):
+        return [str(item) for item in cast("Sequence[object]", value)]
+    return str(value)

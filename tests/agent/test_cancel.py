@@ -1,0 +1,303 @@
+"""Cancelling a run: by its task, by a signal, at every stage."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from diarist import Agent, CancelSignal, Processor
+from diarist.chunks import AbortChunk
+from diarist.exceptions import DiaristError, ProcessorError
+from diarist.models.base import ModelRequest
+from diarist.testing import ScriptedModel, ToolCall
+from tests.agent.kit import RecordingMemory, types
+
+
+class Stage:
+    """Something that hangs, and says when it has begun and when it was stopped."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.stopped = False
+
+    async def hang(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.stopped = True
+            raise
+
+
+def agent_that_hangs(where: str, stage: Stage, memory: RecordingMemory) -> Agent:
+    async def step_hook(self: Any, args: Any) -> None:
+        if args.step_number == 1:
+            await stage.hang()
+
+    async def result_hook(self: Any, args: Any) -> None:
+        await stage.hang()
+
+    async def answer(request: ModelRequest) -> str:
+        if where == "model":
+            await stage.hang()
+        return "answer"
+
+    async def work() -> str:
+        """Work."""
+        if where == "tool":
+            await stage.hang()
+        return "done"
+
+    hooks = {"process_input_step": step_hook, "process_output_result": result_hook}
+    processors = [type("Hanging", (Processor,), {where: hooks[where]})()] if where in hooks else []
+    first = ["first", ToolCall("work")] if where != "tool" else "first"
+    script = [first, answer] if where != "tool" else [[ToolCall("work")] * 3]
+    return Agent(
+        model=ScriptedModel(*script),  # pyright: ignore[reportArgumentType]
+        tools=[work],
+        memory=memory,
+        input_processors=processors,
+        output_processors=processors,
+    )
+
+
+STAGES = ["process_input_step", "model", "tool", "process_output_result"]
+
+
+@pytest.mark.parametrize("where", STAGES)
+async def test_a_signal_ends_the_run_and_keeps_its_finished_steps(where: str) -> None:
+    stage, memory, signal = Stage(), RecordingMemory(), CancelSignal()
+    before = asyncio.all_tasks()
+    run = asyncio.create_task(agent_that_hangs(where, stage, memory).generate("hi", thread="t", cancel=signal))
+    await stage.begun.wait()
+    signal.cancel("enough")
+    result = await run
+    assert stage.stopped
+    assert (result.stopped_by, result.finish_reason) == ("cancelled", "other")
+    assert [m.text for m in result.messages] == (["first"] if where != "tool" else [])
+    assert memory.outcomes == ["interrupted"]
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("where", STAGES)
+async def test_cancelling_the_task_is_passed_on(where: str) -> None:
+    stage, memory = Stage(), RecordingMemory()
+    before = asyncio.all_tasks()
+    run = asyncio.create_task(agent_that_hangs(where, stage, memory).generate("hi", thread="t"))
+    await stage.begun.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert stage.stopped
+    assert memory.outcomes == ["interrupted"]
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("where", STAGES)
+async def test_a_cancelled_stream_ends_with_an_abort_chunk(where: str) -> None:
+    stage, memory, signal = Stage(), RecordingMemory(), CancelSignal()
+
+    async def cancel() -> None:
+        await stage.begun.wait()
+        signal.cancel("enough")
+
+    canceller = asyncio.create_task(cancel())
+    async with agent_that_hangs(where, stage, memory).stream("hi", thread="t", cancel=signal) as stream:
+        chunks = [chunk async for chunk in stream]
+        result = await stream.result()
+    await canceller
+    last = chunks[-1]
+    assert isinstance(last, AbortChunk)
+    assert (last.payload.reason, last.run_id) == ("enough", result.run_id)
+    assert types(chunks).count("abort") == 1
+    assert result.stopped_by == "cancelled"
+
+
+async def test_a_signal_given_before_the_call() -> None:
+    model, memory, signal = ScriptedModel("never"), RecordingMemory(), CancelSignal()
+    signal.cancel()
+    result = await Agent(model=model, memory=memory).generate("hi", thread="t", cancel=signal)
+    assert (result.stopped_by, model.requests) == ("cancelled", [])
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0, "the caller's task is not cancelled"
+    await asyncio.sleep(0)  # and nothing of it is left to come
+
+
+async def test_a_signal_after_the_run_changes_nothing() -> None:
+    signal = CancelSignal()
+    result = await Agent(model=ScriptedModel("ok")).generate("hi", cancel=signal)
+    signal.cancel()
+    await asyncio.sleep(0)
+    assert result.stopped_by == "answer"
+
+
+async def test_one_signal_for_several_runs() -> None:
+    signal, begun = CancelSignal(), [asyncio.Event() for _ in range(3)]
+
+    async def run(i: int) -> str:
+        async def answer(request: ModelRequest) -> str:
+            begun[i].set()
+            await asyncio.Event().wait()
+            return "never"
+
+        return (await Agent(model=ScriptedModel(answer)).generate("hi", cancel=signal)).stopped_by
+
+    runs = [asyncio.create_task(run(i)) for i in range(3)]
+    for event in begun:
+        await event.wait()
+    signal.cancel()
+    assert await asyncio.gather(*runs) == ["cancelled"] * 3
+
+
+def test_a_signal_from_another_thread() -> None:
+    signal, begun = CancelSignal(), threading.Event()
+
+    async def answer(request: ModelRequest) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def cancel() -> None:
+        begun.wait()
+        signal.cancel("from outside")
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    result = Agent(model=ScriptedModel(answer)).generate_sync("hi", cancel=signal)
+    thread.join()
+    assert result.stopped_by == "cancelled"
+
+
+@pytest.mark.parametrize("by", ["signal", "task"])
+async def test_a_cancellation_during_the_commit_comes_too_late_to_cut_it(by: str) -> None:
+    steps: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Storage(Processor[Any]):
+        def process_input(self, args: Any) -> None:
+            async def end(outcome: str) -> None:
+                steps.append(f"begin {outcome}")
+                begun.set()
+                await go_on.wait()
+                steps.append("end")
+
+            args.context.on_end(end)
+
+    signal = CancelSignal()
+    agent = Agent(model=ScriptedModel("ok"), input_processors=[Storage()])
+    run = asyncio.create_task(agent.generate("hi", cancel=signal))
+    await begun.wait()
+    if by == "signal":
+        signal.cancel()
+    else:
+        run.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    if by == "signal":
+        assert (await run).stopped_by == "answer"
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert steps == ["begin committed", "end"]
+
+
+async def test_a_second_cancellation_does_not_cut_the_clean_up() -> None:
+    steps: list[str] = []
+    begun, ending, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Storage(Processor[Any]):
+        def process_input(self, args: Any) -> None:
+            async def end(outcome: str) -> None:
+                ending.set()
+                await go_on.wait()
+                steps.append(outcome)
+
+            args.context.on_end(end)
+
+    async def answer(request: ModelRequest) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    signal = CancelSignal()
+    run = asyncio.create_task(
+        Agent(model=ScriptedModel(answer), input_processors=[Storage()]).generate("hi", cancel=signal)
+    )
+    await begun.wait()
+    signal.cancel()
+    await ending.wait()
+    run.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert steps == ["interrupted"]
+
+
+async def test_a_time_limit_around_a_run() -> None:
+    stage, memory = Stage(), RecordingMemory()
+
+    async def limited() -> None:
+        async with asyncio.timeout(None) as limit:
+            begun = asyncio.create_task(stage.begun.wait())
+            begun.add_done_callback(lambda _: limit.reschedule(0))
+            await agent_that_hangs("model", stage, memory).generate("hi", thread="t")
+
+    with pytest.raises(TimeoutError):
+        await limited()
+    assert memory.outcomes == ["interrupted"]
+
+
+async def test_a_processor_can_look_at_the_signal() -> None:
+    seen: list[bool] = []
+
+    class Look(Processor[Any]):
+        def process_input(self, args: Any) -> None:
+            seen.append(args.cancel is signal)
+
+    signal = CancelSignal()
+    await Agent(model=ScriptedModel("ok"), input_processors=[Look()]).generate("hi", cancel=signal)
+    assert seen == [True]
+
+
+# -- a CancelledError that nobody meant for this run is a failure, not a cancellation
+
+
+async def wait_for_something_cancelled() -> None:
+    other = asyncio.get_running_loop().create_future()
+    other.cancel()
+    await other
+
+
+async def test_a_tool_that_waits_for_something_cancelled() -> None:
+    async def work() -> None:
+        """Work."""
+        await wait_for_something_cancelled()
+
+    result = await Agent(model=ScriptedModel(ToolCall("work"), "sorry"), tools=[work]).generate("hi")
+    assert (result.text, result.messages[0].tool_parts[0].state) == ("sorry", "error")
+    assert "CancelledError" in result.messages[0].tool_parts[0].result
+
+
+async def test_a_processor_that_waits_for_something_cancelled() -> None:
+    class Waits(Processor[Any]):
+        async def process_input_step(self, args: Any) -> None:
+            await wait_for_something_cancelled()
+
+    memory = RecordingMemory()
+    with pytest.raises(ProcessorError, match="'waits' failed in process_input_step at step 0: CancelledError"):
+        await Agent(model=ScriptedModel("ok"), input_processors=[Waits()], memory=memory).generate("hi", thread="t")
+    assert memory.outcomes == ["interrupted"]
+
+
+async def test_a_model_that_waits_for_something_cancelled() -> None:
+    async def answer(request: ModelRequest) -> str:
+        await wait_for_something_cancelled()
+        return "never"
+
+    with pytest.raises(DiaristError, match="was cancelled, though the run was not"):
+        await Agent(model=ScriptedModel(answer)).generate("hi")

@@ -1,0 +1,330 @@
+"""``Agent.stream``: the chunks, and the result after them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import orjson
+import pytest
+
+from diarist import Agent, AgentStream, DataChunk, Processor, ToolContext
+from diarist.chunks import ErrorChunk, Finish, ToolResultChunk
+from diarist.exceptions import DiaristError, ModelConnectionError
+from diarist.messages import DataPart
+from diarist.models.base import ModelRequest
+from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
+from tests.agent.kit import RecordingMemory, collect, streamed_text, types
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_the_chunks_of_a_run_in_order() -> None:
+    model = ScriptedModel([Reasoning("hm"), "Look", "ing", ToolCall("add", {"a": 1, "b": 2})], "Three")
+    chunks = await collect(Agent(model=model, tools=[add]).stream("1+2?"))
+    assert types(chunks) == [
+        "start",
+        "step-start",
+        *("reasoning-start", "reasoning-delta", "reasoning-end"),
+        *("text-start", "text-delta", "text-delta", "text-end"),
+        *("tool-call-input-streaming-start", "tool-call-delta", "tool-call"),
+        "tool-result",
+        "step-finish",
+        "step-start",
+        *("text-start", "text-delta", "text-end"),
+        "step-finish",
+        "finish",
+    ]
+
+
+async def test_every_chunk_has_a_wire_form_in_camel_case() -> None:
+    model = ScriptedModel(ToolCall("add", {"a": 1, "b": 2}), "Three")
+    chunks = await collect(Agent(model=model, tools=[add]).stream("1+2?"))
+    for chunk in chunks:
+        wire = orjson.loads(orjson.dumps(chunk.to_dict()))
+        assert wire["type"] == chunk.type
+        assert wire["from"] == "AGENT"
+        assert wire["runId"] == chunks[0].run_id
+    assert next(c for c in chunks if isinstance(c, ToolResultChunk)).to_dict()["payload"] == {
+        "toolCallId": "call_1",
+        "toolName": "add",
+        "args": {"a": 1, "b": 2},
+        "result": 3,
+        "providerExecuted": False,
+    }
+
+
+async def test_text_alone() -> None:
+    stream = Agent(model=ScriptedModel(["Hel", "lo!"])).stream("hi")
+    assert [piece async for piece in stream.text()] == ["Hel", "lo!"]
+
+
+async def test_the_result_without_reading_a_chunk() -> None:
+    stream = Agent(model=ScriptedModel(["Hel", "lo!"])).stream("hi")
+    assert (await stream.result()).text == "Hello!"
+    assert (await stream.result()).text == "Hello!", "as often as one likes"
+
+
+async def test_the_result_after_an_early_break_is_the_whole_run() -> None:
+    async with Agent(model=ScriptedModel(["Hel", "lo!"])).stream("hi") as stream:
+        async for chunk in stream:
+            if chunk.type == "text-delta":
+                break
+        result = await stream.result()
+    assert (result.text, result.stopped_by) == ("Hello!", "answer")
+
+
+async def test_more_chunks_than_the_run_may_be_ahead() -> None:
+    pieces = [str(i) for i in range(1000)]
+    async with Agent(model=ScriptedModel(pieces)).stream("hi") as stream:  # pyright: ignore[reportArgumentType]
+        first = await anext(stream)
+        for _ in range(500):
+            await asyncio.sleep(0)  # the run goes ahead as far as it may
+        rest = [chunk async for chunk in stream]
+    assert first.type == "start"
+    assert streamed_text(rest) == "".join(pieces)
+
+
+async def test_a_slow_reader_holds_the_model_back() -> None:
+    model = ScriptedModel([str(i) for i in range(1000)])  # pyright: ignore[reportArgumentType]
+    given = 0
+
+    class Count(Processor[Any]):
+        def process_output_stream(self, args: Any) -> Any:
+            nonlocal given
+            given += 1
+            return args.part
+
+    async with Agent(model=model, output_processors=[Count()]).stream("hi") as stream:
+        await anext(stream)
+        for _ in range(3000):
+            await asyncio.sleep(0)
+        assert given < 200
+
+
+async def test_a_models_error_ends_the_stream_with_an_error_chunk() -> None:
+    model = ScriptedModel(Reply(text="half", error_after=ModelConnectionError("the line was cut")))
+    memory = RecordingMemory()
+    async with Agent(model=model, memory=memory).stream("hi", thread="t") as stream:
+        chunks = [chunk async for chunk in stream]
+        last = chunks[-1]
+        assert isinstance(last, ErrorChunk)
+        assert (last.payload.kind, last.payload.error) == ("ModelConnectionError", "the line was cut")
+        assert last.run_id == chunks[0].run_id
+        with pytest.raises(ModelConnectionError):
+            await stream.result()
+    assert memory.outcomes == ["interrupted"]
+
+
+async def test_finish_is_sent_after_the_commit() -> None:
+    memory = RecordingMemory()
+    async with Agent(model=ScriptedModel("ok"), memory=memory).stream("hi", thread="t") as stream:
+        async for chunk in stream:
+            assert bool(memory.outcomes) == (chunk.type == "finish")
+    assert memory.outcomes == ["committed"]
+
+
+async def test_the_finish_chunk_carries_the_final_messages() -> None:
+    chunks = await collect(Agent(model=ScriptedModel("ok")).stream("hi"))
+    finish = chunks[-1]
+    assert isinstance(finish, Finish)
+    assert [message.text for message in finish.payload.messages] == ["ok"]
+    assert (finish.payload.reason, finish.payload.stopped_by) == ("stop", "answer")
+
+
+# -- data chunks
+
+
+async def test_tools_send_chunks_of_their_own_while_they_run() -> None:
+    seen = asyncio.Event()
+
+    async def work(context: ToolContext[Any]) -> str:
+        """Work and tell."""
+        context.writer.custom(DataChunk("data-progress", {"percent": 50}))
+        context.writer.custom(DataChunk("data-note", "gone", transient=True))
+        await seen.wait()  # only when the client has seen it does the tool go on
+        return "done"
+
+    async with Agent(model=ScriptedModel(ToolCall("work"), "ok"), tools=[work]).stream("hi") as stream:
+        chunks: list[Any] = []
+        async for chunk in stream:
+            chunks.append(chunk)
+            if chunk.type == "data-note":
+                seen.set()
+        result = await stream.result()
+    assert types(chunks).index("data-progress") < types(chunks).index("tool-result")
+    assert [p for m in result.messages for p in m.parts if isinstance(p, DataPart)] == [
+        DataPart(type="data-progress", data={"percent": 50})
+    ]
+
+
+async def test_what_a_sync_tool_sends_arrives_while_it_runs() -> None:
+    seen = threading.Event()
+
+    def work(context: ToolContext[Any]) -> str:
+        """Work until the client has seen the chunk."""
+        context.writer.custom(DataChunk("data-progress", 50))
+        seen.wait(30)
+        return "done"
+
+    async with Agent(model=ScriptedModel(ToolCall("work"), "ok"), tools=[work]).stream("hi") as stream:
+        async for chunk in stream:
+            if chunk.type == "data-progress":
+                seen.set()
+        assert (await stream.result()).text == "ok"
+
+
+async def test_no_chunk_of_many_threads_is_lost() -> None:
+    def work(context: ToolContext[Any]) -> str:
+        """Work and tell."""
+        for i in range(100):
+            context.writer.custom(DataChunk("data-i", i))
+        return "done"
+
+    model = ScriptedModel([ToolCall("work")] * 4, "ok")
+    chunks = await collect(Agent(model=model, tools=[work]).stream("hi"))
+    numbers = [chunk.data for chunk in chunks if isinstance(chunk, DataChunk)]
+    assert sorted(numbers) == sorted([*range(100)] * 4), "none is lost"
+
+
+@pytest.mark.parametrize(
+    "hook",
+    ["process_input", "process_input_step", "process_llm_request", "process_output_step", "process_output_result"],
+)
+async def test_every_hook_can_write(hook: str) -> None:
+    def write(self: Any, args: Any) -> None:
+        args.writer.custom(DataChunk("data-here", hook))
+
+    processor = type("Writing", (Processor,), {hook: write})()
+    agent = Agent(model=ScriptedModel("ok"), input_processors=[processor], output_processors=[processor])
+    async with agent.stream("hi") as stream:
+        chunks = [chunk async for chunk in stream]
+        result = await stream.result()
+    assert [chunk.data for chunk in chunks if isinstance(chunk, DataChunk)] == [hook]
+    assert [p.data for m in result.messages for p in m.parts if isinstance(p, DataPart)] == [hook]
+    assert result.text == "ok"
+    assert types(chunks)[-1] == "finish"
+
+
+async def test_a_stream_hook_can_write_at_any_chunk_the_last_included() -> None:
+    class Note(Processor[Any]):
+        def process_output_stream(self, args: Any) -> Any:
+            if args.part.type in ("step-start", "text-end", "finish"):
+                args.writer.custom(DataChunk("data-after", args.part.type, transient=True))
+            return args.part
+
+    chunks = await collect(Agent(model=ScriptedModel("ok"), output_processors=[Note()]).stream("hi"))
+    assert [c.data for c in chunks if isinstance(c, DataChunk)] == ["step-start", "text-end", "finish"]
+    assert types(chunks)[-1] == "finish"
+    assert {chunk.run_id for chunk in chunks} == {chunks[0].run_id}
+
+
+async def test_data_parts_never_reach_a_model() -> None:
+    async def work(context: ToolContext[Any]) -> str:
+        """Work."""
+        context.writer.custom(DataChunk("data-secret", "SECRET"))
+        return "done"
+
+    model = ScriptedModel(ToolCall("work"), "ok")
+    await Agent(model=model, tools=[work]).generate("hi")
+    assert "SECRET" not in model.requests[1].text
+
+
+# -- leaving early
+
+
+async def test_leaving_early_cancels_and_waits_for_the_end() -> None:
+    memory = RecordingMemory()
+    closed: list[str] = []
+
+    async def hang() -> str:
+        """Hang."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.append("tool")
+        return "never"
+
+    agent = Agent(model=ScriptedModel(["Wait.", ToolCall("hang")]), tools=[hang], memory=memory)
+    before = asyncio.all_tasks()
+    async with agent.stream("hi", thread="t") as stream:
+        async for chunk in stream:
+            if chunk.type == "tool-call":
+                break
+        for _ in range(20):
+            await asyncio.sleep(0)  # let the tool start
+    assert closed == ["tool"]
+    assert memory.outcomes == ["interrupted"]
+    assert asyncio.all_tasks() == before
+    result = await stream.result()
+    assert (result.stopped_by, result.steps, result.messages) == ("cancelled", [], [])
+
+
+async def test_a_stream_that_was_never_read_never_ran() -> None:
+    model = ScriptedModel("ok")
+    async with Agent(model=model).stream("hi") as stream:
+        pass
+    assert (await stream.result()).stopped_by == "cancelled"
+    assert types([chunk async for chunk in stream]) == []
+    assert model.requests == []
+
+
+async def test_an_abandoned_stream_leaves_no_task_running() -> None:
+    memory = RecordingMemory()
+    ended = asyncio.Event()
+
+    class Told(Processor[Any]):
+        def process_input(self, args: Any) -> None:
+            async def end(outcome: str) -> None:
+                ended.set()
+
+            args.context.on_end(end)
+
+    agent = Agent(model=ScriptedModel(["x"] * 1000), memory=memory, input_processors=[Told()])  # pyright: ignore[reportArgumentType]
+    before = asyncio.all_tasks()
+    stream: AgentStream[Any] | None = agent.stream("hi", thread="t")
+    async for chunk in stream:
+        if chunk.type == "text-delta":
+            break
+    del stream
+    gc.collect()
+    await ended.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert memory.outcomes == ["interrupted"]
+    assert asyncio.all_tasks() == before
+
+
+async def test_cancelling_the_reader_cancels_the_run() -> None:
+    memory = RecordingMemory()
+    started = asyncio.Event()
+
+    async def answer(request: ModelRequest) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = Agent(model=ScriptedModel(answer), memory=memory)
+    before = asyncio.all_tasks()
+    reader = asyncio.create_task(collect(agent.stream("hi", thread="t")))
+    await started.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert memory.outcomes == ["interrupted"]
+    assert asyncio.all_tasks() == before
+
+
+async def test_two_readers_of_one_stream_are_refused_rather_than_left_waiting() -> None:
+    async def answer(request: ModelRequest) -> str:
+        await asyncio.sleep(0)
+        return "ok"
+
+    stream = Agent(model=ScriptedModel(answer)).stream("hi")
+    outcomes = await asyncio.gather(collect(stream), stream.result(), return_exceptions=True)
+    assert any(isinstance(outcome, DiaristError) and "another task" in str(outcome) for outcome in outcomes)

@@ -1,0 +1,181 @@
+"""``output_type``: the answer as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
+
+import pytest
+from pydantic import BaseModel, Field
+
+from diarist import Agent, Processor
+from diarist.chunks import ObjectChunk
+from diarist.exceptions import ConfigError, OutputError
+from diarist.testing import ScriptedModel, ToolCall
+from tests.agent.kit import run_both, streamed_text, types
+
+
+class City(BaseModel):
+    name: str
+    people: int = Field(gt=0)
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Leg(TypedDict):
+    to: str
+    minutes: NotRequired[int]
+
+
+class Trip(TypedDict, total=False):
+    """A trip."""
+
+    legs: list[Leg]
+    by: Annotated[Literal["train", "car"], Field(description="means")]
+    back: Optional[Leg]  # noqa: UP045 - the old spelling has to work too
+    price: int | None
+
+
+SCHEMA = {
+    "title": "weather",
+    "type": "object",
+    "properties": {"degrees": {"type": "number"}},
+    "required": ["degrees"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (City, '{"name": "Rome", "people": 3}', City(name="Rome", people=3)),
+        (City, '```json\n{"name": "Rome", "people": 3}\n```', City(name="Rome", people=3)),
+        (Point, '{"x": 1}', Point(1)),
+        (Leg, '{"to": "Rome"}', {"to": "Rome"}),
+        (
+            Trip,
+            '{"legs": [{"to": "Rome", "minutes": 5}], "back": null, "price": 3}',
+            {"legs": [{"to": "Rome", "minutes": 5}], "back": None, "price": 3},
+        ),
+        (list[Leg], '[{"to": "Rome"}]', [{"to": "Rome"}]),
+        (list[int], "[1, 2]", [1, 2]),
+        (SCHEMA, '{"degrees": 18.5}', {"degrees": 18.5}),
+    ],
+)
+async def test_the_answer_as_a_value(kind: Any, text: str, value: Any) -> None:
+    model = ScriptedModel(text)
+    result, chunks = await run_both(lambda: Agent(model=ScriptedModel(text)), output_type=kind)
+    assert (result.output, result.text) == (value, text)
+    assert [chunk.payload.object for chunk in chunks if isinstance(chunk, ObjectChunk)] == [value]
+    assert types(chunks)[-3:] == ["object-result", "step-finish", "finish"]
+    await Agent(model=model).generate("hi", output_type=kind)
+    sent = model.requests[0].output
+    assert sent is not None
+    assert sent.schema.get("type") in ("object", "array")
+
+
+async def test_the_schema_that_the_model_gets() -> None:
+    model = ScriptedModel(lambda request: '{"to": "Rome"}')
+    await Agent(model=model).generate("hi", output_type=Leg)
+    sent = model.requests[0].output
+    assert sent is not None
+    assert sent.name == "Leg"
+    assert (sorted(sent.schema["properties"]), sent.schema["required"]) == (["minutes", "to"], ["to"])
+    model = ScriptedModel('{"degrees": 1}')
+    await Agent(model=model).generate("hi", output_type=SCHEMA)
+    sent = model.requests[0].output
+    assert sent is not None
+    assert (sent.name, sent.schema) == ("weather", SCHEMA)
+
+
+async def test_without_output_type_there_is_no_output() -> None:
+    model = ScriptedModel('{"x": 1}')
+    result = await Agent(model=model).generate("hi")
+    assert (result.output, model.requests[0].output) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        (City, '{"name": "Rome", "people": 0}', "people: Input should be greater than 0"),
+        (City, "It is Rome.", "Invalid JSON"),
+        (Point, '{"y": 1}', "x: Field required"),
+        (Trip, '{"legs": [{}]}', "legs.0.to: Field required"),
+        (Trip, '{"by": "ship"}', "by: Input should be 'train' or 'car'"),
+        (SCHEMA, "18 degrees", "the answer is not JSON"),
+        (SCHEMA, "[18]", "not a JSON object but list"),
+        (SCHEMA, '{"temperature": 18}', "degrees missing"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_goes_back_as_feedback(kind: Any, text: str, says: str) -> None:
+    good = {City: '{"name": "Rome", "people": 3}', Point: '{"x": 1}', Trip: "{}"}.get(
+        kind if not isinstance(kind, dict) else None,  # pyright: ignore[reportArgumentType]
+        '{"degrees": 1}',
+    )
+    model = ScriptedModel(text, good)
+    result = await Agent(model=model, max_processor_retries=1).generate("hi", output_type=kind)
+    assert result.text == good
+    assert says in model.requests[1].prompt.messages[-1].text
+    assert text not in model.requests[1].text, "the answer itself does not stand in the prompt"
+    assert [(r.text, r.processor_id) for r in result.rejected] == [(text, "output-type")]
+    assert (len(result.steps), len(result.messages)) == (1, 1)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_an_answer_that_never_fits_is_an_output_error(retries: int) -> None:
+    model = ScriptedModel(lambda request: "no")
+    with pytest.raises(OutputError, match="does not fit City") as raised:
+        await Agent(model=model, max_processor_retries=retries).generate("hi", output_type=City)
+    assert raised.value.text == "no"
+    assert len(model.requests) == retries + 1
+
+
+async def test_the_stream_of_an_answer_that_never_fits() -> None:
+    async with Agent(model=ScriptedModel("no")).stream("hi", output_type=City) as stream:
+        chunks = [chunk async for chunk in stream]
+        assert types(chunks)[-1] == "error"
+        with pytest.raises(OutputError):
+            await stream.result()
+
+
+async def test_only_the_final_answer_has_to_fit() -> None:
+    def look() -> str:
+        """Look it up."""
+        return "3"
+
+    model = ScriptedModel(["Let me look.", ToolCall("look")], '{"name": "Rome", "people": 3}')
+    result = await Agent(model=model, tools=[look]).generate("hi", output_type=City)
+    assert result.output == City(name="Rome", people=3)
+
+
+async def test_a_rejected_answer_is_held_back_with_hold_output() -> None:
+    class Hold(Processor[Any]):
+        hold_output = True
+
+    model = ScriptedModel("no", '{"x": 1}')
+    agent = Agent(model=model, max_processor_retries=1, output_processors=[Hold()])
+    async with agent.stream("hi", output_type=Point) as stream:
+        chunks = [chunk async for chunk in stream]
+    assert streamed_text(chunks) == '{"x": 1}'
+
+
+async def test_what_processors_made_of_the_text_is_what_has_to_fit() -> None:
+    class Repair(Processor[Any]):
+        def process_output_step(self, args: Any) -> None:
+            args.messages[-1].parts[0].text = '{"x": 2}'
+
+    result = await Agent(model=ScriptedModel("x is 2"), output_processors=[Repair()]).generate("hi", output_type=Point)
+    assert (result.output, result.text) == (Point(2), '{"x": 2}')
+
+
+async def test_a_type_without_a_schema_is_refused_before_the_call() -> None:
+    class Odd:
+        pass
+
+    model = ScriptedModel("never")
+    with pytest.raises(ConfigError, match=r"output_type .*Odd.* has no JSON schema"):
+        await Agent(model=model).generate("hi", output_type=Odd)
+    assert model.requests == []

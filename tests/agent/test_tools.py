@@ -1,0 +1,363 @@
+"""Tools in a run: they work at the same time, and whatever goes wrong is text for the model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from diarist import Agent, AgentResult, Tool, ToolContext, TripWire, tool
+from diarist.chunks import ToolErrorChunk, ToolResultChunk
+from diarist.exceptions import ConfigError, ToolError
+from diarist.messages import ToolPart
+from diarist.testing import ScriptedModel, ToolCall
+from tests.agent.kit import collect, run_both, types
+
+
+def parts(result: AgentResult[Any]) -> list[ToolPart]:
+    return result.messages[0].tool_parts
+
+
+async def call(function: Any, args: dict[str, Any] | str | None = None) -> ToolPart:
+    """The tool part after a run in which the model called ``function`` once."""
+    item = function if isinstance(function, Tool) else tool(function)
+    model = ScriptedModel(ToolCall(item.name, {} if args is None else args), "done")
+    result = await Agent(model=model, tools=[item]).generate("go")
+    part = parts(result)[0]
+    assert result.text == "done", "the run went on"
+    assert part.result_text in model.requests[1].text, "the model saw it"
+    return part
+
+
+# -- what a tool gets and gives
+
+
+async def test_typed_arguments_arrive_typed() -> None:
+    class Trip(BaseModel):
+        city: str
+        on: date
+
+    got: list[Any] = []
+
+    async def book(trip: Trip, seats: int = 1) -> str:
+        """Book a trip."""
+        got.extend((trip, seats))
+        return "booked"
+
+    book.__annotations__["trip"] = Trip
+    part = await call(book, {"trip": {"city": "Rome", "on": "2026-05-01"}, "seats": "2"})
+    assert got == [Trip(city="Rome", on=date(2026, 5, 1)), 2]
+    assert (part.state, part.result) == ("result", "booked")
+    assert part.args == {"trip": {"city": "Rome", "on": "2026-05-01"}, "seats": "2"}, "as the model wrote them"
+
+
+async def test_a_sync_tool_runs_in_a_worker_thread() -> None:
+    names: list[str] = []
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("set by the caller")
+
+    def work() -> str:
+        """Work."""
+        names.append(threading.current_thread().name)
+        return variable.get()
+
+    part = await call(work)
+    assert names != [threading.current_thread().name]
+    assert part.result == "set by the caller", "context variables are there too"
+
+
+async def test_results_are_plain_json() -> None:
+    @dataclass
+    class Place:
+        name: str
+        visited: date
+
+    async def where() -> Any:
+        """Where."""
+        return [Place("Rome", date(2026, 5, 1)), {"n": None}, (1, 2)]
+
+    part = await call(where)
+    assert part.result == [{"name": "Rome", "visited": "2026-05-01"}, {"n": None}, [1, 2]]
+    assert part.result_text == '[{"name":"Rome","visited":"2026-05-01"},{"n":null},[1,2]]'
+
+
+async def test_a_tool_without_a_result() -> None:
+    async def note() -> None:
+        """Note."""
+
+    part = await call(note)
+    assert (part.state, part.result, part.result_text) == ("result", None, "null")
+
+
+async def test_the_context_of_a_tool() -> None:
+    seen: list[Any] = []
+
+    async def look(x: int, context: ToolContext[dict[str, int]]) -> int:
+        """Look."""
+        seen.append((context.call_id, context.tool_name, context.run.thread_id))
+        return x + context.deps["y"]
+
+    model = ScriptedModel(ToolCall("look", {"x": 1}, id="c9"), "done")
+    result = await Agent(model=model, tools=[look]).generate("go", deps={"y": 2}, thread="t")
+    assert parts(result)[0].result == 3
+    assert seen == [("c9", "look", "t")]
+
+
+async def test_a_sync_function_that_returns_an_awaitable() -> None:
+    async def inner() -> str:
+        return "awaited"
+
+    def work() -> Any:
+        """Work."""
+        return inner()
+
+    assert (await call(work)).result == "awaited"
+
+
+async def test_a_tool_with_a_json_schema_of_its_own_gets_the_arguments_as_they_come() -> None:
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    search = Tool(name="search", description="Search.", parameters=schema, function=lambda **args: args)
+    part = await call(search, {"q": 1, "extra": True})
+    assert part.result == {"q": 1, "extra": True}
+    assert search.definition.parameters == schema
+
+
+# -- what goes wrong
+
+
+def explain() -> str:
+    """Explain."""
+    raise ToolError("the shop is closed")
+
+
+def crash() -> str:
+    """Crash."""
+    raise KeyError("secret")
+
+
+def silent() -> str:
+    """Crash without words."""
+    raise ValueError
+
+
+def block() -> str:
+    """A TripWire means something in a processor only."""
+    raise TripWire("stop")
+
+
+def unspeakable() -> Any:
+    """Return what has no JSON form."""
+    return object()
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "says"),
+    [
+        (explain, {}, "the shop is closed"),
+        (crash, {}, "KeyError: 'secret'"),
+        (silent, {}, "ValueError"),
+        (block, {}, "TripWire: stop"),
+        (unspeakable, {}, "the result has no JSON form"),
+        (add, {"a": "x"}, "invalid arguments for add: a: Input should be a valid integer"),
+        (add, {"a": 1}, "b: Field required"),
+        (add, {"a": 1, "b": 2, "c": 3}, "c: Extra inputs are not permitted"),
+        (add, '{"a": 1,', "the arguments of add are no JSON object"),
+        (add, "[1, 2]", "the arguments of add are no JSON object"),
+    ],
+)
+async def test_whatever_goes_wrong_is_text_for_the_model(function: Any, args: Any, says: str) -> None:
+    part = await call(function, args)
+    assert part.state == "error"
+    assert says in part.result
+
+    def make() -> Agent:
+        return Agent(model=ScriptedModel(ToolCall(function.__name__, args), "done"), tools=[function])
+
+    _, chunks = await run_both(make)
+    errors = [chunk.payload for chunk in chunks if isinstance(chunk, ToolErrorChunk)]
+    assert [error.error for error in errors] == [part.result]
+    assert "error" not in types(chunks), "the run itself did not fail"
+
+
+async def test_an_unknown_tool() -> None:
+    model = ScriptedModel(ToolCall("ad", {}), "done")
+    result = await Agent(model=model, tools=[add]).generate("go")
+    assert (parts(result)[0].state, parts(result)[0].result) == ("error", "there is no tool 'ad'; available: add")
+
+
+async def test_a_tool_that_was_not_offered_at_this_step_does_not_run() -> None:
+    model = ScriptedModel(ToolCall("add", {"a": 1, "b": 2}), "done")
+    result = await Agent(model=model, tools=[add]).generate("go", active_tools=[])
+    assert parts(result)[0].state == "error"
+
+
+async def test_an_async_tool_that_takes_too_long_is_cancelled() -> None:
+    stopped = asyncio.Event()
+
+    @tool(timeout=0.01)
+    async def hang() -> str:
+        """Hang."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    part = await call(hang)
+    assert (part.state, part.result) == ("error", "hang took longer than 0.01 s and was stopped")
+    assert stopped.is_set()
+
+
+async def test_a_sync_tool_that_takes_too_long_is_not_waited_for() -> None:
+    release, left = threading.Event(), threading.Event()
+
+    @tool(timeout=0.01)
+    def hang() -> str:
+        """Hang."""
+        release.wait(30)
+        left.set()
+        return "late"
+
+    part = await call(hang)
+    assert (part.state, part.result) == ("error", "hang took longer than 0.01 s and was stopped")
+    assert not left.is_set()
+    release.set()
+    await asyncio.to_thread(left.wait)
+
+
+def test_a_sync_tool_that_never_ends_does_not_keep_the_process_alive() -> None:
+    program = """
+import asyncio, threading
+from diarist import Agent, tool
+from diarist.testing import ScriptedModel, ToolCall
+
+@tool(timeout=0.01)
+def hang() -> None:
+    threading.Event().wait()
+
+print(asyncio.run(Agent(model=ScriptedModel(ToolCall("hang"), "done"), tools=[hang]).generate("go")).text)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "done\n"
+
+
+async def test_a_sync_tool_that_raises_stop_iteration() -> None:
+    def work() -> str:
+        """Work."""
+        return next(iter(()))
+
+    assert "StopIteration" in (await call(work)).result
+
+
+async def test_a_timeout_of_the_tools_own_is_the_tools_error() -> None:
+    @tool(timeout=60)
+    async def fetch() -> str:
+        """Fetch."""
+        raise TimeoutError("the site did not answer")
+
+    assert (await call(fetch)).result == "TimeoutError: the site did not answer"
+
+
+# -- several at once
+
+
+async def test_calls_of_one_step_run_at_the_same_time_and_keep_their_order() -> None:
+    arrived: list[int] = []
+    all_there = asyncio.Event()
+    turn = [asyncio.Event() for _ in range(4)]
+    turn[3].set()
+
+    async def work(i: int) -> int:
+        """Work; the last called finishes first."""
+        arrived.append(i)
+        if len(arrived) == 4:
+            all_there.set()
+        await all_there.wait()
+        await turn[i].wait()
+        if i:
+            turn[i - 1].set()
+        return i
+
+    model = ScriptedModel([ToolCall("work", {"i": i}) for i in range(4)], "done")
+    async with Agent(model=model, tools=[work]).stream("go") as stream:
+        chunks = [chunk async for chunk in stream]
+        result = await stream.result()
+    assert [c.payload.result for c in chunks if isinstance(c, ToolResultChunk)] == [3, 2, 1, 0], "as they finish"
+    assert [part.result for part in parts(result)] == [0, 1, 2, 3], "as they were called"
+    assert [m.role for m in model.requests[1].prompt] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_at_most_ten_at_once(kind: str) -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    ten = threading.Barrier(10, timeout=30)
+
+    def enter(by: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += by
+            most = max(most, running)
+
+    def sync_work() -> None:
+        """Work."""
+        enter(1)
+        ten.wait()  # ten threads are there, on a small machine too
+        enter(-1)
+
+    async def async_work() -> None:
+        """Work."""
+        enter(1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        enter(-1)
+
+    work = tool(name="work")(sync_work if kind == "sync" else async_work)
+    model = ScriptedModel([ToolCall("work")] * 30, "done")
+    result = await Agent(model=model, tools=[work]).generate("go")
+    assert most == 10
+    assert {part.state for part in parts(result)} == {"result"}
+
+
+async def test_the_sync_tools_of_many_runs_do_not_wait_for_each_other() -> None:
+    """They may depend on each other, as agents that call agents do; a pool of threads would run dry."""
+    everybody = threading.Barrier(50, timeout=30)
+
+    def meet() -> int:
+        """Meet."""
+        return everybody.wait()
+
+    agent = Agent(model=ScriptedModel(*[ToolCall("meet")] * 50, lambda request: "done"), tools=[meet])
+    results = await asyncio.gather(*(agent.generate("go") for _ in range(50)))
+    assert sorted(parts(result)[0].result for result in results) == list(range(50))
+
+
+async def test_one_failing_call_does_not_harm_the_others() -> None:
+    calls = [ToolCall("crash"), ToolCall("add", {"a": 1, "b": 2}), ToolCall("nothing")]
+    result = await Agent(model=ScriptedModel(calls, "done"), tools=[add, crash]).generate("go")
+    assert [part.state for part in parts(result)] == ["error", "result", "error"]
+
+
+async def test_a_long_tool_loop() -> None:
+    steps = 120
+    model = ScriptedModel(*[ToolCall("add", {"a": 1, "b": 2})] * steps, "done")
+    chunks = await collect(Agent(model=model, tools=[add], max_steps=steps + 1).stream("go"))
+    assert types(chunks).count("step-finish") == steps + 1
+    assert len(model.requests[-1].prompt.messages) == 1 + 2 * steps
+
+
+def test_timeouts_must_be_positive() -> None:
+    with pytest.raises(ConfigError, match="timeout must be positive"):
+        tool(timeout=0)(add)

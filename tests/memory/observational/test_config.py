@@ -1,0 +1,113 @@
+"""A configuration that contradicts itself is refused where it is written, with the option's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diarist.exceptions import ConfigError
+from diarist.memory.observational.config import (
+    ObservationalMemoryConfig,
+    ObservationConfig,
+    ReflectionConfig,
+)
+from diarist.models.base import ModelSettings
+
+
+def test_defaults() -> None:
+    config = ObservationalMemoryConfig()
+    observation = config.observation
+    assert (observation.message_tokens, config.reflection.observation_tokens) == (30_000, 40_000)
+    assert (observation.buffered_tokens, observation.retained_tokens, observation.batch_tokens) == (
+        6_000,
+        6_000,
+        12_000,
+    )
+    assert observation.least_tokens == 3_000
+    assert (observation.model_settings.temperature, config.reflection.model_settings.temperature) == (0.3, 0.0)
+    assert observation.model_settings.max_output_tokens == 100_000
+    assert config.observer_model is None
+
+
+def test_numbers_are_shares_or_tokens() -> None:
+    config = ObservationConfig(message_tokens=30_000, buffer_tokens=5_000, buffer_activation=0.7, block_after=1.5)
+    assert (config.buffered_tokens, config.retained_tokens, config.batch_tokens) == (5_000, 9_000, 10_000)
+    assert ObservationConfig(buffer_activation=4_000).retained_tokens == 4_000
+    assert ObservationConfig(buffer_activation=1).retained_tokens == 0
+    assert ObservationConfig(block_after=36_000).block_after == 36_000
+    unbuffered = ObservationConfig(buffer_tokens=False)
+    assert (unbuffered.buffered_tokens, unbuffered.batch_tokens, unbuffered.least_tokens) == (None, 10_000, 1_000)
+    assert ObservationConfig(observer_batch_tokens=700).batch_tokens == 700
+
+
+def test_settings_go_over_the_defaults() -> None:
+    settings = ObservationConfig(model_settings=ModelSettings(temperature=1.0)).model_settings
+    assert (settings.temperature, settings.max_output_tokens) == (1.0, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"message_tokens": 0}, "message_tokens"),
+        ({"message_tokens": True}, "message_tokens"),
+        ({"buffer_tokens": 30_000}, "buffer_tokens"),
+        ({"buffer_tokens": 0}, "buffer_tokens"),
+        ({"buffer_tokens": True}, "buffer_tokens"),
+        ({"buffer_tokens": -0.2}, "buffer_tokens"),
+        ({"buffer_activation": 0}, "buffer_activation"),
+        ({"buffer_activation": 1.5}, "buffer_activation"),
+        ({"buffer_activation": 30_000}, "buffer_activation"),
+        ({"block_after": 0.9}, "block_after"),
+        ({"block_after": 1}, "block_after"),
+        ({"block_after": 30_000}, "block_after"),
+        ({"observer_batch_tokens": 0}, "observer_batch_tokens"),
+        ({"previous_observer_tokens": -1}, "previous_observer_tokens"),
+        ({"tool_result_tokens": 0}, "tool_result_tokens"),
+    ],
+)
+def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ObservationConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"model": "a/b", "observation": ObservationConfig(model="c/d")}, r"observation\.model"),
+        ({"model": "a/b", "reflection": ReflectionConfig(model="c/d")}, r"reflection\.model"),
+        ({"scope": "resource"}, "scope='resource' is not available yet"),
+        ({"scope": "planet"}, "scope"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"observe_timeout": 0}, "observe_timeout"),
+    ],
+)
+def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ObservationalMemoryConfig(**wrong)
+
+
+def test_reflection_needs_a_threshold() -> None:
+    with pytest.raises(ConfigError, match="observation_tokens"):
+        ReflectionConfig(observation_tokens=0)
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="mesage_tokens"):
+        ObservationConfig(mesage_tokens=3)  # type: ignore[call-arg]
+
+
+def test_a_role_takes_its_own_model_then_the_common_one_then_the_other_roles() -> None:
+    common = ObservationalMemoryConfig(model="a/b")
+    assert (common.observer_model, common.reflector_model) == ("a/b", "a/b")
+    one = ObservationalMemoryConfig(reflection=ReflectionConfig(model="c/d"))
+    assert (one.observer_model, one.reflector_model) == ("c/d", "c/d")
+    both = ObservationalMemoryConfig(
+        observation=ObservationConfig(model="a/b"), reflection=ReflectionConfig(model="c/d")
+    )
+    assert (both.observer_model, both.reflector_model) == ("a/b", "c/d")
+
+
+def test_a_dictionary_is_no_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"observation must be ObservationConfig\(\.\.\.\), not dict"):
+        ObservationalMemoryConfig(observation={"message_tokens": 5})  # type: ignore[arg-type]

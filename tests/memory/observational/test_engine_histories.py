@@ -1,0 +1,63 @@
+"""Whatever happens to a thread, in whatever order: every row is raw or covered, once."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diarist.exceptions import ModelConnectionError
+from diarist.memory.observational.coverage import Coverage
+from diarist.storage import InMemoryStorage
+from tests.memory.observational.harness import Conversation, ids, small_config, tool_step, user
+
+turns = st.fixed_dictionaries(
+    {
+        "input": st.integers(1, 60),
+        "steps": st.lists(st.integers(3, 60), max_size=5),
+        "observer": st.sampled_from(["works", "works", "fails"]),
+        "end": st.sampled_from(["committed", "committed", "committed", "discarded", "interrupted"]),
+        "crash": st.booleans(),
+        "guarded": st.booleans(),
+        "wait": st.sampled_from([0, 700]),
+    }
+)
+
+
+async def play(chat: Conversation, number: int, turn: dict[str, object]) -> None:
+    """One run, from its input to its end; with ``crash`` the log hears nothing of the end."""
+    chat.observer.fail = ModelConnectionError("down") if turn["observer"] == "fails" else None
+    chat.clock.advance(turn["wait"])  # type: ignore[arg-type]
+    run = await chat.begin(user(f"u{number}", turn["input"]), guarded=turn["guarded"])  # type: ignore[arg-type]
+    memory = await chat.open(run)
+    newest: set[str] = set()
+    for step, words in enumerate(turn["steps"]):  # type: ignore[arg-type, var-annotated]
+        await memory.prepare_step(step, pinned={f"u{number}", *newest})
+        window = ids(memory.window())
+        assert memory.window()[0].role == "user"
+        assert {f"u{number}", *newest} <= set(window)
+        newest = {f"u{number}s{step}"}
+        memory.add(await chat.store(run, tool_step(f"u{number}s{step}", words)))
+    end = turn["end"]
+    if end == "discarded" and not turn["crash"]:
+        await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.storage.finish_run(run, end)  # type: ignore[arg-type]
+    if end != "discarded" and not turn["crash"]:
+        await chat.engine.close_run(chat.thread, "ada", run.id)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(turns, min_size=1, max_size=12))
+async def test_every_row_is_raw_or_covered_once(history: list[dict[str, object]]) -> None:
+    chat = Conversation(InMemoryStorage(), config=small_config(100, 40))
+    chat.observer.words = 4
+    for number, turn in enumerate(history):
+        await play(chat, number, turn)
+        memory = await chat.open()
+        raw = set(ids(memory.rows))
+        for row in await chat.storage.list_messages(chat.thread):
+            covering = [e for e in memory.log.entries if row.seq in Coverage([e], chat.thread)]
+            assert (row.id in raw) + len(covering) == 1
+        assert all(entry.run_id is None for entry in memory.log.entries)
+        text = "\n".join(memory.prompt_blocks()[1:])
+        gone = [n for n, past in enumerate(history[: number + 1]) if past["end"] == "discarded"]
+        assert not any(f"- u{n}s" in text for n in gone)

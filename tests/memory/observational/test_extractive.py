@@ -1,0 +1,398 @@
+"""Observer and Reflector that need no model."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diarist.chunks import Usage
+from diarist.memory.observational.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.extractive.dates import annotate_dates
+from diarist.memory.observational.extractive.lines import read_lines
+from diarist.memory.observational.roles import RoleError
+from diarist.messages import FilePart, Message, ToolPart
+from diarist.storage.records import Observation
+from diarist.tokens import default_counter
+
+MONDAY = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
+LINE = re.compile(r"(?:  )?- (?:🔴|🟡|🟢|✅) (?:\d\d:\d\d )?\S")
+count = default_counter().count
+
+
+def entry(text: str) -> Observation:
+    return Observation(
+        id="obs",
+        text=text,
+        tokens=count(text),
+        sources=(),
+        message_tokens=0,
+        message_count=0,
+        observed_at=MONDAY,
+        cycle_id="c",
+    )
+
+
+async def notes(*messages: Message, earlier: str = "", timezone: str = "UTC") -> str:
+    observer = ExtractiveObserver(timezone=timezone)
+    observed = await observer.observe(messages, earlier=[entry(earlier)] if earlier else [])
+    return observed.text
+
+
+def user(text: str, minute: int = 12) -> Message:
+    return Message.user(text, created_at=MONDAY.replace(minute=minute))
+
+
+def assistant(text: str, minute: int = 13) -> Message:
+    return Message.assistant(text, created_at=MONDAY.replace(minute=minute))
+
+
+def called(name: str, args: dict[str, object], result: object, state: str = "result") -> Message:
+    part = ToolPart(call_id="c", name=name, args=args, state=state, result=result)  # type: ignore[arg-type]
+    return Message(role="assistant", parts=[part], created_at=MONDAY.replace(minute=14))
+
+
+async def test_a_statement_is_kept_with_its_date_and_time() -> None:
+    assert await notes(user("Hi there! I'm Ada and I fly to Rome next Friday.")) == (
+        "Date: 2026-03-02\n- 🔴 09:12 User stated: I'm Ada and I fly to Rome next Friday (meaning 13 March 2026)."
+    )
+
+
+async def test_times_are_the_users() -> None:
+    assert (await notes(user("I live in Tokyo."), timezone="Asia/Tokyo")).startswith("Date: 2026-03-02\n- 🔴 18:12 ")
+
+
+async def test_without_time_stamps_nothing_is_dated() -> None:
+    text = await notes(Message.user("I fly to Rome next Friday.", created_at=None))
+    assert text == "Date: unknown\n- 🔴 User stated: I fly to Rome next Friday."
+
+
+async def test_a_question_is_no_statement() -> None:
+    assert "User asked: Which hotel in Rome has a garden?" in await notes(user("Which hotel in Rome has a garden?"))
+
+
+async def test_a_change_says_what_it_replaces() -> None:
+    text = await notes(user("Actually, let's meet on 12 March instead of 10 March."))
+    assert "🔴" in text
+    assert "User changed: Actually, let's meet on 12 March (meaning 12 March 2026) instead of 10 March" in text
+    assert "(replaces 10 March)" in text
+
+
+async def test_what_is_done_is_ticked() -> None:
+    text = await notes(user("Please book the table."), assistant("Your table has been booked, reference KX-4471."))
+    assert "✅ 09:13 Assistant reported done: Your table has been booked, reference KX-4471." in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Shall it be booked?",
+        "It will be booked tomorrow.",
+        "It hasn't been booked.",
+        "Once it has been paid, I send it.",
+    ],
+)
+async def test_what_is_not_done_is_not_ticked(text: str) -> None:
+    assert "✅" not in await notes(assistant(text))
+
+
+async def test_a_tool_call_tells_what_came_out() -> None:
+    result = '{"reference": "QX72LM", "status": "confirmed", "city": "Rome", "log": ["' + "x" * 3_000 + '"]}'
+    text = await notes(called("book_hotel", {"city": "Rome", "nights": 3}, result))
+    assert '- ✅ 09:14 Assistant called book_hotel(city="Rome", nights=3) → reference QX72LM, status confirmed' in text
+    assert len(text) < 300
+
+
+async def test_failed_calls_are_named_and_not_ticked() -> None:
+    error = await notes(called("book_hotel", {"city": "Rome"}, "no rooms left", state="error"))
+    assert 'book_hotel(city="Rome") → error: no rooms left' in error
+    assert "✅" not in error
+    assert "denied: not now" in await notes(called("book_hotel", {}, "not now", state="denied"))
+    assert "→ Error: no such city" in await notes(called("book_hotel", {}, "Error: no such city"))
+
+
+async def test_many_calls_become_one_activity_with_details() -> None:
+    calls = [called("read_file", {"path": f"src/part{n}.py"}, "line\n" * 400) for n in range(5)]
+    again = [called("edit_file", {"path": "src/part0.py", "text": "y" * 900}, "src/part0.py was written")] * 3
+    text = await notes(user("Tidy up the parts.", 10), *calls, *again)
+    assert "- 🟡 09:14 Assistant made 8 tool calls: read_file ×5, edit_file ×3" in text
+    assert '\n  - ✅ 09:14 edit_file(path="src/part0.py", …) → done ×3' in text
+    assert text.count("Date:") == 1
+
+
+async def test_tool_output_is_compressed_strongly_and_talk_less() -> None:
+    rows = [{"id": n, "name": f"Hotel {n}", "price": 80 + n, "text": "quiet and near the station"} for n in range(60)]
+    messages = [
+        user("Find me a hotel in Rome for 3 nights, at most 120 euros."),
+        called("search", {"city": "Rome"}, rows),
+    ]
+    heavy = await notes(*messages)
+    assert count(messages[1].tool_parts[0].result_text) > 8 * count(heavy)
+    assert "60 items" in heavy
+    talk = [
+        user(f"I met person{n} in town{n} on day {n}. It was nice weather there. We talked a while.") for n in range(40)
+    ]
+    ratio = sum(count(each.text) for each in talk) / count(await notes(*talk))
+    assert 1.5 < ratio < 5
+
+
+async def test_named_people_keep_their_names() -> None:
+    messages = [
+        Message.user("I adopted a dog called Pixel yesterday.", created_at=MONDAY, metadata={"name": "Mira"}),
+        Message.assistant("I moved to Oslo last year.", created_at=MONDAY, metadata={"name": "Tom"}),
+    ]
+    observed = await ExtractiveObserver().observe(messages, earlier=[])
+    assert "Mira stated: I adopted a dog called Pixel yesterday (meaning 1 March 2026)." in observed.text
+    assert "Tom stated: I moved to Oslo last year (meaning 2025)." in observed.text
+    assert observed.current_task is None
+
+
+async def test_what_is_noted_is_not_noted_again() -> None:
+    first = await notes(user("I live in Turku."))
+    again = await notes(user("I live in Turku."), user("My sister lives in Oslo."), earlier=first)
+    assert "Turku" not in again
+    assert "My sister lives in Oslo." in again
+
+
+async def test_something_is_always_noted() -> None:
+    for text in ("ok", "👍", "Thanks!", "...", "```\nx = 1\n```"):
+        assert "- 🟢 09:12 User said: " in await notes(user(text))
+    known = await notes(user("I live in Turku."))
+    assert await notes(user("I live in Turku."), earlier=known) == known
+
+
+async def test_hints_follow_the_last_request() -> None:
+    observer = ExtractiveObserver()
+    open_end = await observer.observe([user("I'm Ada. Please find a ferry to Oslo.")], earlier=[])
+    assert open_end.current_task == "The user's last request: Please find a ferry to Oslo."
+    assert open_end.suggested_response == "Answer the user: Please find a ferry to Oslo."
+    asked = await observer.observe([user("Find a ferry to Oslo."), assistant("At what time of day?")], earlier=[])
+    assert asked.suggested_response == "Wait for the user's answer to: At what time of day?"
+    done = await observer.observe([user("Book the ferry."), assistant("I've booked the ferry, code F-88.")], earlier=[])
+    assert done.current_task == "The user's last request: Book the ferry. (reported done)"
+    thanks = await observer.observe([user("Thank you!")], earlier=[])
+    assert (thanks.current_task, thanks.suggested_response) == (None, None)
+
+
+async def test_it_costs_nothing_and_says_what_it_is() -> None:
+    observed = await ExtractiveObserver().observe([user("I live in Turku.")], earlier=[])
+    assert (observed.usage, observed.model, observed.calls) == (Usage(), "extractive", 0)
+
+
+async def test_machine_made_blocks_and_code_are_left_out() -> None:
+    text = await notes(
+        user("<system-reminder>The sky is green in 2031.</system-reminder>\nI use Python 3.11.\n```\nx = 1984\n```")
+    )
+    assert "I use Python 3.11." in text
+    assert "green" not in text
+    assert "1984" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "私は東京に住んでいます。来週、大阪に行きます。ホテルを予約してください。",
+        "أنا أعيش في القاهرة. أريد السفر إلى لندن في 12 مايو؟",
+        "🎉🎉🎉 party 2026 🎉",
+        "Ich wohne in Köln. Wann fährt der Zug nach Wien?",
+    ],
+)
+async def test_other_languages_keep_something_readable(text: str) -> None:
+    first = re.split(r"[。.؟?]", text)[0].strip("🎉 ")
+    assert first in await notes(user(text))
+
+
+async def test_attachments_are_noted() -> None:
+    message = Message(role="user", parts=[FilePart(media_type="image/png", data=b"x", name="map.png")])
+    assert "User attached 'map.png' (image/png)" in await notes(message)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "meaning"),
+    [
+        ("I leave tomorrow", "3 March 2026"),
+        ("We met yesterday", "1 March 2026"),
+        ("It is due in two weeks", "16 March 2026"),
+        ("I moved here three years ago", "2023"),
+        ("I'll start in 2 months", "May 2026"),
+        ("The exam is on March 12", "12 March 2026"),
+        ("The exam is on the 12th of March", "12 March 2026"),
+        ("See you next Friday", "13 March 2026"),
+        ("I saw him last Friday", "27 February 2026"),
+        ("I fly this Friday", "6 March 2026"),
+        ("I fly to Rome on Friday", "6 March 2026"),
+        ("I went to Rome on Friday", "27 February 2026"),
+        ("It must be signed by Friday", "6 March 2026"),
+        ("We hiked last weekend", "the weekend of 28 February 2026"),
+        ("I started last month", "February 2026"),
+        ("The fair is next year", "2027"),
+        ("I heard it last week", "the week of 23 February 2026"),
+    ],
+)
+def test_days_are_computed_where_they_can_be(sentence: str, meaning: str) -> None:
+    assert annotate_dates(sentence, date(2026, 3, 2)).count(f" (meaning {meaning})") == 1
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "I swim every Friday",
+        "The office is closed on Fridays",
+        "The keynote is on Thursday",
+        "My birthday is on March 12",
+        "It feels like yesterday",
+        "The exam is on 12 March 2027",
+        "They are open Monday to Friday",
+        "I may 5 times repeat it",
+        "She finished it in two days",
+        "The deadline is 31 April",
+        "A few weeks ago",
+    ],
+)
+def test_no_day_is_invented(sentence: str) -> None:
+    assert annotate_dates(sentence, date(2026, 3, 2)) == sentence
+
+
+phrases = st.sampled_from(
+    [
+        "tomorrow",
+        "next Friday",
+        "last Monday",
+        "on 29 February",
+        "March 31",
+        "in 999 years",
+        "12 months ago",
+        "by Sunday",
+    ]
+)
+
+
+@given(phrases, st.dates(date(1000, 1, 1)))
+def test_any_day_can_be_asked_for(phrase: str, said: date) -> None:
+    text = annotate_dates(f"We will see {phrase}", said)
+    assert text.startswith("We will see")
+    assert annotate_dates(text, said) == text
+
+
+@given(st.dates(date(1900, 1, 1), date(2100, 1, 1)))
+def test_next_and_last_weekdays_are_near_and_on_that_day(said: date) -> None:
+    for phrase, low, high in (("next Friday", 1, 13), ("last Friday", -7, -1)):
+        written = re.search(r"meaning (\d+ \w+ \d+)", annotate_dates(f"See {phrase}", said))
+        assert written is not None
+        day = datetime.strptime(written[1], "%d %B %Y").date()
+        assert day.weekday() == 4
+        assert timedelta(low) <= day - said <= timedelta(high)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc_id", max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+any_message = st.one_of(
+    texts.map(user),
+    texts.map(assistant),
+    st.builds(called, st.text(max_size=10), st.dictionaries(texts, json_values, max_size=3), json_values | texts),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(any_message, max_size=6))
+async def test_any_conversation_gives_well_formed_lines(messages: list[Message]) -> None:
+    text = await notes(*messages)
+    for line in text.split("\n") if text else []:
+        assert line == "Date: 2026-03-02" or LINE.match(line), line
+    assert text == await notes(*messages)
+
+
+async def test_a_megabyte_is_read_in_linear_time() -> None:
+    hard = [
+        "<a-b>" * 20_000,
+        "[" * 50_000,
+        "word " * 20_000,
+        ". " * 50_000,
+        "x" * 100_000,
+        "- 1. " * 20_000,
+        '"' * 50_000,
+    ]
+    for text in hard:
+        await notes(user(text), called("read", {"x": text}, text))
+
+
+DIARY = """Date: 2026-03-02
+- 🔴 09:00 User stated: I live in Turku.
+- 🟢 09:05 User said: Nice weather.
+- 🟡 09:10 Assistant made 3 tool calls: search ×3
+  - 🟡 09:10 search("a") → nothing
+  - ✅ 09:11 book("b") → reference B-1
+Date: 2026-03-03
+- 🟡 10:00 User asked: Where is the ferry?
+- 🟢 10:05 User said: Hm.
+- ✅ 10:10 Assistant reported done: The ferry is booked."""
+
+
+async def reflected(text: str, target: int) -> str:
+    return (await ExtractiveReflector().reflect([entry(text)], target_tokens=target)).text
+
+
+async def test_lines_go_by_mark_and_age_until_it_fits() -> None:
+    assert await reflected(DIARY, count(DIARY) + 1) == DIARY
+    one_less = await reflected(DIARY, count(DIARY))
+    assert "Nice weather" not in one_less
+    assert "Hm." in one_less
+    least = await reflected(DIARY, 1)
+    assert "I live in Turku" in least
+    assert "reference B-1" in least
+    assert "The ferry is booked" in least
+    assert "🟢" not in least
+    assert "🟡" not in least
+
+
+async def test_days_are_merged_and_the_newest_of_doubles_stays() -> None:
+    first = "Date: 2026-03-02\n- 🔴 09:00 User stated: I live in Turku.\n- 🟡 09:01 a"
+    second = "Date: 2026-03-03\n- 🟡 10:00 b\nDate: 2026-03-02\n- 🔴 11:00 User stated: I live in Turku!"
+    result = await ExtractiveReflector().reflect([entry(first), entry(second)], target_tokens=1_000)
+    assert result.text == (
+        "Date: 2026-03-02\n- 🟡 09:01 a\n- 🔴 11:00 User stated: I live in Turku!\nDate: 2026-03-03\n- 🟡 10:00 b"
+    )
+
+
+async def test_what_cannot_be_done_is_said() -> None:
+    result = await ExtractiveReflector().reflect([entry(DIARY)], target_tokens=1, guidance="Keep the weather.")
+    assert any("guidance" in warning for warning in result.warnings)
+    assert any("tokens are left" in warning for warning in result.warnings)
+    assert (result.usage, result.model) == (Usage(), "extractive")
+    with pytest.raises(RoleError):
+        await ExtractiveReflector().reflect([entry("")], target_tokens=10)
+
+
+diaries = st.lists(
+    st.tuples(
+        st.sampled_from(["🔴", "✅", "🟡", "🟢"]),
+        st.booleans(),
+        st.integers(1, 5),
+        st.text("abc xyz", min_size=1, max_size=40),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(diaries, st.integers(1, 400))
+async def test_a_reflection_fits_or_holds_only_what_must_stay(
+    lines: list[tuple[str, bool, int, str]], target: int
+) -> None:
+    text = "\n".join(
+        f"Date: 2026-03-0{day}\n{'  ' if detail else ''}- {mark} 09:00 {words.strip() or 'x'}"
+        for mark, detail, day, words in lines
+    )
+    result = await reflected(text, target)
+    kept = list(read_lines(result))
+    assert count(result) < target or all(line.mark in ("🔴", "✅") for line in kept)
+    before = {line.text for line in read_lines(text)}
+    assert all(line.text in before or line.text.endswith("…") for line in kept)

@@ -1,0 +1,109 @@
+"""Answers of models, tidy and clumsy."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diarist.memory.observational.parsing import escape_tags, parse_notes
+
+NOTES = "Date: 2026-03-02\n- 🔴 09:12 User stated that they live in Turku\n  - 🟡 09:13 User asked about ferries"
+TAGS = ["diary", "observations", "current-task", "suggested-response", "think", "transcript", "earlier-notes"]
+
+
+def test_a_tidy_answer() -> None:
+    notes = parse_notes(
+        f"<diary>\n{NOTES}\n</diary>\n<current-task>\nFind a ferry\n</current-task>\n"
+        "<suggested-response>\nOffer two.\n</suggested-response>"
+    )
+    assert (notes.text, notes.current_task, notes.suggested_response) == (NOTES, "Find a ferry", "Offer two.")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"<diary>\n{NOTES}",
+        f"<DIARY>\n{NOTES}\n</Diary>",
+        f"```text\n<diary>\n{NOTES}\n</diary>\n```",
+        f"Here you go:\n\n<observations>\n{NOTES}\n</observations>\nHope this helps!",
+        f"<think>\nThe user lives somewhere.\n- a thought\n</think>\n<diary>\n{NOTES}\n</diary>",
+        f"<diary></diary>\n{NOTES}",
+        f"<current-task>none\n{NOTES}",
+        NOTES,
+        f"Sure, these are the notes.\n{NOTES}\nThat is all.",
+        NOTES.replace("Date: 2026-03-02", "## **Date: 2026-03-02**"),
+        f"<diary>\n{NOTES}</diary>",
+    ],
+)
+def test_clumsy_answers_give_the_same_notes(answer: str) -> None:
+    assert parse_notes(answer).text == NOTES
+
+
+def test_several_blocks_are_joined() -> None:
+    assert parse_notes("<diary>\n- a\n</diary>\ntalk\n<diary>\n- b\n</diary>").text == "- a\n- b"
+
+
+def test_everything_on_one_line() -> None:
+    notes = parse_notes("<diary>- 🔴 a</diary><current-task>b</current-task><suggested-response>c</suggested-response>")
+    assert (notes.text, notes.current_task, notes.suggested_response) == ("- 🔴 a", "b", "c")
+
+
+def test_labels_instead_of_tags() -> None:
+    notes = parse_notes(f"{NOTES}\n\n**Current task:** Find a ferry\nSuggested response: none")
+    assert (notes.text, notes.current_task, notes.suggested_response) == (NOTES, "Find a ferry", None)
+
+
+@pytest.mark.parametrize("nothing", ["none", "None.", "N/A", "-", "", "  "])
+def test_none_is_no_hint(nothing: str) -> None:
+    assert parse_notes(f"<diary>\n- a\n</diary>\n<current-task>{nothing}</current-task>").current_task is None
+
+
+@pytest.mark.parametrize("answer", ["", "I cannot help with that.", "<diary>\n\n</diary>", "<think>\n- hm"])
+def test_answers_without_notes_are_empty(answer: str) -> None:
+    assert parse_notes(answer).text == ""
+
+
+def test_a_tag_inside_a_line_is_text() -> None:
+    notes = parse_notes("<diary>\n- 🟡 User asked what </diary> and <b> mean here\n- 🟢 b\n</diary>")
+    assert notes.text == "- 🟡 User asked what &lt;/diary> and <b> mean here\n- 🟢 b"
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+tags = st.builds(
+    lambda left, slash, name, right: f"<{left}{slash}{name}{right}>",
+    st.sampled_from(["", " "]),
+    st.sampled_from(["", "/", "/ "]),
+    st.sampled_from([*TAGS, "Diary", "THINK"]),
+    st.sampled_from(["", " "]),
+)
+answers = st.lists(words | tags | st.sampled_from(["\n", "\n- ", "```", "Date: ", "<", "</", "&lt;"])).map("".join)
+
+
+@given(answers)
+def test_any_answer_is_read_and_no_tag_survives(answer: str) -> None:
+    notes = parse_notes(answer)
+    for text in (notes.text, notes.current_task or "", notes.suggested_response or ""):
+        assert not re.search(rf"<\s*/?\s*({'|'.join(TAGS)})\s*>", text, re.IGNORECASE)
+
+
+@given(
+    st.lists(st.integers(), min_size=1), st.sampled_from(["<diary>\n{}\n</diary>", "<diary>\n{}", "{}", "```\n{}\n```"])
+)
+def test_lines_are_kept_in_order(numbers: list[int], frame: str) -> None:
+    text = "\n".join(f"- 🟡 line {number}" for number in numbers)
+    assert parse_notes(frame.format(text)).text == text
+
+
+@given(answers)
+def test_escaping_twice_changes_nothing_more(text: str) -> None:
+    once = escape_tags(text)
+    assert escape_tags(once) == once
+
+
+@pytest.mark.parametrize("piece", ["< ", "</ ", "<diary>", "Date:  ", "\n```", "- <diary> "])
+def test_long_nonsense_takes_no_time(piece: str) -> None:
+    parse_notes(piece * 50_000)
+    parse_notes(piece + " " * 200_000 + "x")

@@ -1,0 +1,103 @@
+"""The Reflector that calls a model."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from diarist.exceptions import ModelConnectionError
+from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.reflector import ModelReflector
+from diarist.memory.observational.roles import RoleError
+from diarist.storage.records import Observation
+from diarist.testing import ScriptedModel
+from diarist.tokens import default_counter
+
+LEVELS = load_prompt("reflector_levels").splitlines()
+OLD = "Date: 2026-03-02\n" + "\n".join(f"- 🟡 09:{minute:02} User asked about item {minute}" for minute in range(60))
+ENTRIES = [
+    Observation(
+        id="obs",
+        text=OLD,
+        tokens=default_counter().count(OLD),
+        sources=(),
+        message_tokens=0,
+        message_count=0,
+        observed_at=datetime(2026, 3, 2, tzinfo=UTC),
+        cycle_id="c",
+    )
+]
+
+
+def notes(lines: int) -> str:
+    return "\n".join(OLD.splitlines()[: lines + 1])
+
+
+def answer(lines: int) -> str:
+    return f"<diary>\n{notes(lines)}\n</diary>"
+
+
+def level_of(model: ScriptedModel, request: int) -> int:
+    return next(level for level, text in enumerate(LEVELS) if text in model.requests[request].text)
+
+
+def tokens(lines: int) -> int:
+    return default_counter().count(notes(lines))
+
+
+async def test_the_first_result_below_the_target_is_taken() -> None:
+    model = ScriptedModel(answer(20))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=tokens(20) + 1)
+    assert (reflected.text, reflected.calls) == (notes(20), 1)
+    assert level_of(model, 0) == 1
+    assert model.requests[0].settings.temperature == 0
+    assert OLD in model.requests[0].text
+
+
+async def test_as_many_tokens_as_the_target_are_too_many() -> None:
+    model = ScriptedModel(answer(20), answer(19))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=tokens(20))
+    assert (reflected.text, reflected.calls) == (notes(19), 2)
+    assert level_of(model, 1) == 2
+
+
+async def test_after_four_attempts_the_smallest_is_taken() -> None:
+    model = ScriptedModel(answer(40), answer(20), answer(30), answer(25))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=10)
+    assert (reflected.text, reflected.calls) == (notes(20), 4)
+    assert [level_of(model, index) for index in range(4)] == [1, 2, 3, 4]
+    assert reflected.usage.output_tokens > tokens(40) + tokens(20) + tokens(30) + tokens(25)
+
+
+async def test_guidance_starts_without_compression() -> None:
+    model = ScriptedModel(answer(10))
+    await ModelReflector(model).reflect(ENTRIES, target_tokens=1_000, guidance="Forget the odd items.")
+    assert level_of(model, 0) == 0
+    assert "Forget the odd items." in model.requests[0].text
+
+
+async def test_loops_and_empty_answers_are_never_the_result() -> None:
+    loop = "<diary>\n" + "- 🟡 the same again and again\n" * 200
+    model = ScriptedModel(loop, "", answer(30), answer(29))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=10)
+    assert reflected.text == notes(29)
+    assert len(reflected.warnings) == 2
+
+
+async def test_nothing_usable_is_an_error() -> None:
+    model = ScriptedModel("", "Sorry.", "", "")
+    with pytest.raises(RoleError, match="4 calls"):
+        await ModelReflector(model).reflect(ENTRIES, target_tokens=10)
+
+
+async def test_a_later_failure_does_not_lose_a_result() -> None:
+    model = ScriptedModel(answer(30), ModelConnectionError("cut"))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=10)
+    assert reflected.text == notes(30)
+    assert "cut" in reflected.warnings[-1]
+
+
+async def test_a_first_failure_is_raised() -> None:
+    with pytest.raises(ModelConnectionError):
+        await ModelReflector(ScriptedModel(ModelConnectionError("cut"))).reflect(ENTRIES, target_tokens=10)

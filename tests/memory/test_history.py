@@ -1,0 +1,110 @@
+"""Message history: what of a thread the model is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Message, Tool
+from diarist.exceptions import ConfigError
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.scenarios.kit import answering, assert_all_well_formed, talk
+
+
+def sent(model: ScriptedModel) -> list[str]:
+    """The last word of each message of the last prompt, system messages left out."""
+    return [message.text.split()[-1] for message in model.requests[-1].prompt if message.role != "system"]
+
+
+async def test_ten_messages_unless_told_otherwise() -> None:
+    model = answering("noted")
+    agent = Agent(model=model, memory=Memory(storage=InMemoryStorage()))
+    await talk(agent, 9, size=1)
+    assert sent(model) == [
+        *["turn-4", "noted", "turn-5", "noted", "turn-6", "noted", "turn-7", "noted", "turn-8", "noted"],
+        "turn-9",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last_messages", "shown"),
+    [
+        (4, ["turn-3", "noted", "turn-4", "noted", "turn-5"]),
+        (3, ["turn-4", "noted", "turn-5"]),
+        (1, ["turn-4", "noted", "turn-5"]),
+        (0, ["turn-5"]),
+        (False, ["turn-5"]),
+    ],
+)
+async def test_a_window_begins_with_the_user(last_messages: Any, shown: list[str]) -> None:
+    model = answering("noted")
+    memory = Memory(storage=InMemoryStorage(), last_messages=last_messages)
+    agent = Agent(model=model, memory=memory)
+    await talk(agent, 5, size=1)
+    assert sent(model) == shown
+    assert len(await memory.messages(thread="t")) == 10
+
+
+async def test_a_last_turn_that_is_longer_than_the_window_is_shown_from_its_question() -> None:
+    model = ScriptedModel(*[ToolCall("look", {})] * 14, "found it", lambda _: "yes")
+    memory = Memory(storage=InMemoryStorage())
+    tools = [Tool(name="look", function=lambda: "seen")]
+    agent = Agent(model=model, memory=memory, tools=tools, max_steps=20)
+    await agent.generate("first", thread="t")
+    await agent.generate("second", thread="t")
+    messages = model.requests[-1].prompt.messages
+    assert messages[0].text == "first"
+    assert [message.text for message in messages[-2:]] == ["found it", "second"]
+    assert len(messages) == 1 + 2 * 9 + 2
+    assert_all_well_formed([model])
+
+
+async def test_a_greeting_stays_behind_a_stand_in() -> None:
+    model = answering("noted")
+    memory = Memory(storage=InMemoryStorage())
+    await memory.save_messages([Message.assistant("Hello, I am Iris.")], thread="t")
+    agent = Agent(model=model, memory=memory)
+    await agent.generate("hi", thread="t")
+    assert [message.role for message in model.requests[-1].prompt] == ["user", "assistant", "user"]
+    assert "I am Iris" in model.requests[-1].text
+    assert len(await memory.messages(thread="t")) == 3
+
+
+async def test_every_step_of_a_run_is_stored() -> None:
+    model = ScriptedModel(["Wait.", ToolCall("look", {"at": "sea"})], "Blue.")
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=model, memory=memory, tools=[Tool(name="look", function=lambda at: f"the {at} is blue")])
+    result = await agent.generate("what colour?", thread="t")
+    rows = await memory.messages(thread="t")
+    assert [row.text for row in rows] == ["what colour?", "Wait.", "Blue."]
+    assert [row.seq for row in rows] == [1, 2, 3]
+    assert {row.run_id for row in rows} == {result.run_id}
+    assert rows[1].tool_parts[0].result == "the sea is blue"
+    assert all(row.part_tokens is not None for row in rows)
+
+
+async def test_without_a_thread_nothing_is_kept() -> None:
+    storage = InMemoryStorage()
+    model = answering()
+    agent = Agent(model=model, memory=Memory(storage=storage))
+    await agent.generate("one")
+    await agent.generate("two")
+    assert "one" not in model.requests[-1].text
+    assert (await storage.list_threads()).items == []
+
+
+async def test_instructions_are_not_part_of_the_history() -> None:
+    model = answering()
+    memory = Memory(storage=InMemoryStorage())
+    await Agent(model=model, memory=memory, instructions="Be kind.").generate("one", thread="t")
+    await Agent(model=model, memory=memory, instructions="Be brief.").generate("two", thread="t")
+    assert "Be kind." not in model.requests[-1].text
+    assert [row.role for row in await memory.messages(thread="t")] == ["user", "assistant"] * 2
+
+
+@pytest.mark.parametrize("value", [-1, True, "10", 2.5])
+def test_an_impossible_number_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="last_messages"):
+        Memory(storage=InMemoryStorage(), last_messages=value)

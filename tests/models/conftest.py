@@ -1,0 +1,1 @@
+from tests.loopback.fixtures import *  # noqa: F403 - fixtures

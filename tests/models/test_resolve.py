@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from diarist.exceptions import ConfigError
+from diarist.messages import Prompt
+from diarist.models import Model, ModelRequest, has_credentials, providers, resolve
+from diarist.testing import ScriptedModel
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for info in providers.PROVIDERS.values():
+        for name in (*info.keys, info.base_url):
+            if name:
+                monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "provider", "name"),
+    [
+        ("openai/gpt-5-mini", "openai", "gpt-5-mini"),
+        ("openai-responses/gpt-5", "openai-responses", "gpt-5"),
+        ("anthropic/claude-sonnet-5", "anthropic", "claude-sonnet-5"),
+        ("google/gemini-2.5-flash", "google", "gemini-2.5-flash"),
+        ("openrouter/meta-llama/llama-4-scout", "openrouter", "meta-llama/llama-4-scout"),
+        ("deepseek/deepseek-chat", "deepseek", "deepseek-chat"),
+    ],
+)
+def test_ids(model_id: str, provider: str, name: str) -> None:
+    model = resolve(model_id, api_key="k")
+    assert (model.provider, model.name, model.id) == (provider, name, model_id)
+
+
+def test_a_model_stays_what_it_is() -> None:
+    model = ScriptedModel("Hi")
+    assert resolve(model) is model
+
+
+@pytest.mark.parametrize(
+    ("model_id", "remedy"),
+    [
+        ("gpt-5-mini", "provider/model"),
+        ("openai/", "provider/model"),
+        ("/gpt-5", "provider/model"),
+        ("", "provider/model"),
+        ("antropic/claude-sonnet-5", "did you mean 'anthropic'"),
+        ("nobody/at-all", "known: alibaba, anthropic"),
+        ("openai/gpt-5-mini", "set OPENAI_API_KEY"),
+        ("google/gemini-2.5-flash", "set GOOGLE_API_KEY or GEMINI_API_KEY"),
+        ("anthropic/claude-sonnet-5", "set ANTHROPIC_API_KEY"),
+    ],
+)
+def test_the_message_says_what_to_do(model_id: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        resolve(model_id)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "package", "install"),
+    [
+        ("anthropic/claude-sonnet-5", "anthropic", r"diarist\[anthropic\]"),
+        ("google/gemini-2.5-flash", "google.genai", r"diarist\[google\]"),
+        ("groq/llama-4", "groq", r"pydantic-ai-slim\[groq\]"),
+    ],
+)
+def test_a_missing_package_is_named(model_id: str, package: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(ConfigError, match=f"pip install '{install}'"):
+        resolve(model_id, api_key="k")
+
+
+def test_not_a_model() -> None:
+    with pytest.raises(ConfigError, match="not a model: 42"):
+        resolve(42)  # type: ignore[arg-type]
+
+
+def test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not has_credentials("google/gemini-2.5-flash")
+    monkeypatch.setenv("GEMINI_API_KEY", "k")
+    assert has_credentials("google/gemini-2.5-flash")
+    assert not has_credentials("openai/gpt-5")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
+    assert has_credentials("openai/gpt-5")
+    assert isinstance(resolve("openai/gpt-5"), Model)
+    with pytest.raises(ConfigError, match="unknown provider"):
+        has_credentials("nobody/at-all")
+
+
+@pytest.mark.parametrize("provider", sorted(providers.PROVIDERS))
+def test_the_library_knows_every_provider(provider: str) -> None:
+    from pydantic_ai.providers import infer_provider_class
+
+    info = providers.PROVIDERS[provider]
+    kind = "openai-chat" if provider == "openai" else provider
+    try:
+        infer_provider_class(kind)
+    except ImportError as error:
+        assert info.install.split("[")[-1].rstrip("]") in str(error)  # noqa: PT017 - it depends on what is installed
+
+
+async def test_an_argument_the_provider_does_not_take() -> None:
+    model = resolve("deepseek/deepseek-chat", api_key="k", base_url="http://localhost:1")
+    with pytest.raises(ConfigError, match="does not take"):
+        await anext(model.stream(ModelRequest(prompt=Prompt(messages=[]))))
+
+
+def test_importing_and_resolving_load_no_provider_library() -> None:
+    code = """
+import sys
+import diarist.models
+from diarist.models import resolve
+import diarist.testing
+for model_id in ("openai/gpt-5-mini", "anthropic/claude-sonnet-5", "google/gemini-2.5-flash"):
+    resolve(model_id, api_key="k")
+heavy = {"pydantic_ai", "openai", "anthropic", "httpx2", "httpx", "genai_prices", "tiktoken"}
+loaded = heavy & {name.partition(".")[0] for name in sys.modules}
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,204 @@
+"""What hooks may return; anything else is an error that names processor, hook and step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Message, Processor
+from diarist.exceptions import ProcessorResultError
+from diarist.message_list import MessageList, SystemMessage
+from diarist.messages import TextPart
+from diarist.testing import ScriptedModel
+from tests.agent.kit import collect, types
+
+INPUT = ("process_input", "process_input_step")
+OUTPUT = ("process_output_step", "process_output_result")
+
+
+def returning(hook: str, value: Any) -> Processor[Any]:
+    """A processor that returns ``value`` from ``hook``, or what it makes of the args if it is a function."""
+
+    def plain(self: Any, args: Any) -> Any:
+        return value(args) if callable(value) else value
+
+    return type("Returns", (Processor,), {hook: plain})()
+
+
+async def run(*processors: Processor[Any], **options: Any) -> tuple[ScriptedModel, Any]:
+    model = ScriptedModel(lambda request: "ok")
+    agent = Agent(model=model, instructions="I", input_processors=processors, output_processors=processors, **options)
+    result = await agent.generate([Message.user("one", id="1"), Message.user("two", id="2")])
+    return model, result
+
+
+def sent(model: ScriptedModel) -> list[str]:
+    return [message.text for message in model.requests[0].prompt]
+
+
+# -- what is allowed
+
+
+@pytest.mark.parametrize("hook", [*INPUT, *OUTPUT, "process_llm_request"])
+async def test_none_changes_nothing(hook: str) -> None:
+    model, result = await run(returning(hook, None))
+    assert (sent(model), result.text) == (["I", "one", "two"], "ok")
+
+
+@pytest.mark.parametrize("hook", [*INPUT, *OUTPUT])
+async def test_the_runs_own_message_list_changes_nothing_more(hook: str) -> None:
+    model, result = await run(returning(hook, lambda args: args.message_list))
+    assert (sent(model), result.text) == (["I", "one", "two"], "ok")
+
+
+@pytest.mark.parametrize("hook", INPUT)
+@pytest.mark.parametrize("as_dict", [False, True])
+async def test_a_list_of_messages_is_reconciled(hook: str, as_dict: bool) -> None:
+    def change(args: Any) -> Any:
+        new = [args.messages[1], Message.user("new"), Message.system("more"), Message.user("ONE", id="1")]
+        return {"messages": new} if as_dict else new
+
+    model, result = await run(returning(hook, change))
+    assert sent(model) == ["I", "more", "two", "new", "ONE"]
+    assert [message.text for message in result.messages] == ["ok"]
+
+
+@pytest.mark.parametrize("hook", INPUT)
+async def test_an_empty_list_from_an_input_hook_removes_what_was_shown(hook: str) -> None:
+    model, _ = await run(returning(hook, []))
+    assert sent(model) == ["I"]
+
+
+@pytest.mark.parametrize("hook", OUTPUT)
+async def test_an_empty_list_from_an_output_hook_changes_nothing(hook: str) -> None:
+    _, result = await run(returning(hook, []))
+    assert result.text == "ok"
+
+
+async def test_a_list_from_process_output_result_is_the_response() -> None:
+    def change(args: Any) -> Any:
+        return [Message.assistant("rewritten", id=args.messages[0].id), Message.assistant("added")]
+
+    _, result = await run(returning("process_output_result", change))
+    assert [message.text for message in result.messages] == ["rewritten", "added"]
+
+
+@pytest.mark.parametrize("hook", INPUT)
+@pytest.mark.parametrize("value", [["A", SystemMessage("B", "tag")], ("A", "B")])
+async def test_system_messages_are_replaced(hook: str, value: Any) -> None:
+    model, _ = await run(returning(hook, {"system_messages": value}))
+    assert sent(model) == ["A", "B", "one", "two"]
+
+
+@pytest.mark.parametrize("hook", INPUT)
+async def test_messages_and_system_messages_together(hook: str) -> None:
+    model, _ = await run(returning(hook, {"system_messages": ["S"], "messages": [Message.user("U")]}))
+    assert sent(model) == ["S", "U"]
+
+
+async def test_what_one_processor_returned_is_what_the_next_is_shown() -> None:
+    def upper(args: Any) -> Any:
+        return [Message.user(message.text.upper(), id=message.id) for message in args.messages]
+
+    shown: list[str] = []
+    look = type("Look", (Processor,), {"process_input": lambda self, args: shown.extend(m.text for m in args.messages)})
+    await run(returning("process_input", upper), look())
+    assert shown == ["ONE", "TWO"]
+
+
+async def test_new_messages_have_their_hooks_source() -> None:
+    sources: list[Any] = []
+
+    def look(self: Any, args: Any) -> None:
+        sources.extend(args.message_list.source_of(name) for name in ("in", "step", "out"))
+
+    def adds(name: str) -> Any:
+        return lambda args: [*args.messages, Message.user(name, id=name)]
+
+    processors = [returning("process_input", adds("in")), returning("process_input_step", adds("step"))]
+    processors.append(returning("process_output_step", adds("out")))
+    for number, processor in enumerate(processors):
+        processor.id = str(number)
+    await run(*processors, type("Look", (Processor,), {"process_output_result": look})())
+    assert sources == ["input", "context", "response"]
+
+
+async def test_returning_the_list_of_the_args_after_editing_it() -> None:
+    def edit(args: Any) -> Any:
+        args.messages.reverse()
+        return args.messages
+
+    model, _ = await run(returning("process_input", edit))
+    assert sent(model) == ["I", "two", "one"]
+
+
+async def test_editing_a_messages_parts_in_place_is_enough() -> None:
+    def edit(args: Any) -> None:
+        args.messages[0].parts[0] = TextPart(text="edited")
+
+    model, _ = await run(returning("process_input", edit))
+    assert sent(model) == ["I", "edited", "two"]
+
+
+# -- what is not
+
+FOREIGN = MessageList()
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "says"),
+    [
+        *((hook, "text", "returned str") for hook in (*INPUT, *OUTPUT)),
+        *((hook, 7, "returned int") for hook in (*INPUT, *OUTPUT, "process_llm_request")),
+        *((hook, FOREIGN, "a MessageList that is not this run's own") for hook in (*INPUT, *OUTPUT)),
+        *((hook, ["text"], "a list with str in it") for hook in (*INPUT, *OUTPUT)),
+        *((hook, {"message": []}, r"unknown keys \['message'\]") for hook in (*INPUT, "process_llm_request")),
+        *((hook, {"messages": "x"}, "returned str") for hook in INPUT),
+        *((hook, {"system_messages": [7]}, "int among system_messages") for hook in INPUT),
+        *((hook, {"messages": []}, "returned dict") for hook in OUTPUT),
+        ("process_input", {"messages": [], "message_list": FOREIGN}, "unknown keys"),
+        ("process_input_step", {"message_list": FOREIGN}, "not this run's own"),
+        (
+            "process_input_step",
+            lambda args: {"messages": [], "message_list": args.message_list},
+            "both 'messages' and 'message_list'",
+        ),
+        ("process_input_step", {"model": 7}, "an override that cannot be used: not a model"),
+        ("process_input_step", {"model": "nobody/x"}, "an override that cannot be used"),
+        ("process_input_step", {"tools": "work"}, "tools must be list or tuple or Mapping, not str"),
+        ("process_input_step", {"tools": [7]}, "not a tool: 7"),
+        ("process_input_step", {"tool_choice": None}, "tool_choice must be str, not NoneType"),
+        ("process_input_step", {"active_tools": "work"}, "active_tools must be"),
+        ("process_input_step", {"model_settings": {"seed": 1}}, "model_settings must be ModelSettings, not dict"),
+        ("process_input_step", {"provider_options": 1}, "provider_options must be Mapping"),
+        ("process_input_step", {"structured_output": {}}, "structured_output must be OutputSchema or None"),
+        ("process_llm_request", {"prompt": "x"}, "returned str"),
+        ("process_llm_request", {"response": 7}, "int as response"),
+        ("process_llm_request", {"response": ["x"]}, "str as response"),
+        ("process_output_stream", "x", "returned str"),
+        ("process_output_stream", ["x"], "returned str"),
+        ("process_output_stream", {"type": "text-delta"}, "returned dict"),
+    ],
+)
+async def test_anything_else_is_an_error_with_processor_hook_and_step(hook: str, value: Any, says: str) -> None:
+    with pytest.raises(ProcessorResultError, match=says) as raised:
+        await run(returning(hook, value))
+    text = str(raised.value)
+    step = None if hook == "process_input" else 0
+    assert text.startswith("processor 'returns' returned")
+    assert (f"{hook} at step 0" if step == 0 else hook) in text
+    assert (raised.value.processor_id, raised.value.hook, raised.value.step) == ("returns", hook, step)
+
+
+async def test_prepare_steps_results_are_checked_as_well() -> None:
+    agent = Agent(model=ScriptedModel("x"))
+    with pytest.raises(ProcessorResultError, match=r"'prepare-step' returned int; .* from prepare_step at step 0"):
+        await agent.generate("hi", prepare_step=lambda args: 7)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_stream_ends_with_the_error() -> None:
+    agent = Agent(model=ScriptedModel("x"), input_processors=[returning("process_input", 7)])
+    chunks = await collect(agent.stream("hi"))
+    assert types(chunks) == ["start", "error"]
+    assert chunks[-1].to_dict()["payload"]["kind"] == "ProcessorResultError"

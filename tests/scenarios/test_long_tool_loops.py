@@ -1,0 +1,75 @@
+"""A long tool loop is observed while it runs, so that its prompt stays bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diarist import Agent, Processor, Tool
+from diarist.processors import ProcessLLMRequestArgs
+from diarist.storage import Storage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.scenarios.kit import Recount, WordCounter, assert_well_formed, log_of, observational, play, raw_rows, words
+
+STEPS, RESULT = 60, 2_000
+
+
+class Watch(Processor[Any]):
+    """Which runs the entries of the log belong to, before each call."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.runs: list[set[str | None]] = []
+
+    async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
+        log = await log_of(self._storage)
+        self.runs.append({entry.run_id for entry in log.entries})
+
+
+async def test_sixty_steps_of_two_thousand_tokens(storage: Storage) -> None:
+    model = ScriptedModel(*[ToolCall("look", {"at": n}) for n in range(STEPS)], "All seen.", lambda _: "Yes.")
+    watch = Watch(storage)
+    agent = Agent(
+        model=model,
+        tools=[Tool(name="look", function=lambda at: words(f"result-{at}", RESULT))],
+        memory=observational(storage, message_tokens=10_000),
+        max_steps=STEPS + 1,
+        input_processors=[Recount(storage), watch],
+    )
+    played = await play(agent, "look everywhere", thread="t")
+    assert played.result is not None
+    assert played.result.text == "All seen."
+    sizes = [WordCounter().count(request.text) for request in model.requests]
+    assert max(sizes) < 10_000 + RESULT + 1_000
+    assert sum(sizes) < STEPS * 10_000
+    assert {played.result.run_id} in watch.runs, "entries of a live run carry it"
+    log = await log_of(storage)
+    assert {entry.run_id for entry in log.entries} == {None}
+    assert len(log.entries) > 5
+    for request in model.requests:
+        assert_well_formed(request)
+        assert "look everywhere" in request.text
+    # The newest finished step is always there in full.
+    for number, request in enumerate(model.requests[1:]):
+        assert request.text.count(f"result-{number} ") >= RESULT - 1
+    await raw_rows(storage)
+    assert len(await storage.list_messages("t")) == STEPS + 2
+    assert len(played.result.messages) == STEPS + 1
+    await agent.generate("and?", thread="t")
+    assert (await log_of(storage)).entries[: len(log.entries)] == log.entries
+
+
+async def test_a_loop_is_reflected_only_when_it_is_over(storage: Storage) -> None:
+    """Entries that may still be taken back are never condensed with others."""
+    model = ScriptedModel(*[ToolCall("look", {})] * 30, "Done.", lambda _: "Yes.")
+    agent = Agent(
+        model=model,
+        tools=[Tool(name="look", function=lambda: words("found", 30))],
+        memory=observational(storage, observation_tokens=30),
+        max_steps=40,
+        input_processors=[Recount(storage)],
+    )
+    first = await play(agent, "go", thread="t")
+    assert {data["operationType"] for data in first.data("observation-end")} == {"observation"}
+    second = await play(agent, words("more", 60), thread="t")
+    assert "reflection" in {data["operationType"] for data in second.data("observation-end")}
+    await raw_rows(storage)

@@ -1,0 +1,126 @@
+"""Observed messages leave the prompt and the diary takes their place; no message is lost or told twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from diarist import Agent, Tool
+from diarist.storage import InMemoryStorage, Storage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.scenarios.kit import (
+    Recount,
+    answering,
+    log_of,
+    observational,
+    observer,
+    raw_rows,
+    reflector,
+    talk,
+    words,
+)
+
+
+async def test_the_diary_takes_their_place(storage: Storage) -> None:
+    model = answering()
+    agent = Agent(model=model, memory=observational(storage), instructions="Be kind.")
+    await talk(agent, 5)
+    prompt = model.requests[-1].text
+    assert "turn-1" not in prompt
+    assert prompt.count("turn-5") == 30
+    assert "note-1" in prompt
+    assert prompt.startswith("[system]\nBe kind.\n[system]\n")
+    assert prompt.index("note-1") < prompt.index("turn-5")
+
+
+async def test_below_the_threshold_everything_is_raw_and_nothing_is_added(storage: Storage) -> None:
+    model = answering()
+    agent = Agent(model=model, memory=observational(storage))
+    await talk(agent, 2)
+    assert [m.role for m in model.requests[-1].prompt] == ["user", "assistant", "user"]
+    assert model.requests[-1].text.count("turn-1") == 30
+
+
+async def test_every_row_is_in_the_prompt_or_in_one_entry(storage: Storage) -> None:
+    recount = Recount(storage)
+    memory = observational(storage, observation_tokens=30)
+    agent = Agent(model=answering(), memory=memory, input_processors=[recount])
+    await talk(agent, 25)
+    await raw_rows(storage)
+    assert recount.prompts == 25
+    assert recount.covered > 100
+    assert (await log_of(storage)).generation > 1
+
+
+def look(size: int) -> str:
+    """Look something up."""
+    return words("found", size)
+
+
+turns = st.lists(
+    st.tuples(st.integers(1, 150), st.lists(st.lists(st.integers(1, 90), min_size=1, max_size=3), max_size=5)),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    turns=turns,
+    message_tokens=st.integers(10, 200),
+    observation_tokens=st.integers(10, 80),
+    keep=st.sampled_from([0.5, 0.8, 1.0]),
+    noted=st.integers(4, 12),
+)
+async def test_exactly_once_in_any_conversation(
+    turns: list[tuple[int, list[list[int]]]], message_tokens: int, observation_tokens: int, keep: float, noted: int
+) -> None:
+    """Turns of any size with tool loops of any length, under any thresholds."""
+    storage = InMemoryStorage()
+    script: list[Any] = []
+    for _, steps in turns:
+        script += [[ToolCall("look", {"size": size}) for size in step] for step in steps]
+        script.append("Done.")
+    model = ScriptedModel(*script)
+    memory = observational(
+        storage,
+        message_tokens=message_tokens,
+        observation_tokens=observation_tokens,
+        buffer_activation=keep,
+        observer_model=observer(noted),
+        reflector_model=reflector(),
+    )
+    agent = Agent(
+        model=model,
+        memory=memory,
+        tools=[Tool(function=look, name="look")],
+        max_steps=20,
+        input_processors=[Recount(storage)],
+    )
+    for number, (size, _) in enumerate(turns):
+        before = await storage.list_messages("t")
+        result = await agent.generate(words(f"turn-{number}", size), thread="t")
+        added = (await storage.list_messages("t"))[len(before) :]
+        assert [row.id for row in added[1:]] == [message.id for message in result.messages]
+        await raw_rows(storage)
+    event(f"observations: {min(len(await generations(storage)), 5)}")
+
+
+async def generations(storage: Storage) -> list[str]:
+    """Cycle ids of everything that was ever noted."""
+    logs = [*await storage.list_generations("thread:t"), await log_of(storage)]
+    return list({entry.cycle_id for log in logs for entry in log.entries})
+
+
+@pytest.mark.parametrize("turns_played", [1, 8])
+async def test_the_diary_of_a_thread_can_be_read(storage: Storage, turns_played: int) -> None:
+    memory = observational(storage)
+    agent = Agent(model=answering(), memory=memory)
+    await talk(agent, turns_played)
+    log = await memory.observations(thread="t")
+    assert log.key == "thread:t"
+    assert bool(log.entries) is (turns_played == 8)
+    assert log.tokens == sum(entry.tokens for entry in log.entries)

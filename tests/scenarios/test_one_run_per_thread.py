@@ -1,0 +1,164 @@
+"""At most one run of a thread is live, in however many tasks, threads and processes; others wait."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Message, Tool
+from diarist.exceptions import ThreadBusyError
+from diarist.models.base import ModelRequest
+from diarist.storage import SQLiteStorage, Storage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.scenarios.kit import Recount, answering, observational, raw_rows, words
+
+MakeMemory = Callable[..., Memory]
+
+
+def history(storage: Storage, **more: Any) -> Memory:
+    return Memory(storage=storage, **more)
+
+
+both = pytest.mark.parametrize("make", [history, observational], ids=["history", "om"])
+
+
+class Overlap:
+    """A model that notices whether two calls of it are under way at once, and holds each up a little."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.model = ScriptedModel(self._answer)
+
+    async def _answer(self, request: ModelRequest) -> str:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return "Noted."
+
+
+@both
+async def test_concurrent_calls_of_a_thread_take_turns(storage: Storage, make: MakeMemory) -> None:
+    overlap = Overlap()
+    memory = make(storage)
+    agent = Agent(model=overlap.model, memory=memory)
+    await asyncio.gather(*[agent.generate(words(f"turn-{n}", 30), thread="t") for n in range(5)])
+    assert overlap.most == 1
+    rows = await memory.messages(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant"] * 5
+    assert [row.run_id for row in rows[::2]] == [row.run_id for row in rows[1::2]]
+    await raw_rows(storage)
+
+
+@both
+async def test_different_threads_do_not_wait_for_each_other(storage: Storage, make: MakeMemory) -> None:
+    arrived = asyncio.Barrier(3)
+
+    async def together(_: ModelRequest) -> str:
+        await arrived.wait()
+        return "Noted."
+
+    agent = Agent(model=ScriptedModel(together), memory=make(storage))
+    await asyncio.gather(*[agent.generate("go", thread=f"t-{n}") for n in range(3)])
+
+
+@both
+async def test_who_does_not_want_to_wait_is_told(storage: Storage, make: MakeMemory) -> None:
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: ModelRequest) -> str:
+        called.set()
+        await go_on.wait()
+        return "Noted."
+
+    memory = make(storage, thread_wait=0)
+    agent = Agent(model=ScriptedModel(slow), memory=memory)
+    first = asyncio.create_task(agent.generate("one", thread="t"))
+    await called.wait()
+    with pytest.raises(ThreadBusyError, match="'t'"):
+        await agent.generate("two", thread="t")
+    with pytest.raises(ThreadBusyError):
+        await memory.save_messages([Message.user("three")], thread="t")
+    go_on.set()
+    await first
+    assert [row.text for row in await memory.messages(thread="t")] == ["one", "Noted."]
+
+
+@both
+async def test_generate_sync_from_several_threads(tmp_path: Path, make: MakeMemory) -> None:
+    """All of them share one event loop; the storage serves that loop and this one alike."""
+    async with SQLiteStorage(tmp_path / "memory.db") as storage:
+        memory = make(storage)
+        agent = Agent(
+            model=ScriptedModel(lambda r: "Done." if r.prompt.messages[-1].role == "tool" else ToolCall("look")),
+            tools=[Tool(name="look", function=lambda: words("seen", 10))],
+            memory=memory,
+        )
+        errors: list[BaseException] = []
+
+        def work(name: str) -> None:
+            try:
+                for number in range(3):
+                    agent.generate_sync(words(f"{name}-{number}", 20), thread=f"t-{name[0]}")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in ("a1", "a2", "b1", "b2")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        assert errors == []
+        for thread_id in ("t-a", "t-b"):
+            rows = await memory.messages(thread=thread_id)
+            assert [row.role for row in rows] == ["user", "assistant", "assistant"] * 6
+            await raw_rows(storage, thread_id)
+
+
+CHILD = """
+import asyncio, sys
+from diarist import Agent
+from diarist.storage import SQLiteStorage
+from tests.scenarios.kit import Recount, answering, observational, words
+
+async def main(path, name):
+    async with SQLiteStorage(path) as storage:
+        agent = Agent(
+            model=answering(f"answer to {name}"), memory=observational(storage), input_processors=[Recount(storage)]
+        )
+        for number in range(6):
+            await agent.generate(words(f"{name}-{number}", 30), thread="t")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_two_processes_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", CHILD, str(path), name]
+        return subprocess.run(
+            arguments, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=60
+        )
+
+    done = await asyncio.gather(asyncio.to_thread(run, "one"), asyncio.to_thread(run, "two"))
+    for process in done:
+        assert process.returncode == 0, process.stderr
+    async with SQLiteStorage(path) as storage:
+        rows = await storage.list_messages("t")
+        assert len(rows) == 24
+        for asked, answered in zip(rows[::2], rows[1::2], strict=True):
+            assert answered.text == f"answer to {asked.text.split('-')[0]}"
+        await raw_rows(storage)
+        model = answering()
+        agent = Agent(model=model, memory=observational(storage), input_processors=[Recount(storage)])
+        await agent.generate("and?", thread="t")

@@ -1,0 +1,269 @@
+"""Whatever the Observer or the Reflector does, the turn goes on, nothing is lost, and memory recovers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Processor, Tool
+from diarist.exceptions import AuthenticationError, ContextOverflowError, RateLimitError, StorageError
+from diarist.memory.observational import engine as engine_module
+from diarist.messages import utc_now
+from diarist.processors import ProcessOutputResultArgs
+from diarist.storage import SQLiteStorage, Storage, Thread
+from diarist.testing import Reply, ScriptedModel, ToolCall
+from tests.scenarios.kit import (
+    Recount,
+    WatchedStorage,
+    answering,
+    failing,
+    log_of,
+    observational,
+    observer,
+    play,
+    raw_rows,
+    talk,
+    words,
+)
+
+LOOP = "- 🟡 12:00 the same again and again and again\n" * 200
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        RuntimeError("bug"),
+        RateLimitError("slow down"),
+        AuthenticationError("no key"),
+        ContextOverflowError("too long"),
+        KeyError("choices"),
+        "",
+        "   \n",
+        "<diary></diary>",
+        Reply(text="half a no", error_after=ConnectionResetError("cut")),
+    ],
+    ids=repr,
+)
+async def test_an_observer_that_fails(storage: Storage, reply: Any) -> None:
+    model = answering()
+    agent = Agent(
+        model=model,
+        memory=observational(storage, observer_model=ScriptedModel(lambda _: reply)),
+        input_processors=[Recount(storage)],
+    )
+    await talk(agent, 3)
+    played = await play(agent, words("turn-4", 30), thread="t")
+    assert played.result is not None
+    assert played.result.text == "Understood, noted."
+    assert "turn-1" in model.requests[-1].text
+    assert (await log_of(storage)).entries == ()
+    assert len(await raw_rows(storage)) == 8
+    failures = [e.data for e in await storage.list_events("thread:t") if e.type == "data-om-observation-failed"]
+    assert failures
+    assert all(data["error"] and data["willRetry"] for data in failures)
+
+
+async def test_prose_instead_of_notes_is_no_reason_to_lose_the_messages(storage: Storage) -> None:
+    """Either the notes can be read, or the messages stay; here nothing in the answer is a note."""
+    model = answering()
+    agent = Agent(
+        model=model,
+        memory=observational(storage, observer_model=answering("I am sorry, I cannot help with that.")),
+        input_processors=[Recount(storage)],
+    )
+    await talk(agent, 6)
+    assert "turn-1" in model.requests[-1].text
+    assert (await log_of(storage)).entries == ()
+
+
+async def test_a_looping_observer_is_cut_and_used(storage: Storage) -> None:
+    model = answering()
+    agent = Agent(
+        model=model,
+        memory=observational(storage, observer_model=answering(LOOP)),
+        input_processors=[Recount(storage)],
+    )
+    await talk(agent, 6)
+    entries = (await log_of(storage)).entries
+    assert entries
+    assert all(entry.text.count("the same again") == 1 for entry in entries)
+    assert "turn-1" not in model.requests[-1].text
+
+
+async def test_an_observer_that_never_answers_is_given_up(storage: Storage) -> None:
+    cancelled = asyncio.Event()
+
+    async def hang(_: Any) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    look = ToolCall("look")
+    agent = Agent(
+        model=ScriptedModel("One.", "Two.", look, look, look, "Three."),
+        tools=[Tool(name="look", function=lambda: words("found", 30))],
+        memory=observational(storage, observer_model=ScriptedModel(hang), observe_timeout=0.05),
+        input_processors=[Recount(storage)],
+    )
+    await talk(agent, 2)
+    played = await play(agent, words("turn-3", 60), thread="t")
+    failed = played.data("observation-failed")
+    assert len(failed) == 1, "a run does not wait twice"
+    assert "0.05 s" in failed[0]["error"]
+    assert cancelled.is_set()
+    assert played.result is not None
+    assert played.result.text == "Three."
+
+
+async def test_a_failing_reflector_leaves_the_diary_as_it_is(storage: Storage) -> None:
+    model = answering()
+    agent = Agent(
+        model=model,
+        memory=observational(storage, observation_tokens=25, reflector_model=failing()),
+        input_processors=[Recount(storage)],
+    )
+    await talk(agent, 20)
+    log = await log_of(storage)
+    assert log.generation == 0
+    assert len(log.entries) > 3
+    assert model.requests[-1].text.count("note-") == len(log.entries)
+    failed = [e.data for e in await storage.list_events("thread:t") if e.type == "data-om-observation-failed"]
+    assert {data["operationType"] for data in failed} == {"reflection"}
+
+
+async def test_a_reflector_that_makes_it_longer_changes_nothing(storage: Storage) -> None:
+    longer = ScriptedModel(lambda _: "- 🔴 " + words("more", 500))
+    agent = Agent(
+        model=answering(),
+        memory=observational(storage, observation_tokens=25, reflector_model=longer),
+        input_processors=[Recount(storage)],
+    )
+    await talk(agent, 20)
+    assert (await log_of(storage)).generation == 0
+
+
+# --- and it recovers -----------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = utc_now()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which memory backs off; the storage's own is another."""
+    clock = Clock()
+    monkeypatch.setitem(engine_module.Engine.__init__.__kwdefaults__, "clock", clock)
+    return clock
+
+
+async def test_after_an_outage_the_rest_is_worked_off(storage: Storage, clock: Clock) -> None:
+    down = True
+    recovered = observer()
+
+    async def answer(request: Any) -> Any:
+        if down:
+            return RateLimitError("slow down")
+        return await first_text(recovered, request)
+
+    notes = ScriptedModel(answer)
+    model = answering()
+    agent = Agent(model=model, memory=observational(storage, observer_model=notes), input_processors=[Recount(storage)])
+    await talk(agent, 10)
+    assert 1 <= len(notes.requests) <= 2, "the key backs off"
+    assert len(await raw_rows(storage)) == 20
+    down = False
+    await talk(agent, 1, first=11)
+    assert len(notes.requests) <= 2, "not before its time"
+    clock.now += timedelta(minutes=11)
+    await talk(agent, 1, first=12)
+    log = await log_of(storage)
+    assert log.entries
+    assert log.observer_failures.count == 0
+    assert "turn-1 " not in model.requests[-1].text
+    await raw_rows(storage)
+
+
+async def first_text(model: ScriptedModel, request: Any) -> str:
+    return "".join([chunk.payload.text async for chunk in model.stream(request) if chunk.type == "text-delta"])
+
+
+# --- a storage of logs that fails -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["save_log", "append_event", "acquire_lease", "release_lease"])
+async def test_what_memory_alone_needs_may_fail(method: str) -> None:
+    class Failing(WatchedStorage):
+        async def around(self, name: str, call: Any) -> Any:
+            if name == method:
+                raise StorageError("the disk is full")
+            return await call()
+
+    storage = Failing()
+    model = answering()
+    agent = Agent(model=model, memory=observational(storage), input_processors=[Recount(storage)])
+    await talk(agent, 6)
+    assert len(await storage.list_messages("t")) == 12
+    await raw_rows(storage)
+
+
+async def test_without_enough_to_observe_the_observer_is_not_called_at_every_turn(storage: Storage) -> None:
+    notes = observer()
+    agent = Agent(model=answering(), memory=observational(storage, observer_model=notes))
+    for _ in range(3):
+        await agent.generate(words("huge", 400), thread="t")
+    assert len(notes.requests) <= 4
+
+
+def test_the_memory_of_a_broken_file_is_an_error_of_the_caller(tmp_path: Any) -> None:
+    (tmp_path / "memory.db").write_text("this is no database, but it is long enough to be looked at" * 20)
+    agent = Agent(model=answering(), memory=Memory(storage=SQLiteStorage(tmp_path / "memory.db")))
+    with pytest.raises(StorageError, match=r"memory\.db"):
+        agent.generate_sync("hello", thread="t")
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+async def test_notes_that_cannot_be_closed_are_closed_by_the_next_run(blocked: bool) -> None:
+    """The run has ended in storage by then: its caller gets the result."""
+
+    class Failing(WatchedStorage):
+        full = False
+
+        async def around(self, name: str, call: Any) -> Any:
+            if name == "save_log" and self.full:
+                raise StorageError("the disk is full")
+            self.full |= name == "finish_run"
+            return await call()
+
+    class Block(Processor[Any]):
+        def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
+            if blocked:
+                args.abort("no")
+
+    storage = Failing()
+    agent = Agent(
+        model=ScriptedModel(*[ToolCall("look")] * 8, "Done.", lambda _: "Yes."),
+        tools=[Tool(name="look", function=lambda: words("found", 40))],
+        memory=observational(storage),
+        max_steps=20,
+        output_processors=[Block()],
+    )
+    await storage.create_thread(Thread(id="t", resource_id="t"))
+    result = await agent.generate("go", thread="t")
+    assert (result.tripwire is not None) is blocked
+    assert {entry.run_id for entry in (await log_of(storage)).entries} == {result.run_id}
+    agent = Agent(model=answering(), memory=observational(storage))
+    await agent.generate("next, on a disk that is still full", thread="t")
+    storage.full = False
+    await agent.generate("next", thread="t")
+    await raw_rows(storage)
+    assert bool((await log_of(storage)).entries) is not blocked

@@ -1,0 +1,265 @@
+"""SQLite keeps the contract, also between processes, and says clearly what is wrong with a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from diarist.exceptions import ConfigError, SchemaError, StorageError
+from diarist.messages import Message
+from diarist.storage import SQLiteStorage, Storage, Thread
+from diarist.testing import StorageConformance
+
+TRIP = Thread(id="trip", resource_id="ada")
+
+
+class TestSQLiteStorage(StorageConformance):
+    @pytest.fixture
+    async def storage(self, tmp_path: Path) -> AsyncIterator[Storage]:
+        async with SQLiteStorage(tmp_path / "memory.db") as storage:
+            yield storage
+
+    @pytest.fixture
+    async def second_storage(self, storage: Storage) -> AsyncIterator[Storage]:
+        async with SQLiteStorage(storage.location) as second:
+            yield second
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another program that holds the write lock of a database that diarist made."""
+    asyncio.run(_create(path))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+async def _create(path: Path) -> None:
+    async with SQLiteStorage(path) as storage:
+        await storage.create_thread(TRIP)
+
+
+async def _thread_ids(path: Path) -> set[str]:
+    async with SQLiteStorage(path) as storage:
+        return {thread.id for thread in (await storage.list_threads()).items}
+
+
+def run_python(script: str, *args: object) -> str:
+    """What the script prints; it must not fail or warn."""
+    command = [sys.executable, "-W", "error", "-c", script, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+async def test_default_file_lies_in_the_working_directory_of_construction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = SQLiteStorage()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    async with storage:
+        assert storage.location == str(tmp_path / "memory.db")
+    assert (tmp_path / "memory.db").is_file()
+
+
+@pytest.mark.parametrize("path", [":memory:", "", "file::memory:?cache=shared"])
+def test_memory_is_refused_with_a_hint(path: str) -> None:
+    with pytest.raises(ConfigError, match="InMemoryStorage"):
+        SQLiteStorage(path)
+
+
+def test_negative_busy_timeout_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigError, match="busy_timeout"):
+        SQLiteStorage(path, busy_timeout=-1)
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "memory.db"
+    with pytest.raises(StorageError, match=r"folder .*new does not exist; create it"):
+        asyncio.run(_create(path))
+    path.parent.mkdir()
+    asyncio.run(_create(path))
+
+
+async def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"is a folder; name a file in it, such as .*memory\.db"):
+        await SQLiteStorage(tmp_path).get_thread("trip")
+
+
+def test_file_that_is_no_database(path: Path) -> None:
+    path.write_text("these are my notes, and they are longer than a header of SQLite " * 20)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"memory\.db: file is not a database; .*move it away"):
+        asyncio.run(_create(path))
+    assert path.read_bytes() == before
+
+
+def test_storage_recovers_once_the_cause_is_gone(path: Path) -> None:
+    path.write_text("not a database " * 100)
+    storage = SQLiteStorage(path)
+    with pytest.raises(StorageError):
+        asyncio.run(storage.create_thread(TRIP))
+    path.unlink()
+    asyncio.run(storage.create_thread(TRIP))
+    asyncio.run(storage.close())
+
+
+READ_ONLY = """
+import asyncio, os, sys
+from diarist.exceptions import StorageError
+from diarist.storage import SQLiteStorage, Thread
+
+folder, folder_mode = sys.argv[1], int(sys.argv[2], 8)
+storage = SQLiteStorage(os.path.join(folder, "memory.db"))
+
+async def write(id):
+    async with storage:
+        await storage.create_thread(Thread(id=id, resource_id="ada"))
+
+asyncio.run(write("one"))
+os.chmod(storage.location, 0o444)
+os.chmod(folder, folder_mode)
+if os.getuid() == 0:
+    os.setuid(65534)  # modes do not bind root
+try:
+    asyncio.run(write("two"))
+except StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("folder_mode", ["555", "777"])
+def test_read_only_file(folder_mode: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
+        said = run_python(READ_ONLY, folder, folder_mode)
+        assert f"{folder}/memory.db" in said
+        assert f"make the file and the folder {folder} writable" in said or "readable and writable" in said
+
+
+async def test_readers_do_not_wait_for_a_writer(path: Path, writer: sqlite3.Connection) -> None:
+    writer.execute("UPDATE diarist_threads SET title = 'uncommitted'")
+    async with SQLiteStorage(path, busy_timeout=0) as storage:
+        found = await storage.get_thread("trip")
+        assert found is not None
+        assert found.title == ""
+
+
+async def test_a_writer_waits_for_another(path: Path, writer: sqlite3.Connection) -> None:
+    async with SQLiteStorage(path) as storage:
+        job = asyncio.create_task(storage.update_thread("trip", title="new"))
+        await storage.get_thread("trip")
+        assert not job.done()
+        writer.execute("COMMIT")
+        assert (await job).title == "new"
+
+
+async def test_a_writer_gives_up_after_busy_timeout(path: Path, writer: sqlite3.Connection) -> None:
+    async with SQLiteStorage(path, busy_timeout=0.01) as storage:
+        with pytest.raises(StorageError, match=r"cannot update thread in .*memory\.db.*busy_timeout"):
+            await storage.update_thread("trip", title="new")
+        writer.execute("ROLLBACK")
+        assert (await storage.update_thread("trip", title="new")).title == "new"
+
+
+async def test_a_write_that_was_cancelled_while_it_waited_never_happens(path: Path, writer: sqlite3.Connection) -> None:
+    async with SQLiteStorage(path) as storage:
+        job = asyncio.create_task(storage.update_thread("trip", title="unwanted"))
+        await storage.get_thread("trip")
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        writer.execute("COMMIT")
+        assert (await storage.update_thread("trip", metadata={"a": 1})).title == ""
+
+
+async def test_newer_schema_is_refused(path: Path) -> None:
+    await _create(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE diarist_schema SET version = 99")
+    connection.close()
+    with pytest.raises(SchemaError, match=r"version 99 .* knows version 1"):
+        await SQLiteStorage(path).open()
+
+
+async def test_an_application_may_keep_its_own_tables_in_the_file(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE messages (id TEXT)")
+        connection.execute("PRAGMA user_version = 7")
+    await _create(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (7,)
+    assert connection.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+    connection.close()
+
+
+USE = """
+import asyncio, os, sys
+from diarist.storage import SQLiteStorage, Thread
+
+storage = SQLiteStorage(sys.argv[1])
+
+def create(id):
+    asyncio.run(storage.create_thread(Thread(id=id, resource_id="ada")))
+"""
+
+
+def test_first_opening_by_many_processes_at_once(path: Path) -> None:
+    script = f"{USE}\nsys.stdin.read(1)\ncreate(sys.argv[2])"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, path, str(number)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(6)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("!")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 6
+    assert asyncio.run(_thread_ids(path)) == set("012345")
+
+
+def test_storage_that_nobody_closed_is_tidied_up_at_exit(path: Path) -> None:
+    run_python(f"{USE}\ncreate('a')\ncreate('b')", path)
+    assert [file.name for file in path.parent.iterdir()] == ["memory.db"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_child_of_a_fork_opens_connections_of_its_own(path: Path) -> None:
+    fork = "create('parent')\nif os.fork(): os.wait(); create('after')\nelse: create('child'); os._exit(0)"
+    run_python(f"import warnings; warnings.simplefilter('ignore')  # newer versions warn of fork\n{USE}\n{fork}", path)
+    assert asyncio.run(_thread_ids(path)) == {"parent", "child", "after"}
+
+
+def test_importing_the_package_loads_no_database_library() -> None:
+    script = "import sys, diarist.storage; print('sqlalchemy' in sys.modules, 'sqlite3' in sys.modules)"
+    assert run_python(script) == "False False\n"
+
+
+async def test_messages_are_readable_with_the_sqlite_shell(path: Path) -> None:
+    async with SQLiteStorage(path) as storage:
+        run = await storage.begin_run("run", TRIP)
+        await storage.append_messages(run, [Message.user("Grüße")])
+        await storage.finish_run(run, "committed")
+    connection = sqlite3.connect(path)
+    row = connection.execute("SELECT thread_id, seq, role, parts FROM diarist_messages").fetchone()
+    connection.close()
+    assert row == ("trip", 1, "user", '[{"type":"text","text":"Grüße"}]')

@@ -1,0 +1,230 @@
+"""The messages of a run: what is shown, what is hidden, and what a returned list makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diarist.exceptions import InputError
+from diarist.message_list import MessageList, Source, SystemMessage, to_messages
+from diarist.messages import FilePart, Message, TextPart
+
+IDS = st.sampled_from([f"m{i}" for i in range(8)])
+SOURCES: tuple[Source, ...] = ("input", "memory", "response", "context")
+
+
+def message(id: str, *, seq: int | None = None) -> Message:
+    return Message.user(id, id=id, seq=seq)
+
+
+def ids(messages: list[Message]) -> list[str]:
+    return [item.id for item in messages]
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> MessageList:
+    """A list in any state: messages of all sources, some stored, some hidden."""
+    out = MessageList(["instructions"])
+    for id in draw(st.lists(IDS, unique=True)):
+        out.add(message(id, seq=draw(st.none() | st.integers(0, 9))), draw(st.sampled_from(SOURCES)))
+    if draw(st.booleans()):
+        out.remember([m for m in out.all if draw(st.booleans())])
+    return out
+
+
+def check(messages: MessageList) -> None:
+    """What holds of every list."""
+    everything = ids(messages.all)
+    assert len(everything) == len(set(everything)) == len(messages)
+    assert sorted(everything) == sorted(id for source in SOURCES for id in ids(messages.of(source)))
+    assert all(messages.source_of(id) in SOURCES for id in everything)
+    shown = ids(messages.messages)
+    assert shown == [id for id in everything if id in shown], "what is shown keeps the order"
+    assert all(m.seq is not None for m in messages.all if m.id not in shown), "only stored messages are hidden"
+    assert not set(ids(messages.remembered)) - set(shown), "what memory brought is never hidden"
+
+
+@given(lists())
+def test_every_list_is_consistent(messages: MessageList) -> None:
+    check(messages)
+
+
+@given(lists(), st.lists(IDS), st.sampled_from(SOURCES))
+def test_reconciling(messages: MessageList, returned: list[str], default: Source) -> None:
+    before, shown = messages.all, messages.messages
+    hidden = [m for m in before if m not in shown]
+    sources = {m.id: messages.source_of(m.id) for m in before}
+    new = {m.id: m for m in hidden} | {id: message(id) for id in returned if id not in ids(hidden)}
+    messages.reconcile(shown, [new[id] for id in returned], default=default)
+    expected = list(dict.fromkeys(returned))
+    assert [id for id in ids(messages.all) if id in expected] == expected, "order follows what was returned"
+    for other in set(ids(hidden)) - set(expected):
+        before_it = [id for id in ids(before)[: ids(before).index(other)] if id in expected]
+        now = [id for id in ids(messages.all)[: ids(messages.all).index(other)] if id in expected]
+        assert now[-1:] == before_it[-1:], "what was not shown stays behind the one before it"
+    for id in expected:
+        assert messages.source_of(id) == sources.get(id, default)
+        assert next(m for m in messages.all if m.id == id) is new[id]
+    assert set(ids(messages.all)) == set(expected) | set(ids(hidden)), "what is missing is gone"
+    check(messages)
+
+
+@given(lists())
+def test_returning_what_was_shown_changes_nothing_that_is_shown(messages: MessageList) -> None:
+    before = messages.messages
+    messages.reconcile(before, before, default="context")
+    assert ids(messages.messages) == ids(before)
+    check(messages)
+
+
+@given(lists(), st.lists(st.integers(0, 30), unique=True).map(sorted))
+def test_remembering(messages: MessageList, numbers: list[int]) -> None:
+    """A window of the thread: rows by ``seq``, some of them the run's own."""
+    own = [m for m in messages.all if messages.source_of(m.id) != "memory"]
+    stored = {m.id: m for m in own}
+    window = [stored.get(f"m{n}", message(f"m{n}", seq=n)) for n in numbers]
+    messages.remember(window)
+    check(messages)
+    assert set(ids(messages.remembered)) == set(ids(window)) - set(ids(own)), "memory brought what was not here"
+    assert [m for m in messages.all if m in own] == own, "the run's own messages stay, in their order"
+    for m in own:
+        covered = m.seq is not None and m.id not in ids(window) and messages.source_of(m.id) != "context"
+        assert (m.id not in ids(messages.messages)) == covered
+    messages.remember(window)
+    again = ids(messages.messages)
+    messages.remember(window)
+    assert ids(messages.messages) == again, "remembering the same is no change"
+
+
+@given(st.lists(st.integers(0, 20), unique=True).map(sorted), st.integers(0, 20), st.data())
+def test_what_memory_brings_is_in_the_order_of_the_thread(numbers: list[int], start: int, data: st.DataObject) -> None:
+    messages = MessageList()
+    messages.add(message("new"), "input")
+    rows = [message(f"m{n}", seq=n) for n in numbers]
+    for _ in range(3):
+        window = rows[data.draw(st.integers(0, len(rows))) :]
+        messages.remember(window)
+        assert ids(messages.messages) == [*ids(window), "new"]
+
+
+@given(lists(), st.lists(IDS, unique=True))
+def test_snapshot_and_restore(messages: MessageList, others: list[str]) -> None:
+    before = (messages.all, ids(messages.messages), messages.system, [messages.source_of(m.id) for m in messages.all])
+    snapshot = messages.snapshot()
+    messages.remove(others)
+    messages.add(message("another"), "response")
+    messages.add_system("more", tag="x")
+    messages.remember([message("row", seq=1)])
+    messages.restore(snapshot)
+    after = (messages.all, ids(messages.messages), messages.system, [messages.source_of(m.id) for m in messages.all])
+    assert after == before
+
+
+def test_what_was_added_while_a_processor_worked_stays_where_it_was_put() -> None:
+    messages = MessageList()
+    for id in ("a", "b"):
+        messages.add(message(id))
+    shown = messages.messages
+    messages.add(message("late"), "context")
+    messages.reconcile(shown, [message("new"), *shown], default="input")
+    assert ids(messages.messages) == ["new", "a", "b", "late"]
+
+
+def test_adding_a_known_id_replaces_it_in_its_place() -> None:
+    messages = MessageList()
+    for id in ("a", "b"):
+        messages.add(message(id), "input")
+    replacement = Message.user("other", id="a")
+    messages.add(replacement, "memory")
+    assert messages.all[0] is replacement
+    assert messages.source_of("a") == "memory"
+    assert len(messages) == 2
+
+
+def test_a_row_that_is_here_already_stays_as_it_is_and_the_others_go_around_it() -> None:
+    messages = MessageList()
+    edited = message("b")
+    messages.add(edited, "input")
+    messages.add(message("new"), "input")
+    messages.recall([message("a", seq=1), message("b", seq=2), message("c", seq=3)])
+    assert ids(messages.messages) == ["a", "b", "c", "new"]
+    assert messages.all[1] is edited
+
+
+def test_views() -> None:
+    messages = MessageList(["one", "", "two"])
+    for source in SOURCES:
+        messages.add(message(source), source)
+    assert ids(messages.all) == ["memory", "input", "response", "context"]
+    assert (ids(messages.input), ids(messages.response), ids(messages.remembered)) == (
+        ["input"],
+        ["response"],
+        ["memory"],
+    )
+    assert messages.system == [SystemMessage("one"), SystemMessage("two")]
+    assert messages.source_of("nobody") is None
+
+
+def test_system_messages() -> None:
+    messages = MessageList(["own"])
+    messages.add(Message.system("given"), "input")
+    messages.add_system("diary", tag="memory")
+    messages.add_system("")
+    assert messages.system == [SystemMessage("own"), SystemMessage("given", "input"), SystemMessage("diary", "memory")]
+    messages.replace_system(["new", SystemMessage("tagged", "t")])
+    assert messages.system == [SystemMessage("new"), SystemMessage("tagged", "t")]
+    assert messages.all == []
+
+
+def test_a_views_list_is_the_readers_own() -> None:
+    messages = MessageList(["own"])
+    messages.add(message("a"))
+    for view in (messages.all, messages.messages, messages.input):
+        view.clear()
+    messages.system.clear()
+    assert (ids(messages.all), len(messages.system)) == (["a"], 1)
+
+
+# -- what callers give
+
+
+@pytest.mark.parametrize(
+    ("value", "roles", "texts"),
+    [
+        ("hi", ["user"], ["hi"]),
+        ({"role": "assistant", "content": "a"}, ["assistant"], ["a"]),
+        ([{"role": "user", "content": ["a", {"type": "text", "text": "b"}]}], ["user"], ["ab"]),
+        ((Message.user("a"), Message.system("b")), ["user", "system"], ["a", "b"]),
+        ({"role": "user", "parts": [{"type": "text", "text": "stored"}]}, ["user"], ["stored"]),
+    ],
+)
+def test_forms_of_input(value: Any, roles: list[str], texts: list[str]) -> None:
+    out = to_messages(value)
+    assert ([m.role for m in out], [m.text for m in out]) == (roles, texts)
+    assert all(m.created_at is not None for m in out)
+
+
+def test_images_and_ids_of_dictionaries() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    (out,) = to_messages({"role": "user", "id": 7, "content": [image]})
+    assert out.id == "7"
+    assert out.parts == [FilePart(media_type="image/*", url="https://example.com/a.png")]
+
+
+def test_a_message_is_copied_but_keeps_its_id() -> None:
+    given = Message.user("hi", metadata={"a": 1})
+    (out,) = to_messages(given)
+    assert out == given
+    assert isinstance(out.parts[0], TextPart)
+    out.parts[0].text = "changed"
+    out.metadata["b"] = 2
+    assert (given.text, given.metadata) == ("hi", {"a": 1})
+
+
+@pytest.mark.parametrize("value", [None, 3, object(), [object()], [["x"]], {"role": "user"}])
+def test_everything_else_is_an_input_error(value: Any) -> None:
+    with pytest.raises(InputError):
+        to_messages(value)

@@ -1,0 +1,82 @@
+"""The names that users may rely on. A change here is a change of the public interface: say so in the changelog."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import diarist
+
+PUBLIC = {
+    "diarist": {
+        "DROP",
+        "Agent",
+        "AgentResult",
+        "AgentStream",
+        "CallOptions",
+        "CancelSignal",
+        "DataChunk",
+        "DiaristError",
+        "Memory",
+        "Message",
+        "Model",
+        "ModelSettings",
+        "ObservationConfig",
+        "ObservationalMemoryConfig",
+        "Processor",
+        "ReflectionConfig",
+        "ThreadRef",
+        "Tool",
+        "ToolContext",
+        "TripWire",
+        "Usage",
+        "tool",
+    },
+    "diarist.agent": {"Agent", "AgentResult", "AgentStream", "CallOptions", "Rejected", "Tripwire"},
+    "diarist.memory": {
+        "Memory",
+        "ObservationConfig",
+        "ObservationalMemoryConfig",
+        "ReflectionConfig",
+        "read_conversation",
+    },
+    "diarist.models": {
+        "LibraryModel",
+        "Model",
+        "ModelRequest",
+        "ModelSettings",
+        "OutputSchema",
+        "ToolChoice",
+        "cost",
+        "has_credentials",
+        "resolve",
+    },
+    "diarist.testing": {
+        "Reasoning",
+        "Reply",
+        "ScriptError",
+        "ScriptedModel",
+        "StorageConformance",
+        "ToolCall",
+    },
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_pinned(module: str) -> None:
+    assert set(importlib.import_module(module).__all__) == PUBLIC[module]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_there_and_documented(module: str) -> None:
+    home = importlib.import_module(module)
+    for name in home.__all__:
+        value = getattr(home, name)
+        if callable(value):
+            assert (value.__doc__ or "").strip(), f"{module}.{name} has no docstring"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = diarist.Nothing  # type: ignore[attr-defined]
