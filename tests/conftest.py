@@ -9,3 +9,19 @@ import pytest
 def anyio_backend() -> str:
     """Async tests run on asyncio, the one event loop that the library supports."""
     return "asyncio"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many cases the generated matrix had, and which cells it left out, where it was run."""
+    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "nodeid")]
+    if not any("matrix/test_matrix.py" in report.nodeid for report in reports):
+        return
+    from tests.matrix.cases import cells, counted
+
+    terminalreporter.section("matrix of hooks")
+    terminalreporter.write_line(counted())
+    by_reason: dict[str, int] = {}
+    for reason in cells()[1].values():
+        by_reason[reason] = by_reason.get(reason, 0) + 1
+    for reason, count in by_reason.items():
+        terminalreporter.write_line(f"  {count} left out: {reason}")

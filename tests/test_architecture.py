@@ -13,7 +13,18 @@ SRC = Path(__file__).parents[1] / "src" / "diarist"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("exceptions", "messages", "payloads", "chunks"),
-    ("message_list", "prompting", "tokens", "counting", "tools", "typed_dicts", "run_context", "tracing", "database"),
+    (
+        "message_list",
+        "prompting",
+        "tokens",
+        "counting",
+        "tools",
+        "typed_dicts",
+        "run_context",
+        "tracing",
+        "database",
+        "concurrency",
+    ),
     ("models", "storage"),
     ("processors",),
     ("agent", "memory"),
@@ -26,7 +37,7 @@ WITHIN = {"messages": {"exceptions"}, "payloads": {"messages"}, "chunks": {"exce
 """Inside the lowest layer words build on words; inside layer 1 modules may use each other."""
 
 LINE_BUDGET = 400
-BUDGET_OF_ALL = 18_000
+BUDGET_OF_ALL = 27_500
 
 
 def modules() -> list[Path]:

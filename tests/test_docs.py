@@ -20,6 +20,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,7 @@ from typing import Any, get_args
 
 import pytest
 import typer
+from opentelemetry import trace
 from typer.testing import CliRunner
 
 import diarist
@@ -34,17 +36,23 @@ from diarist import (
     Agent,
     CallOptions,
     Memory,
+    ModelEntry,
     ModelSettings,
     ObservationalMemoryConfig,
     ObservationConfig,
     Processor,
     ReflectionConfig,
     exceptions,
+    models,
+    processor,
+    processors,
 )
+from diarist.agent.result import StoppedBy
 from diarist.chunks import Chunk, DataChunk, ModelFinish
 from diarist.cli.app import app
 from diarist.memory.conversations import FORMATS
 from diarist.memory.observational import data_parts
+from diarist.processors import ProcessorArgs, base
 from diarist.storage import Storage
 from tests.loopback.anthropic_server import AnthropicServer
 from tests.loopback.fixtures import *  # noqa: F403
@@ -54,7 +62,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 HOWTO = DOCS / "howto"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+LINKED = [
+    *PAGES,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "benchmarks/README.md")),
+]
 
 _FENCE = re.compile(
     r"^(?:<!-- file: (?P<file>[\w.-]+) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -113,6 +124,7 @@ async def test_python_blocks_run(
     monkeypatch.chdir(tmp_path)
     for name in _KEYS:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(trace, "set_tracer_provider", partial(provide, monkeypatch))
     module = ModuleType("docs_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     found = blocks(page)
@@ -148,6 +160,11 @@ async def run(block: Block, page: Path, module: ModuleType) -> str:
         else:
             exec(code, module.__dict__)
     return printed.getvalue()
+
+
+def provide(monkeypatch: pytest.MonkeyPatch, provider: trace.TracerProvider) -> None:
+    """Set a tracer provider for one page; OpenTelemetry itself keeps one for the whole process."""
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
 
 
 def check_output(block: Block, printed: str, page: Path) -> None:
@@ -254,14 +271,19 @@ def test_the_index_links_every_page() -> None:
 # --- completeness -------------------------------------------------------------------------------------------
 
 
-def test_every_public_name_is_on_a_page() -> None:
-    assert set(diarist.__all__) - code_words(*PAGES) == set()
+@pytest.mark.parametrize("module", [diarist, models, processors], ids=lambda module: module.__name__)
+def test_every_public_name_is_on_a_page(module: ModuleType) -> None:
+    assert set(module.__all__) - code_words(*PAGES) == set()
 
 
 def options_of(kind: Any) -> set[str]:
     if dataclasses.is_dataclass(kind):
         return {field.name for field in dataclasses.fields(kind)}
     return set(inspect.signature(kind).parameters)
+
+
+def is_args(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ProcessorArgs)
 
 
 COMPLETE = {
@@ -273,11 +295,22 @@ COMPLETE = {
     },
     "call-an-agent": {*CallOptions.__annotations__, *options_of(Agent)},
     "choose-a-model": options_of(ModelSettings),
-    "write-a-processor": {name for name in vars(Processor) if not name.startswith("_")},
+    "fall-back-to-another-model": options_of(ModelEntry),
+    "approve-tool-calls": options_of(Agent.resume) - {"self", "options"},
+    "write-a-processor": {
+        *(name for name in vars(Processor) if not name.startswith("_")),
+        *(name for name in vars(type(processor)) if not name.startswith("_")),
+        *(name for kind in vars(base).values() if is_args(kind) for name in options_of(kind)),
+    }
+    - {"context", "processor_id"},
     "stream-a-run": {kind.type for kind in get_args(Chunk) if kind not in (DataChunk, ModelFinish)},
     "read-the-diary": {value for name, value in vars(data_parts).items() if name.isupper() and isinstance(value, str)},
     "observe-a-file": {*FORMATS, *(name for name in cli_options("observe") if name.startswith("--"))},
     "handle-errors": {
+        *get_args(StoppedBy),
+        *(name for name in vars(Processor) if name.startswith("process_") and name != "process_data_parts"),
+    }
+    | {
         name
         for name, value in vars(exceptions).items()
         if isinstance(value, type) and issubclass(value, exceptions.DiaristError)
@@ -291,6 +324,42 @@ def test_a_page_names_all_of_its_matter(page: str) -> None:
     words = code_words(HOWTO / f"{page}.md")
     missing = {name for name in COMPLETE[page] if name not in words and name.removeprefix("--") not in words}
     assert missing == set()
+
+
+BUILT_IN = {
+    "BatchParts": "batch-a-stream",
+    "CostGuard": "limit-costs",
+    "EnsureFinalResponse": "ensure-a-final-answer",
+    "LanguageDetector": "keep-to-a-language",
+    "ModerationProcessor": "moderate-texts",
+    "PIIDetector": "protect-personal-data",
+    "PrefillErrorHandler": "recover-from-provider-errors",
+    "PrepareStep": "ensure-a-final-answer",
+    "PromptInjectionDetector": "detect-prompt-injection",
+    "ProviderHistoryCompat": "switch-providers",
+    "RegexFilter": "filter-by-pattern",
+    "ResponseCache": "cache-responses",
+    "StreamErrorRetry": "recover-from-provider-errors",
+    "StructuredOutput": "structure-an-answer",
+    "SystemPromptScrubber": "guard-the-system-prompt",
+    "TokenLimiter": "limit-the-prompt",
+    "ToolCallFilter": "limit-the-prompt",
+    "ToolSearchProcessor": "search-tools",
+    "UnicodeNormalizer": "normalize-input",
+}
+"""The page of each processor that comes along."""
+
+
+def test_every_processor_that_comes_along_has_a_page() -> None:
+    kinds = {name: getattr(processors, name) for name in processors.__all__}
+    ours = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Processor)}
+    assert ours - {"Processor", "Sequence", "Parallel", "Branch"} == BUILT_IN.keys()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_its_page_names_its_options(name: str) -> None:
+    page = HOWTO / f"{BUILT_IN[name]}.md"
+    assert {name, *options_of(getattr(processors, name))} - code_words(page) == set()
 
 
 @pytest.mark.parametrize("kind", [ObservationalMemoryConfig, ObservationConfig, ReflectionConfig, ModelSettings])

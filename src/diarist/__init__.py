@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from diarist.exceptions import DiaristError, TripWire
     from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
     from diarist.messages import Message
-    from diarist.models import Model, ModelSettings
-    from diarist.processors import DROP, Processor
+    from diarist.models import Model, ModelEntry, ModelSettings
+    from diarist.processors import DROP, Processor, processor
     from diarist.run_context import CancelSignal, ThreadRef
     from diarist.tools import Tool, ToolContext, tool
 
@@ -28,6 +28,7 @@ _HOMES = {
     "Memory": "diarist.memory",
     "Message": "diarist.messages",
     "Model": "diarist.models",
+    "ModelEntry": "diarist.models",
     "ModelSettings": "diarist.models",
     "ObservationConfig": "diarist.memory",
     "ObservationalMemoryConfig": "diarist.memory",
@@ -38,6 +39,7 @@ _HOMES = {
     "ToolContext": "diarist.tools",
     "TripWire": "diarist.exceptions",
     "Usage": "diarist.chunks",
+    "processor": "diarist.processors",
     "tool": "diarist.tools",
 }
 
@@ -53,6 +55,7 @@ __all__ = [
     "Memory",
     "Message",
     "Model",
+    "ModelEntry",
     "ModelSettings",
     "ObservationConfig",
     "ObservationalMemoryConfig",
@@ -63,6 +66,7 @@ __all__ = [
     "ToolContext",
     "TripWire",
     "Usage",
+    "processor",
     "tool",
 ]
 

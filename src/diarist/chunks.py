@@ -128,6 +128,14 @@ class ToolResultChunk(_Base):
 
 
 @dataclass(slots=True, kw_only=True)
+class ToolApprovalChunk(_Base):
+    """The run ends here: somebody has to approve this call first, with ``agent.resume``."""
+
+    type: ClassVar[str] = "tool-call-approval"
+    payload: ToolCallPayload
+
+
+@dataclass(slots=True, kw_only=True)
 class ToolErrorChunk(_Base):
     type: ClassVar[str] = "tool-error"
     payload: ToolErrorPayload
@@ -231,6 +239,7 @@ Chunk = (
     | ToolCallChunk
     | ToolResultChunk
     | ToolErrorChunk
+    | ToolApprovalChunk
     | FileChunk
     | SourceChunk
     | ObjectChunk

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Literal, cast
 
+import orjson
+
 from diarist.exceptions import InputError
-from diarist.messages import FilePart, Message, Part, TextPart, ToolPart, utc_now
+from diarist.messages import FilePart, Message, Part, TextPart, ToolPart, copy_message, utc_now
 
 Source = Literal["input", "memory", "response", "context"]
 """Where a message comes from: the caller, memory, the model of this run, or a processor that added context."""
@@ -27,12 +30,34 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What ``MessageList.restore`` goes back to."""
+    """What ``MessageList.restore`` goes back to. ``contents``: what the messages said, where it was kept."""
 
     messages: tuple[Message, ...]
     sources: Mapping[str, Source]
     hidden: frozenset[str]
     system: tuple[SystemMessage, ...]
+    contents: tuple[_Content, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a message said. The objects stay the same ones when it is put back: results refer to them."""
+
+    message: Message
+    parts: tuple[tuple[Part, dict[str, Any]], ...]
+    metadata: dict[str, Any]
+
+    @classmethod
+    def of(cls, message: Message) -> _Content:
+        parts = tuple((part, _values(part)) for part in message.parts)
+        return cls(message, parts, dict(message.metadata))
+
+    def put_back(self) -> None:
+        for part, values in self.parts:
+            for name, value in values.items():
+                setattr(part, name, _own(value))
+        self.message.parts = [part for part, _ in self.parts]
+        self.message.metadata = dict(self.metadata)
 
 
 class MessageList:
@@ -40,12 +65,17 @@ class MessageList:
 
     ``messages`` are those that go into the prompt. A message that memory already covers by its notes is
     *hidden*: it is no longer sent, but still belongs to the run's input or response.
+
+    Attributes:
+        repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
+            them again.
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
         self._messages: list[Message] = []
         self._sources: dict[str, Source] = {}
         self._hidden: set[str] = set()
+        self.repaired: set[str] = set()
         self._system: list[SystemMessage] = [SystemMessage(text) for text in instructions if text]
 
     # -- views
@@ -145,14 +175,37 @@ class MessageList:
 
     # -- attempts
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(tuple(self._messages), dict(self._sources), frozenset(self._hidden), tuple(self._system))
+    def snapshot(self, *, contents: bool = False) -> Snapshot:
+        """``contents``: keep also what each message says, against edits in place. What memory notes on a message
+        (``seq``, ``sent``, ``part_tokens``) is never taken back."""
+        return Snapshot(
+            tuple(self._messages),
+            dict(self._sources),
+            frozenset(self._hidden),
+            tuple(self._system),
+            tuple(_Content.of(message) for message in self._messages) if contents else (),
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
+        self.put_back(snapshot)
         self._messages = list(snapshot.messages)
         self._sources = dict(snapshot.sources)
         self._hidden = set(snapshot.hidden)
         self._system = list(snapshot.system)
+
+    def put_back(self, snapshot: Snapshot) -> None:
+        """Let the messages of a snapshot say again what they said; which there are stays as it is."""
+        for content in snapshot.contents:
+            content.put_back()
+
+    def copy(self) -> MessageList:
+        """A list of its own with copies of the messages, for a branch that works beside others."""
+        other = MessageList()
+        other._messages = [copy_message(message) for message in self._messages]
+        other._sources = dict(self._sources)
+        other._hidden = set(self._hidden)
+        other._system = list(self._system)
+        return other
 
     # -- what a processor returned
 
@@ -182,6 +235,19 @@ class MessageList:
         self._hidden &= self._sources.keys()
 
 
+@cache
+def _names(part_type: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(part_type))
+
+
+def _values(part: Part) -> dict[str, Any]:
+    return {name: _own(getattr(part, name)) for name in _names(type(part))}
+
+
+def _own(value: Any) -> Any:
+    return copy(cast(Any, value)) if isinstance(value, dict | list) else value
+
+
 def to_messages(value: MessageInput) -> list[Message]:
     """The caller's input as messages of the run's own. Raises InputError that says which entry is wrong."""
     if isinstance(value, str):
@@ -207,22 +273,45 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
             message.created_at = utc_now()
         return message
     role, content = entry.get("role"), entry.get("content")
+    if role == "tool":
+        return Message(role="tool", parts=[_to_result(entry, content, index)])
     if role not in ("system", "user", "assistant"):
-        raise InputError(f"message {index}: role must be system, user or assistant, not {role!r}")
-    if entry.get("tool_calls"):
-        raise InputError(
-            f"message {index}: cannot read tool_calls; pass a Message with a ToolPart, call and result in one"
-        )
+        raise InputError(f"message {index}: role must be system, user, assistant or tool, not {role!r}")
+    calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
+    parts: list[Part]
     if isinstance(content, str):
-        parts: list[Part] = [TextPart(text=content)]
+        parts = [TextPart(text=content), *calls]
     elif isinstance(content, list):
-        parts = [_to_part(part, index) for part in cast(list[Any], content)]
+        parts = [*(_to_part(part, index) for part in cast(list[Any], content)), *calls]
+    elif content is None and calls:
+        parts = list(calls)
     else:
         raise InputError(f"message {index}: content must be a text or a list of parts, not {type(content).__name__}")
     message = Message(role=role, parts=parts)
     if entry.get("id"):
         message.id = str(entry["id"])
     return message
+
+
+def _to_call(call: Any, index: int) -> ToolPart:
+    match call:
+        case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
+            try:
+                args: Any = orjson.loads(arguments or "{}")
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"message {index}: the arguments of {name} are not JSON: {error}") from error
+            if isinstance(args, dict):
+                return ToolPart(call_id=call_id, name=name, args=cast(dict[str, Any], args))
+        case _:
+            pass
+    raise InputError(f"message {index}: cannot read the tool call {str(call)[:100]}")
+
+
+def _to_result(entry: Mapping[str, Any], content: Any, index: int) -> ToolPart:
+    call_id = entry.get("tool_call_id")
+    if not isinstance(call_id, str) or not call_id:
+        raise InputError(f"message {index}: a message of role tool needs the tool_call_id of the call it answers")
+    return ToolPart(call_id=call_id, name=str(entry.get("name") or ""), args={}, state="result", result=content)
 
 
 def _to_part(part: Any, index: int) -> Part:

@@ -273,12 +273,13 @@ def copy_message(message: Message) -> Message:
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallPart:
-    """A tool call in a prompt's assistant message."""
+    """A tool call in a prompt's assistant message. ``provider_executed``: a provider ran it, not we."""
 
     type: ClassVar[str] = "tool-call"
     call_id: str
     name: str
     args: dict[str, Json]
+    provider_executed: bool = False
     provider_data: dict[str, Json] | None = None
 
 

@@ -44,7 +44,7 @@ def build_prompt(
     """
     out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
     marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(out) - 1]
-    for message in messages:
+    for message in join_results(messages):
         out.extend(_from_message(message))
     if cache_breakpoints and len(out) > len(system):
         before = [i for i in range(len(system), len(out) - 1) if out[i].role in ("user", "tool")]
@@ -54,6 +54,62 @@ def build_prompt(
         text = f"<{FEEDBACK_TAG}>\n{feedback}\n</{FEEDBACK_TAG}>"
         out.append(PromptMessage(role="user", parts=[TextPart(text=text)]))
     return Prompt(messages=out)
+
+
+def join_results(messages: Sequence[Message]) -> list[Message]:
+    """Messages with the results that came in later messages of role ``tool`` put into their calls.
+
+    A call that the user talked past stays unanswered; a result that comes after that, or whose call is not here, is
+    shown as text of the user's role, since no provider takes a result without its call. The given messages are
+    not changed.
+    """
+    out: list[Message] = []
+    waiting: dict[str, tuple[int, int]] = {}
+    for message in messages:
+        if message.role == "tool":
+            late = _join(message, out, waiting)
+            if late:
+                out.append(replace(message, role="user", parts=[TextPart(text="\n\n".join(late))], sent=None))
+            continue
+        if message.role == "user":
+            waiting.clear()
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolPart) and part.state == "call":
+                waiting[part.call_id] = (len(out), place)
+        out.append(message)
+    return out
+
+
+def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, int]]) -> list[str]:
+    """Put each result where its call is; returns the texts of those that have none."""
+    late: list[str] = []
+    for part in results.tool_parts:
+        place = waiting.pop(part.call_id, None)
+        if place is None:
+            name = f" of {part.name}" if part.name else ""
+            late.append(f"[Late result{name}, call {part.call_id}]\n{part.result_text}")
+            continue
+        message = out[place[0]]
+        call = message.parts[place[1]]
+        assert isinstance(call, ToolPart)
+        parts = list(message.parts)
+        parts[place[1]] = replace(call, state=part.state, result=part.result)
+        out[place[0]] = replace(message, parts=parts)
+    return late
+
+
+def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
+    """The calls of ``message`` that still wait for a result: none came, and the user has not talked past them."""
+    index = next(i for i, other in enumerate(messages) if other is message)
+    after = messages[index + 1 :]
+    if any(other.role == "user" for other in after):
+        return []
+    answered = {part.call_id for other in after if other.role == "tool" for part in other.tool_parts}
+    return [
+        part
+        for part in message.tool_parts
+        if part.state == "call" and not part.provider_executed and part.call_id not in answered
+    ]
 
 
 def _from_message(message: Message) -> list[PromptMessage]:
@@ -100,6 +156,7 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
                         call_id=part.call_id,
                         name=part.name,
                         args=_copied(part.args),
+                        provider_executed=part.provider_executed,
                         provider_data=_copied(part.provider_data),
                     )
                 )

@@ -42,7 +42,7 @@ class CancelSignal:
     def __init__(self) -> None:
         self.reason = ""
         self.cancelled = False
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], int] = {}  # how many runs of a task: a hook may run another agent
         self._told: set[asyncio.Task[Any]] = set()
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
@@ -59,22 +59,30 @@ class CancelSignal:
     def attach(self) -> None:
         """The current task is the run; a signal given before takes effect at its first wait."""
         task = _current_task()
-        self._tasks.add(task)
+        self._tasks[task] = self._tasks.get(task, 0) + 1
         if self.cancelled:
             self._tell(task)
 
     def take(self) -> bool:
-        """Whether it was this signal, and nobody else, that cancelled the current task."""
+        """Whether it was this signal, and nobody else, that cancelled the current task.
+
+        False inside another run of the same task, which has to hear of the cancellation too.
+        """
         task = _current_task()
+        if self._tasks.get(task, 0) > 1:
+            return False
         told = task in self._told
-        self.detach()
+        self._told.discard(task)
         return told and task.uncancel() == 0
 
     def detach(self) -> None:
-        """The current task is no longer to be cancelled."""
+        """This run of the current task is no longer to be cancelled."""
         task = _current_task()
-        self._tasks.discard(task)
-        self._told.discard(task)
+        left = self._tasks.pop(task, 0) - 1
+        if left > 0:
+            self._tasks[task] = left
+        else:
+            self._told.discard(task)
 
     def _tell(self, task: asyncio.Task[Any]) -> None:
         if task in self._tasks and task not in self._told:
@@ -161,6 +169,11 @@ class RunContext(Generic[D]):
     @property
     def thread_id(self) -> str | None:
         return self.thread.id if self.thread else None
+
+    @property
+    def has_endings(self) -> bool:
+        """Whether somebody waits to hear how the run ends."""
+        return bool(self._endings)
 
     def on_end(self, callback: EndCallback) -> None:
         """Have ``callback(outcome)`` awaited when the run has ended: commit or drop what was staged for it."""

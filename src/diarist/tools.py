@@ -68,20 +68,24 @@ class Tool:
 
     Attributes:
         name: ``[a-zA-Z0-9_-]``, at most 64 characters.
-        function: Sync (run in a worker thread) or async.
+        function: Sync (run in a worker thread) or async; None makes it a client tool: the run ends with the call,
+            and its result comes in a later one, as a message of role ``tool``.
         parameters: JSON schema of its arguments; made from the function's signature when not given.
         timeout: Seconds, more than 0; None waits for ever. An async tool is then cancelled; a sync one, whose
             thread nobody can stop, is no longer waited for.
+        needs_approval: True, or a function of the arguments: the run ends with the call, and ``agent.resume``
+            approves or declines it.
 
     Raises:
         ConfigError: A bad name or timeout, or a signature that cannot be shown to a model.
     """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None = None
     description: str = ""
     parameters: dict[str, Json] | None = None
     timeout: float | None = None
+    needs_approval: bool | Callable[[dict[str, Json]], bool] = False
 
     def __post_init__(self) -> None:
         if (
@@ -92,8 +96,12 @@ class Tool:
             raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
         if self.timeout is not None and self.timeout <= 0:
             raise ConfigError(f"tool {self.name!r}: timeout must be positive, not {self.timeout!r}")
+        if inspect.iscoroutinefunction(self.needs_approval):
+            raise ConfigError(f"tool {self.name!r}: needs_approval takes a plain function, not an async one")
         # With a JSON schema of its own the function gets the arguments as they come.
-        self._signature = _Signature(self.function, self.name) if self.parameters is None else None
+        self._signature = (
+            _Signature(self.function, self.name) if self.function is not None and self.parameters is None else None
+        )
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -101,19 +109,28 @@ class Tool:
         parameters.setdefault("type", "object")
         return ToolDefinition(name=self.name, description=self.description, parameters=parameters)
 
+    def must_be_approved(self, args: Mapping[str, Json]) -> bool:
+        """Whether a call with these arguments waits for approval."""
+        return self.needs_approval(dict(args)) if callable(self.needs_approval) else self.needs_approval
+
+    def _implementation(self) -> Callable[..., Any]:
+        if self.function is None:
+            raise ConfigError(f"tool {self.name!r} has no implementation here: its caller runs it")
+        return self.function
+
     @property
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
         """A call of the function with validated arguments. Raises ToolError that the model can act on."""
-        function = self.function
+        function = self._implementation()
         values = dict(args) if self._signature is None else self._signature.validate(args, context)
         return lambda: function(**values)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were not decorated."""
-        return self.function(*args, **kwargs)
+        return self._implementation()(*args, **kwargs)
 
 
 class _Signature:
@@ -215,7 +232,11 @@ def _is_context(hint: Any) -> bool:
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, timeout: float | None = None
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -224,6 +245,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
+    needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function: its name, its docstring and its annotated parameters are what the model sees.
 
@@ -233,6 +255,7 @@ def tool(
         name: Default: the function's name.
         description: Default: its docstring.
         timeout: Seconds it may run; then the model sees an error.
+        needs_approval: The run ends with a call, and ``agent.resume`` approves or declines it.
 
     Raises:
         ConfigError: The signature cannot be shown to a model; the message names the parameter.
@@ -247,6 +270,7 @@ def tool(
             description=description or inspect.getdoc(inner) or "",
             function=inner,
             timeout=timeout,
+            needs_approval=needs_approval,
         )
 
     return make(function) if function is not None else make

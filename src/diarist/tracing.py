@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 
+class Carrier(Exception):
+    """An exception that only carries another one to where it is dealt with; spans record what it carries."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Span:
     """What ``span`` yields.
 
@@ -82,6 +90,7 @@ def _tracer() -> trace.Tracer | None:
 def _fail(current: trace.Span, error: Exception) -> None:
     from opentelemetry.trace import StatusCode
 
+    error = error.error if isinstance(error, Carrier) else error
     current.record_exception(error)
     current.set_status(StatusCode.ERROR, str(error))
     current.set_attribute("error.type", type(error).__qualname__)

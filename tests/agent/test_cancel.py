@@ -12,6 +12,7 @@ from diarist import Agent, CancelSignal, Processor
 from diarist.chunks import AbortChunk
 from diarist.exceptions import DiaristError, ProcessorError
 from diarist.models.base import ModelRequest
+from diarist.processors import ProcessInputArgs
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, types
 
@@ -301,3 +302,40 @@ async def test_a_model_that_waits_for_something_cancelled() -> None:
 
     with pytest.raises(DiaristError, match="was cancelled, though the run was not"):
         await Agent(model=ScriptedModel(answer)).generate("hi")
+
+
+async def test_a_signal_reaches_a_run_whose_hook_ran_another_agent_with_it() -> None:
+    signal = CancelSignal()
+    inner = Agent(model=ScriptedModel(lambda _: "fine"))
+
+    class Classifies(Processor[Any]):
+        async def process_input(self, args: ProcessInputArgs[Any]) -> None:
+            await inner.generate("is this fine?", cancel=args.cancel)
+
+    async def late(_: Any) -> str:
+        signal.cancel("enough")
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = Agent(model=ScriptedModel(late), input_processors=[Classifies()])
+    result = await asyncio.wait_for(agent.generate("hi", cancel=signal), 30)
+    assert result.stopped_by == "cancelled"
+
+
+async def test_a_signal_inside_the_inner_run_ends_the_outer_one_too() -> None:
+    signal = CancelSignal()
+
+    async def stuck(_: Any) -> str:
+        signal.cancel("enough")
+        await asyncio.Event().wait()
+        return "never"
+
+    inner = Agent(model=ScriptedModel(stuck))
+
+    class Classifies(Processor[Any]):
+        async def process_input(self, args: ProcessInputArgs[Any]) -> None:
+            await inner.generate("is this fine?", cancel=args.cancel)
+
+    agent = Agent(model=ScriptedModel(lambda _: "answer"), input_processors=[Classifies()])
+    result = await asyncio.wait_for(agent.generate("hi", cancel=signal), 30)
+    assert result.stopped_by == "cancelled"

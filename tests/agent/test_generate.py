@@ -127,10 +127,10 @@ async def test_input_forms() -> None:
         ([], "empty"),
         (7, "not int"),
         (["hi"], "message 0"),
-        ([{"role": "tool", "content": "x"}], "message 0: role"),
+        ([{"role": "tool", "content": "x"}], "message 0: a message of role tool needs the tool_call_id"),
         ([{"role": "user", "content": "x"}, {"role": "user", "content": None}], "message 1: content"),
         ([{"role": "user", "content": [{"type": "audio"}]}], "message 0: cannot read the content part"),
-        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "message 0: cannot read tool_calls"),
+        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "message 0: cannot read the tool call"),
     ],
 )
 async def test_input_that_cannot_be_read_is_refused_by_index(value: Any, says: str) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from diarist import Agent, DataChunk, Message, Processor, Usage
-from diarist.messages import DataPart
+from diarist.chunks import Chunk, TextEnd
+from diarist.messages import DataPart, TextPart
+from diarist.processors import (
+    ProcessInputStepArgs,
+    ProcessLLMResponseArgs,
+    ProcessOutputStepArgs,
+    ProcessOutputStreamArgs,
+    RegexFilter,
+)
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, collect, outline, reasons, run_both, streamed_text, types
 
@@ -61,7 +69,8 @@ async def test_the_rejected_attempt_vanishes_and_the_reason_comes_last(hook: str
         (0, "say GOOD (0)", "quality-guard"),
         (0, "say GOOD (1)", "quality-guard"),
     ]
-    assert [r.text for r in result.rejected] == ["BAD one", "BAD two"]
+    passed = ["", ""] if hook == "process_output_stream" else ["BAD one", "BAD two"]  # the chunk itself was refused
+    assert [r.text for r in result.rejected] == passed
     assert reasons(chunks) == ["retry", "retry", "stop"]
 
 
@@ -344,3 +353,66 @@ async def test_holding_changes_nothing_in_the_result() -> None:
         return Agent(model=ScriptedModel("BAD", "GOOD"), output_processors=[guard], max_processor_retries=1)
 
     assert outline(await agent(True).generate("hi")) == outline(await agent(False).generate("hi"))
+
+
+class Again(Processor[Any]):
+    """Rejects the first attempt, in the hook it is made for."""
+
+    def __init__(self, hook: str) -> None:
+        self._hook = hook
+
+    def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
+        if self._hook == "response" and args.retry_count == 0:
+            args.abort("again", retry=True)
+
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Chunk:
+        if self._hook == "stream" and args.retry_count == 0 and isinstance(args.part, TextEnd):
+            args.abort("again", retry=True)
+        return args.part
+
+
+@pytest.mark.parametrize("hook", ["response", "stream"])
+async def test_a_rejected_text_does_not_hold_what_a_filter_took_out(hook: str) -> None:
+    model = ScriptedModel(["mail ada@exam", "ple.com now"], "fine")
+    agent = Agent(model=model, processors=[RegexFilter(strategy="redact"), Again(hook)], max_processor_retries=1)
+    [rejected] = (await agent.generate("hi")).rejected
+    assert rejected.text.startswith("mail ")
+    assert "ada@" not in rejected.text
+
+
+class Edits(Processor[Any]):
+    """Edits the input in place and rejects the first attempt."""
+
+    def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
+        part = args.messages[0].parts[0]
+        assert isinstance(part, TextPart)
+        part.text += " [note]"
+        args.messages[0].metadata["notes"] = args.messages[0].metadata.get("notes", 0) + 1
+
+    def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+        if args.retry_count == 0:
+            args.abort("again", retry=True)
+
+
+async def test_edits_in_place_of_a_rejected_attempt_are_taken_back() -> None:
+    model = ScriptedModel("no", "yes")
+    result = await Agent(model=model, processors=[Edits()], max_processor_retries=1).generate("hi")
+    assert [request.prompt.messages[0].text for request in model.requests] == ["hi [note]", "hi [note]"]
+    assert result.conversation[0].metadata["notes"] == 1
+
+
+@pytest.mark.parametrize("hook", ["process_output_step", "process_output_result"])
+@pytest.mark.parametrize("clean", ["clean", ""])
+async def test_held_text_reaches_the_client_as_it_was_accepted(hook: str, clean: str) -> None:
+    def edit(self: Any, args: Any) -> None:
+        args.messages[-1].parts[0].text = clean
+
+    editor = type("Editor", (Processor,), {hook: edit, "hold_output": True})()
+
+    def make() -> Agent:
+        return Agent(model=ScriptedModel(["dirty ", "words"]), processors=[editor])
+
+    result, chunks = await run_both(make)
+    assert streamed_text(chunks) == result.text == clean
+    text = ["text-start", "text-delta", "text-end"] if clean else []
+    assert types(chunks) == ["start", "step-start", *text, "step-finish", "finish"]

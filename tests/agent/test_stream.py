@@ -10,11 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from diarist import Agent, AgentStream, DataChunk, Processor, ToolContext
-from diarist.chunks import ErrorChunk, Finish, ToolResultChunk
+from diarist import DROP, Agent, AgentStream, DataChunk, Memory, Processor, ToolContext
+from diarist.chunks import Chunk, ErrorChunk, Finish, StepFinish, TextDelta, ToolResultChunk
 from diarist.exceptions import DiaristError, ModelConnectionError
 from diarist.messages import DataPart
 from diarist.models.base import ModelRequest
+from diarist.processors import ProcessOutputStreamArgs
+from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, collect, streamed_text, types
 
@@ -328,3 +330,30 @@ async def test_two_readers_of_one_stream_are_refused_rather_than_left_waiting() 
     stream = Agent(model=ScriptedModel(answer)).stream("hi")
     outcomes = await asyncio.gather(collect(stream), stream.result(), return_exceptions=True)
     assert any(isinstance(outcome, DiaristError) and "another task" in str(outcome) for outcome in outcomes)
+
+
+class Buffered(Processor[Any]):
+    """Lets the text go when the step is over."""
+
+    def create_state(self) -> list[Chunk]:
+        return []
+
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+        if isinstance(args.part, TextDelta):
+            args.state.append(args.part)
+            return DROP
+        if not isinstance(args.part, StepFinish):
+            return args.part
+        held = [*args.state, args.part]
+        args.state.clear()
+        return held
+
+
+async def test_text_that_a_hook_lets_go_at_the_end_of_the_step_is_in_the_result_and_stored() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel(["hello", " there"]), memory=memory, processors=[Buffered()])
+    async with agent.stream("hi", thread="t") as stream:
+        text = "".join([part async for part in stream.text()])
+        result = await stream.result()
+    assert text == result.text == result.messages[-1].text == "hello there"
+    assert [message.text for message in await memory.messages(thread="t")] == ["hi", "hello there"]

@@ -11,6 +11,8 @@ from pydantic import BaseModel, Field
 from diarist import Agent, Processor
 from diarist.chunks import ObjectChunk
 from diarist.exceptions import ConfigError, OutputError
+from diarist.messages import TextPart
+from diarist.processors import ProcessOutputResultArgs
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import run_both, streamed_text, types
 
@@ -179,3 +181,16 @@ async def test_a_type_without_a_schema_is_refused_before_the_call() -> None:
     with pytest.raises(ConfigError, match=r"output_type .*Odd.* has no JSON schema"):
         await Agent(model=model).generate("hi", output_type=Odd)
     assert model.requests == []
+
+
+async def test_the_typed_answer_is_what_the_last_hook_left() -> None:
+    class Redacts(Processor[Any]):
+        def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
+            for message in args.messages:
+                for part in message.parts:
+                    if isinstance(part, TextPart):
+                        part.text = part.text.replace("SECRET", "***")
+
+    agent = Agent(model=ScriptedModel('{"word": "SECRET"}'), output_processors=[Redacts()])
+    result = await agent.generate("hi", output_type={"type": "object", "required": ["word"]})
+    assert (result.text, result.output) == ('{"word": "***"}', {"word": "***"})

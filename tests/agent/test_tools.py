@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from diarist import Agent, AgentResult, Tool, ToolContext, TripWire, tool
+from diarist import Agent, AgentResult, Processor, Tool, ToolContext, TripWire, tool
 from diarist.chunks import ToolErrorChunk, ToolResultChunk
-from diarist.exceptions import ConfigError, ToolError
+from diarist.exceptions import ConfigError, ProcessorResultError, ToolError
 from diarist.messages import ToolPart
+from diarist.processors import ProcessToolCallArgs, ToolCallResult
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, types
 
@@ -361,3 +362,51 @@ async def test_a_long_tool_loop() -> None:
 def test_timeouts_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="timeout must be positive"):
         tool(timeout=0)(add)
+
+
+@pytest.mark.parametrize("hook", ["process_tool_call", "process_tool_result"])
+@pytest.mark.parametrize(("value", "is_json"), [(date(2020, 1, 2), True), (object(), False)])
+async def test_what_a_processor_answers_for_a_tool_has_a_json_form(hook: str, value: Any, is_json: bool) -> None:
+    def answer(self: Any, args: Any) -> Any:
+        return {"result": value}
+
+    processor = type("Answers", (Processor,), {hook: answer})()
+    agent = Agent(model=ScriptedModel(ToolCall("today"), "ok"), tools=[today], processors=[processor])
+    if is_json:
+        assert parts(await agent.generate("hi"))[0].result == "2020-01-02"
+    else:
+        with pytest.raises(ProcessorResultError, match=rf"{hook} at step 0: object that has no JSON form"):
+            await agent.generate("hi")
+
+
+def today() -> str:
+    """Say which day it is."""
+    return "Friday"
+
+
+async def test_a_processor_can_mend_arguments_that_are_no_json() -> None:
+    seen: list[str | None] = []
+
+    class Mends(Processor[Any]):
+        def process_tool_call(self, args: ProcessToolCallArgs[Any]) -> ToolCallResult:
+            seen.append(args.args_error)
+            return {"args": {"a": 1}}
+
+    def add(a: int) -> int:
+        """Add."""
+        return a + 1
+
+    model = ScriptedModel(ToolCall("add", '{"a": 1'), "Done.")
+    result = await Agent(model=model, tools=[add], output_processors=[Mends()]).generate("hi")
+    assert seen[0]
+    assert result.steps[0].tool_calls[0].result == 2
+
+
+async def test_a_needs_approval_that_raises_is_a_tool_error() -> None:
+    def check(args: dict[str, Any]) -> bool:
+        return args["amount"] > 10
+
+    tool_ = Tool(name="pay", function=lambda: "paid", parameters={"type": "object"}, needs_approval=check)
+    result = await Agent(model=ScriptedModel(ToolCall("pay"), "Done."), tools=[tool_]).generate("hi")
+    call = result.steps[0].tool_calls[0]
+    assert (call.state, call.result) == ("error", "KeyError: 'amount'")

@@ -34,7 +34,7 @@ from tests.models.wires import AnthropicWire, ChatWire, GoogleWire, ResponsesWir
 class TestOpenAIChat(ModelConformance):
     @pytest.fixture
     def wire(self, openai_server: OpenAIServer) -> Wire:
-        return ChatWire(openai_server)
+        return ChatWire(openai_server, "library")
 
 
 class TestOpenAIResponses(ModelConformance):
@@ -61,7 +61,7 @@ class TestGoogle(ModelConformance):
 
 @pytest.fixture
 async def chat(openai_server: OpenAIServer) -> AsyncIterator[Model]:
-    model = ChatWire(openai_server).model()
+    model = ChatWire(openai_server, "library").model()
     yield model
     await model.close()
 
@@ -116,7 +116,7 @@ async def test_unset_settings_are_not_sent(openai_server: OpenAIServer, chat: Mo
 
 
 async def test_a_reasoning_model_gets_no_temperature(openai_server: OpenAIServer) -> None:
-    model = resolve("openai/gpt-5-mini", base_url=openai_server.base_url, api_key="k")
+    model = resolve("openai/gpt-5-mini", base_url=openai_server.base_url, api_key="k", client="library")
     await read(model, ask(settings=ModelSettings(temperature=0.3, max_output_tokens=50)))
     body = openai_server.requests[-1].body
     assert "temperature" not in body
@@ -154,7 +154,7 @@ async def test_provider_options_are_handed_through(openai_server: OpenAIServer, 
 
 async def test_a_server_without_a_key(openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    model = resolve("openai/some/model", base_url=openai_server.base_url)
+    model = resolve("openai/some/model", base_url=openai_server.base_url, client="library")
     assert text(await read(model)) == ["ok"]
     await model.close()
 

@@ -7,7 +7,9 @@ import pytest
 
 from diarist.exceptions import ConfigError
 from diarist.messages import Prompt
-from diarist.models import Model, ModelRequest, has_credentials, providers, resolve
+from diarist.models import LibraryModel, Model, ModelRequest, has_credentials, providers, resolve
+from diarist.models.openai_chat import OpenAIChatModel
+from diarist.models.resolve import Client
 from diarist.testing import ScriptedModel
 
 
@@ -33,6 +35,41 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ids(model_id: str, provider: str, name: str) -> None:
     model = resolve(model_id, api_key="k")
     assert (model.provider, model.name, model.id) == (provider, name, model_id)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "client", "kind"),
+    [
+        ("openai/gpt-5-mini", "auto", OpenAIChatModel),
+        ("groq/llama-4", "auto", OpenAIChatModel),
+        ("ollama/qwen3", "auto", OpenAIChatModel),
+        ("openai/gpt-5-mini", "library", LibraryModel),
+        ("openai-responses/gpt-5", "auto", LibraryModel),
+        ("anthropic/claude-sonnet-5", "auto", LibraryModel),
+        ("mistral/mistral-large", "auto", LibraryModel),
+    ],
+)
+def test_who_speaks_to_a_provider(
+    model_id: str, client: Client, kind: type[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "find_spec", lambda name: object())
+    assert type(resolve(model_id, api_key="k", client=client)) is kind
+
+
+def test_the_lean_client_is_for_chat_completions() -> None:
+    with pytest.raises(ConfigError, match="'anthropic' has no lean client; it is there for cerebras"):
+        resolve("anthropic/claude-sonnet-5", api_key="k", client="lean")
+
+
+def test_the_lean_client_needs_no_provider_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "find_spec", lambda name: None)
+    assert resolve("groq/llama-4", api_key="k").id == "groq/llama-4"
+
+
+@pytest.mark.parametrize("address", ["localhost:8000", "ftp://example.com", ""])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ConfigError, match="http://"):
+        OpenAIChatModel(provider="vllm", name="x", base_url=address or "//")
 
 
 def test_a_model_stays_what_it_is() -> None:
@@ -64,7 +101,7 @@ def test_the_message_says_what_to_do(model_id: str, remedy: str) -> None:
     [
         ("anthropic/claude-sonnet-5", "anthropic", r"diarist\[anthropic\]"),
         ("google/gemini-2.5-flash", "google.genai", r"diarist\[google\]"),
-        ("groq/llama-4", "groq", r"pydantic-ai-slim\[groq\]"),
+        ("mistral/mistral-large", "mistralai", r"pydantic-ai-slim\[mistral\]"),
     ],
 )
 def test_a_missing_package_is_named(model_id: str, package: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +140,7 @@ def test_the_library_knows_every_provider(provider: str) -> None:
 
 
 async def test_an_argument_the_provider_does_not_take() -> None:
-    model = resolve("deepseek/deepseek-chat", api_key="k", base_url="http://localhost:1")
+    model = resolve("deepseek/deepseek-chat", api_key="k", base_url="http://localhost:1", client="library")
     with pytest.raises(ConfigError, match="does not take"):
         await anext(model.stream(ModelRequest(prompt=Prompt(messages=[]))))
 
@@ -116,7 +153,7 @@ from diarist.models import resolve
 import diarist.testing
 for model_id in ("openai/gpt-5-mini", "anthropic/claude-sonnet-5", "google/gemini-2.5-flash"):
     resolve(model_id, api_key="k")
-heavy = {"pydantic_ai", "openai", "anthropic", "httpx2", "httpx", "genai_prices", "tiktoken"}
+heavy = {"pydantic_ai", "openai", "anthropic", "httpx2", "httpx", "aiohttp", "genai_prices", "tiktoken"}
 loaded = heavy & {name.partition(".")[0] for name in sys.modules}
 assert not loaded, loaded
 """

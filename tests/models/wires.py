@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from diarist.models import Model, resolve
+from diarist.models.resolve import Client
 from tests.loopback.anthropic_server import AnthropicServer
 from tests.loopback.google_server import GoogleServer
 from tests.loopback.openai_server import OpenAIServer
@@ -65,15 +66,18 @@ class Wire(ABC):
 
 
 class ChatWire(Wire):
+    """Chat completions, through either client."""
+
     overflow = ("context_length_exceeded", "This model's maximum context length is 8192 tokens.")
     signs_reasoning = False
     makes = "openai-compatible"
 
-    def __init__(self, server: OpenAIServer) -> None:
+    def __init__(self, server: OpenAIServer, client: Client) -> None:
         self.server = server
+        self.client: Client = client
 
     def model(self, url: str | None = None) -> Model:
-        return resolve("openai/some/model", base_url=url or self.server.base_url, api_key="k")
+        return resolve("openai/some/model", base_url=url or self.server.base_url, api_key="k", client=self.client)
 
     def messages(self, body: Any) -> list[Sent]:
         return [_chat_message(message) for message in body["messages"]]

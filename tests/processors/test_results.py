@@ -40,6 +40,16 @@ def sent(model: ScriptedModel) -> list[str]:
 # -- what is allowed
 
 
+@pytest.mark.parametrize("hook", INPUT)
+async def test_a_message_added_while_the_hook_worked_stays_beside_a_returned_list(hook: str) -> None:
+    def adds(args: Any) -> list[Message]:
+        args.message_list.add(Message.user("added"), "context")
+        return list(args.messages)
+
+    model, _ = await run(returning(hook, adds))
+    assert "added" in sent(model)
+
+
 @pytest.mark.parametrize("hook", [*INPUT, *OUTPUT, "process_llm_request"])
 async def test_none_changes_nothing(hook: str) -> None:
     model, result = await run(returning(hook, None))
@@ -149,14 +159,14 @@ FOREIGN = MessageList()
 @pytest.mark.parametrize(
     ("hook", "value", "says"),
     [
-        *((hook, "text", "returned str") for hook in (*INPUT, *OUTPUT)),
-        *((hook, 7, "returned int") for hook in (*INPUT, *OUTPUT, "process_llm_request")),
+        *((hook, "text", "str") for hook in (*INPUT, *OUTPUT)),
+        *((hook, 7, "int") for hook in (*INPUT, *OUTPUT, "process_llm_request")),
         *((hook, FOREIGN, "a MessageList that is not this run's own") for hook in (*INPUT, *OUTPUT)),
         *((hook, ["text"], "a list with str in it") for hook in (*INPUT, *OUTPUT)),
         *((hook, {"message": []}, r"unknown keys \['message'\]") for hook in (*INPUT, "process_llm_request")),
-        *((hook, {"messages": "x"}, "returned str") for hook in INPUT),
+        *((hook, {"messages": "x"}, "str") for hook in INPUT),
         *((hook, {"system_messages": [7]}, "int among system_messages") for hook in INPUT),
-        *((hook, {"messages": []}, "returned dict") for hook in OUTPUT),
+        *((hook, {"messages": []}, "dict") for hook in OUTPUT),
         ("process_input", {"messages": [], "message_list": FOREIGN}, "unknown keys"),
         ("process_input_step", {"message_list": FOREIGN}, "not this run's own"),
         (
@@ -173,12 +183,12 @@ FOREIGN = MessageList()
         ("process_input_step", {"model_settings": {"seed": 1}}, "model_settings must be ModelSettings, not dict"),
         ("process_input_step", {"provider_options": 1}, "provider_options must be Mapping"),
         ("process_input_step", {"structured_output": {}}, "structured_output must be OutputSchema or None"),
-        ("process_llm_request", {"prompt": "x"}, "returned str"),
+        ("process_llm_request", {"prompt": "x"}, "str"),
         ("process_llm_request", {"response": 7}, "int as response"),
         ("process_llm_request", {"response": ["x"]}, "str as response"),
-        ("process_output_stream", "x", "returned str"),
-        ("process_output_stream", ["x"], "returned str"),
-        ("process_output_stream", {"type": "text-delta"}, "returned dict"),
+        ("process_output_stream", "x", "str"),
+        ("process_output_stream", ["x"], "str"),
+        ("process_output_stream", {"type": "text-delta"}, "dict"),
     ],
 )
 async def test_anything_else_is_an_error_with_processor_hook_and_step(hook: str, value: Any, says: str) -> None:
@@ -186,14 +196,14 @@ async def test_anything_else_is_an_error_with_processor_hook_and_step(hook: str,
         await run(returning(hook, value))
     text = str(raised.value)
     step = None if hook == "process_input" else 0
-    assert text.startswith("processor 'returns' returned")
+    assert text.startswith("processor 'returns' returned from")
     assert (f"{hook} at step 0" if step == 0 else hook) in text
     assert (raised.value.processor_id, raised.value.hook, raised.value.step) == ("returns", hook, step)
 
 
 async def test_prepare_steps_results_are_checked_as_well() -> None:
     agent = Agent(model=ScriptedModel("x"))
-    with pytest.raises(ProcessorResultError, match=r"'prepare-step' returned int; .* from prepare_step at step 0"):
+    with pytest.raises(ProcessorResultError, match=r"'prepare-step' returned from prepare_step at step 0: int; "):
         await agent.generate("hi", prepare_step=lambda args: 7)  # pyright: ignore[reportArgumentType]
 
 

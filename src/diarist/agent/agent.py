@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
+from diarist.agent.callbacks import Callbacks
 from diarist.agent.loop import Run
-from diarist.agent.options import CallOptions, MemoryLike, merge_options
+from diarist.agent.options import CallOptions, MemoryLike, Processors, merge_options
 from diarist.agent.output import OutputType
 from diarist.agent.result import AgentResult
-from diarist.agent.setup import StepSetup, tools_by_name
 from diarist.agent.stream import AgentStream, read
 from diarist.agent.sync import run_sync
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
 from diarist.messages import new_id
 from diarist.models.base import Model, ModelSettings
-from diarist.models.resolve import resolve
+from diarist.models.entry import ModelEntry, entries_of
 from diarist.processors.base import Processor
-from diarist.processors.pipeline import Pipeline, overrides
+from diarist.processors.pipeline import Pipeline
+from diarist.processors.plan import INPUT_HOOKS, OUTPUT_HOOKS, check, check_places
+from diarist.processors.setup import StepSetup, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, ThreadRef, Writer
 from diarist.tools import Tool
 
@@ -28,13 +31,17 @@ class Agent:
     """An agent.
 
     Args:
-        model: ``"openai/gpt-5-mini"`` and the like, a ``Model``, or a pydantic-ai model object.
+        model: ``"openai/gpt-5-mini"`` and the like, a ``Model``, or a pydantic-ai model object; or a list of these
+            and of ``ModelEntry``, tried in order when one fails.
         name: For people and traces.
         instructions: What the model is told first; several texts become several system messages.
         tools: Functions with type hints, or ``Tool`` objects.
         memory: A ``Memory``; it acts in calls that name a ``thread``.
         input_processors: Run before the model, after memory's, in this order.
         output_processors: Run on what the model says, before memory's, in this order.
+        error_processors: Asked, with all others that have ``process_api_error``, when a model call failed.
+        processors: Put into each of these lists whose hooks they have, after the list's own. A list may also be a
+            function of the call's ``request_context``.
         max_steps: Model calls of one run; reaching it shows in ``result.stopped_by``.
         max_processor_retries: Attempts per step that a processor may ask for again; unset, asking blocks.
         model_settings: Temperature and the like.
@@ -53,25 +60,32 @@ class Agent:
         instructions: str | Sequence[str] = "",
         tools: Sequence[Tool | Callable[..., Any]] = (),
         memory: MemoryLike | None = None,
-        input_processors: Sequence[Processor[Any]] = (),
-        output_processors: Sequence[Processor[Any]] = (),
+        input_processors: Processors = (),
+        output_processors: Processors = (),
+        error_processors: Processors = (),
+        processors: Processors = (),
         max_steps: int = 5,
         max_processor_retries: int | None = None,
         model_settings: ModelSettings | None = None,
         default_options: CallOptions | None = None,
     ) -> None:
         self.name = name
-        self.model = resolve(model)
+        self._entries = entries_of(model)
+        self.model: Model = self._entries[0].model
         self.instructions = [instructions] if isinstance(instructions, str) else list(instructions)
         self.tools = tools_by_name(tools)
+        if memory is not None and not hasattr(memory, "input_processors"):
+            raise ConfigError(f"memory must be a Memory(...), not {type(memory).__name__}")
         self.memory = memory
         self._model_settings = model_settings or ModelSettings()
-        self._input, self._output = list(input_processors), list(output_processors)
         own: CallOptions = {"max_steps": max_steps}
         if max_processor_retries is not None:
             own["max_processor_retries"] = max_processor_retries
         self._defaults = merge_options(own, default_options or {})
-        self._pipeline, self._judged = self._compile(self._input, self._output)
+        self._lists = _Lists(input_processors, output_processors, error_processors, processors).over(self._defaults)
+        for name in _LISTS & self._defaults.keys():
+            del self._defaults[name]
+        self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
 
     async def generate(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentResult[Any]:
         """Run to the end.
@@ -99,11 +113,45 @@ class Agent:
         """``generate`` for synchronous code; all such calls of a process share one event loop."""
         return run_sync(self.generate(input, **options))
 
+    async def resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AgentResult[Any]:
+        """Go on with a run that ended with ``stopped_by == "approval"``, also in another process.
+
+        Args:
+            approvals: Per call id of ``result.pending``: True runs the tool; False or a reason declines it.
+            of: The result of that run, where there is no memory to remember its conversation.
+            input: Something the user says along with it.
+            options: As for ``generate``; with memory, the same ``thread``.
+
+        Raises:
+            InputError: A call id does not wait for approval.
+            ConfigError: The processors are not those that the run had.
+        """
+        return await read(self._resumed(approvals, of, input, options))
+
+    def stream_resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AgentStream[Any]:
+        """``resume``, chunk by chunk."""
+        return AgentStream(self._resumed(approvals, of, input, options))
+
     async def close(self) -> None:
         """Wait for memory's background work and release the model's connections."""
         if self.memory is not None:
             await self.memory.settled()
-        await self.model.close()
+        for entry in self._entries:
+            await entry.model.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -113,22 +161,47 @@ class Agent:
     ) -> None:
         await self.close()
 
-    def _compile(self, input: Sequence[Processor[Any]], output: Sequence[Processor[Any]]) -> tuple[Pipeline, bool]:
+    def _compile(self, lists: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
         """Memory's processors around the given ones; True if somebody but memory judges the final output."""
-        first = _without(self.memory.input_processors(self.model) if self.memory else (), input)
-        last = _without(self.memory.output_processors(self.model) if self.memory else (), output)
-        judged = any(p.hold_output or overrides(p, "process_output_result") for p in output)
-        return Pipeline([*first, *input], [*output, *last]), judged
+        input, output, error, both = lists.resolved(request_context)
+        check("processors", both)
+        check("input_processors", input)
+        check("output_processors", output)
+        check_places({"input_processors": (input, INPUT_HOOKS), "output_processors": (output, OUTPUT_HOOKS)})
+        first = _without(self.memory.input_processors(self.model) if self.memory else (), [*input, *both])
+        last = _without(self.memory.output_processors(self.model) if self.memory else (), [*output, *both])
+        judged = any(p.hold_output or p.handles("process_output_result") for p in [*output, *both])
+        pipeline = Pipeline([*first, *input, *both], [*output, *both, *last], [*error, *both])
+        return pipeline, judged
 
-    def _run(self, input: MessageInput, call: CallOptions) -> Run:
+    def _pipeline(self, options: CallOptions) -> tuple[Pipeline, bool]:
+        """The agent's own pipeline, or one for this call where it brings lists of its own."""
+        lists = self._lists.over(options)
+        if lists is self._lists and self._compiled is not None:
+            return self._compiled
+        return self._compile(lists, dict(options.get("request_context", {})))
+
+    def _resumed(
+        self,
+        approvals: Mapping[str, bool | str],
+        of: AgentResult[Any] | None,
+        input: MessageInput | None,
+        options: CallOptions,
+    ) -> Run:
+        if not approvals:
+            raise InputError("resume needs an answer for at least one call of result.pending")
+        run = self._run([] if input is None else input, options, empty=input is None)
+        if of is not None:
+            for message in of.conversation:
+                run.context.messages.add(message, "memory")
+        run.approvals = dict(approvals)
+        return run
+
+    def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> Run:
         options = merge_options(self._defaults, call)
-        pipeline, judged = self._pipeline, self._judged
-        if "input_processors" in options or "output_processors" in options:
-            pipeline, judged = self._compile(
-                options.get("input_processors", self._input), options.get("output_processors", self._output)
-            )
+        pipeline, judged = self._pipeline(options)
         messages = MessageList(self.instructions)
-        for message in to_messages(input):
+        for message in [] if empty else to_messages(input):
             messages.add(message, "input")
         run_id = new_id("run")
         thread = options.get("thread")
@@ -150,8 +223,9 @@ class Agent:
         output_type = None if wanted is None else OutputType(wanted)
         settings = options.get("model_settings", ModelSettings()).over(self._model_settings)
         active = options.get("active_tools")
+        entries: list[ModelEntry] = entries_of(options["model"]) if "model" in options else self._entries
         setup = StepSetup(
-            model=resolve(options["model"]) if "model" in options else self.model,
+            model=entries[0].model,
             tools=self.tools,
             tool_choice=options.get("tool_choice", "auto"),
             active_tools=None if active is None else list(active),
@@ -165,7 +239,54 @@ class Agent:
             setup=setup,
             options=options,
             output_type=output_type,
+            entries=entries,
+            callbacks=Callbacks(options),
+            name=self.name,
         )
+
+
+_LISTS = {"input_processors", "output_processors", "error_processors", "processors", "extra_processors"}
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """The lists of processors that an agent was given, or a call in their place."""
+
+    input: Processors
+    output: Processors
+    error: Processors
+    both: Processors
+    extra: Processors = ()
+
+    @property
+    def dynamic(self) -> bool:
+        """Some list is made anew for each call."""
+        return any(callable(item) for item in (self.input, self.output, self.error, self.both, self.extra))
+
+    def over(self, options: CallOptions) -> _Lists:
+        """These lists, with those that the call brings in their place."""
+        if not _LISTS & options.keys():
+            return self
+        return _Lists(
+            options.get("input_processors", self.input),
+            options.get("output_processors", self.output),
+            options.get("error_processors", self.error),
+            options.get("processors", self.both),
+            options.get("extra_processors", self.extra),
+        )
+
+    def resolved(self, request_context: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Input, output and error lists, and those that belong to all."""
+
+        def items(value: Processors) -> list[Any]:
+            if isinstance(value, Processor):
+                raise ConfigError(f"a list of processors is needed, not the processor {value.id!r} itself: [...]")
+            made: Any = value(request_context) if callable(value) else value
+            if not isinstance(made, list | tuple):
+                raise ConfigError(f"a list of processors is needed, not {type(made).__name__}")
+            return list(cast(Sequence[Any], made))
+
+        return items(self.input), items(self.output), items(self.error), items(self.both) + items(self.extra)
 
 
 def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:

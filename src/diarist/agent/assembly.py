@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from diarist.chunks import (
     Chunk,
     DataChunk,
@@ -16,6 +18,7 @@ from diarist.chunks import (
     ToolCallChunk,
 )
 from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SourcePart, TextPart, ToolPart
+from diarist.payloads import IdPayload, TextPayload
 
 
 class MessageAssembler:
@@ -33,6 +36,9 @@ class MessageAssembler:
         self._thinking: list[str] | None = None
 
     def add(self, chunk: Chunk) -> None:
+        if isinstance(chunk, TextDelta) and self._text is not None:  # nearly all chunks
+            self._text.append(chunk.payload.text)
+            return
         match chunk:
             case TextDelta():
                 if self._text is None:
@@ -114,3 +120,29 @@ class MessageAssembler:
                     provider_data=payload.provider_data if payload else None,
                 )
             )
+
+
+def append_text(message: Message, text: str) -> None:
+    """Say something more at the end of a message that is complete."""
+    last = message.parts[-1] if message.parts else None
+    if isinstance(last, TextPart):
+        last.text += text
+    elif text:
+        message.parts.append(TextPart(text=text))
+
+
+def with_text(chunks: deque[Chunk], text: str) -> deque[Chunk]:
+    """The chunks, saying this text: where they say another one, a single block stands in place of theirs."""
+    if text == "".join(chunk.payload.text for chunk in chunks if isinstance(chunk, TextDelta)):
+        return chunks
+    spoken = [index for index, chunk in enumerate(chunks) if isinstance(chunk, TextStart | TextDelta | TextEnd)]
+    place = spoken[0] if spoken else len(chunks)
+    others = [chunk for chunk in chunks if not isinstance(chunk, TextStart | TextDelta | TextEnd)]
+    block: list[Chunk] = []
+    if text:
+        ids = IdPayload(id="accepted")
+        block = [TextStart(payload=ids), TextDelta(payload=TextPayload(text=text, id=ids.id)), TextEnd(payload=ids)]
+        run_id = chunks[0].run_id if chunks else ""
+        for chunk in block:
+            chunk.run_id = run_id
+    return deque([*others[:place], *block, *others[place:]])

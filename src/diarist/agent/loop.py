@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diarist.agent.options import CallOptions
+from diarist.agent.callbacks import Callbacks
+from diarist.agent.options import CallOptions, conditions
 from diarist.agent.outlet import Outlet
 from diarist.agent.output import OutputType
+from diarist.agent.remedies import Remedies
 from diarist.agent.result import AgentResult, Rejected, StoppedBy, Tripwire
-from diarist.agent.setup import StepSetup
-from diarist.agent.step import OUTPUT_TYPE, StepAttempt, StepInput
-from diarist.agent.waiting import being_cancelled, undisturbed
+from diarist.agent.resuming import Resumed
+from diarist.agent.step import StepAttempt
+from diarist.agent.step_input import OUTPUT_TYPE, CallFailed, StepInput, ask_input_step
+from diarist.agent.waiting import being_cancelled, stop, undisturbed, with_written
 from diarist.chunks import (
     AbortChunk,
     AbortPayload,
     Chunk,
+    DataChunk,
     ErrorChunk,
     ErrorPayload,
     Finish,
@@ -28,9 +33,16 @@ from diarist.chunks import (
     TripwirePayload,
 )
 from diarist.exceptions import DiaristError, OutputError, TripWire
-from diarist.message_list import SystemMessage
+from diarist.message_list import MessageList, Snapshot, SystemMessage
+from diarist.models.entry import ModelEntry
+from diarist.processors.base import OutputResult, StepResult
+from diarist.processors.cases import OutputResultCase
 from diarist.processors.pipeline import PipelineRun
+from diarist.processors.setup import StepSetup
+from diarist.processors.streaming import StreamRun
 from diarist.run_context import Outcome, RunContext
+from diarist.tools import Tool
+from diarist.tracing import span
 
 
 @dataclass(kw_only=True)
@@ -42,6 +54,10 @@ class Run:
     setup: StepSetup
     options: CallOptions
     output_type: OutputType | None
+    entries: list[ModelEntry]
+    callbacks: Callbacks
+    name: str = "agent"
+    approvals: Mapping[str, bool | str] | None = None
     outlet: Outlet = field(default_factory=Outlet)
     error: Exception | None = None
 
@@ -52,16 +68,40 @@ class Run:
 
     async def execute(self) -> None:
         """Do everything. What ends the run is in ``error``, never raised; but for the task's cancellation."""
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": self.name,
+            "gen_ai.conversation.id": self.context.thread_id,
+            "diarist.run.id": self.context.run_id,
+        }
+        with span(f"invoke_agent {self.name}", **attributes) as current:
+            await self._traced()
+            if current.recording:
+                result, error = self.result, self.error
+                current.set(
+                    **{
+                        "diarist.stopped_by": result.stopped_by,
+                        "diarist.tripwire.processor_id": result.tripwire.processor_id if result.tripwire else None,
+                        "gen_ai.usage.input_tokens": result.usage.input_tokens,
+                        "gen_ai.usage.output_tokens": result.usage.output_tokens,
+                        "error.type": type(error).__qualname__ if error else None,
+                    }
+                )
+
+    async def _traced(self) -> None:
         last: Chunk | None = None
+        self._guards: asyncio.Task[None] | None = None
         self.context.cancel.attach()
         try:
             outcome, last, cancelled = await self._outcome()
             try:
-                await undisturbed(self._end(outcome))
+                if self.context.has_endings:
+                    await undisturbed(self._end(outcome))
             except asyncio.CancelledError as error:  # too late to change anything but what the caller is told
                 cancelled = cancelled or self._from_outside(error)
             if self.error is not None:
                 last = self._error_chunk(self.error)
+            await self.callbacks.ended(self.result, self.error)
             if cancelled is not None:
                 raise cancelled
         finally:
@@ -99,59 +139,163 @@ class Run:
 
     async def _execute(self) -> Chunk:
         await self.outlet.send(Start(run_id=self.context.run_id))
-        await self.pipeline.process_input()
-        system = self.context.messages.system
-        max_steps = self.options.get("max_steps", 5)
-        for number in range(max_steps):
-            self.pipeline.step_number = number
-            if await self._step(number, last=number == max_steps - 1, system=system):
-                break
-        else:
-            self.result.stopped_by = "max_steps"
+        if self.context.cancel.cancelled:
+            await asyncio.sleep(0)  # a signal that was given before the call takes effect at the first wait
+        messages = self.context.messages
+        new_input = self.approvals is None or bool(messages.input)
+        asked = messages.copy() if self.pipeline.has_guards and new_input else None
+        await self.pipeline.open(new_input=new_input)
+        self._guards = None if asked is None else self.pipeline.start_guards(asked)
+        try:
+            if self.approvals is not None and not await self._resume(self.approvals):
+                return await self._finish()
+            await self._steps(messages.system)
+        finally:
+            if self._guards is not None:
+                await stop(self._guards)
         self.pipeline.step_number = None
         return await self._finish()
 
-    async def _step(self, number: int, *, last: bool, system: list[SystemMessage]) -> bool:
-        """One step with all its attempts; True if the model has answered."""
+    async def _steps(self, system: list[SystemMessage]) -> None:
+        max_steps = self.options.get("max_steps", 5)
+        for number in range(max_steps):
+            self.pipeline.step_number = number
+            attempt = await self._step(number, last=number == max_steps - 1, system=system)
+            if attempt.waiting:
+                self.result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
+                return
+            if attempt.ended:
+                return
+            if attempt.stopped:
+                self.result.stopped_by = "stop_when"
+                return
+        self.result.stopped_by = "max_steps"
+
+    async def _resume(self, approvals: Mapping[str, bool | str]) -> bool:
+        """Run or refuse the calls that waited; False while some of their step still wait, and the user does not
+        talk past them."""
+        self.pipeline.step_number = 0
+        if self._guards is not None:
+            await self._guards  # no tool runs before the guards have passed
+        messages, stream = self.context.messages, self.pipeline.open_stream()
+        resumed = Resumed(self.context, self.pipeline, self.setup.tools, approvals)
+        if resumed.missing():
+            resumed.tools = await self._tools_of_processors()
+
+        async def pass_on() -> None:
+            for chunk in await self._written(stream):
+                if isinstance(chunk, DataChunk) and not chunk.transient:
+                    resumed.keep(chunk)
+
+        await with_written(resumed.run(), self.context.writer, pass_on)
+        stream.close()
+        if not resumed.left or any(message.role == "user" for message in messages.input):
+            return True
+        self.result.pending, self.result.stopped_by = resumed.left, resumed.left_for
+        self.result.finish_reason = "tool-calls"
+
+        def result(_: MessageList) -> OutputResult:
+            return OutputResult(text="", usage=self.result.usage, finish_reason="tool-calls", steps=[])
+
+        await self.pipeline.ask(OutputResultCase(messages=messages, result=result))
+        return False
+
+    async def _tools_of_processors(self) -> dict[str, Tool]:
+        """The tools as processors and ``prepare_step`` make them for a step; what else they change is taken back."""
         messages = self.context.messages
-        before = messages.snapshot()
+        before = messages.snapshot(contents=True)
+        setup = replace(self.setup, tools=dict(self.setup.tools))
+        await ask_input_step(self.pipeline, messages, setup, self.options.get("prepare_step"), steps=[], number=0)
+        messages.restore(before)
+        return setup.tools
+
+    async def _written(self, stream: StreamRun) -> list[Chunk]:
+        """Send what was written outside the steps, as the stream hooks leave it; returns what was sent."""
+        sent: list[Chunk] = []
+        while self.context.writer:
+            for written in self.context.writer.drain():
+                for chunk in await stream.feed(written):
+                    chunk.run_id = self.context.run_id
+                    await self.outlet.send(chunk)
+                    sent.append(chunk)
+        return sent
+
+    async def _step(self, number: int, *, last: bool, system: list[SystemMessage]) -> StepAttempt:
+        """One step with all its attempts: after a rejection, a repaired request, a pause, or with another model."""
+        messages = self.context.messages
+        edited = bool(self.pipeline.ids) or self.options.get("prepare_step") is not None
+        before = messages.snapshot(contents=edited)
         feedback: str | None = None
         self.pipeline.retry_count = 0
+        remedies = Remedies(self.pipeline, messages, self.entries, self.options.get("max_processor_retries"))
         while True:
             messages.replace_system(system)
-            given = StepInput(
-                number=number,
-                last=last,
-                setup=self.setup,
-                prepare_step=self.options.get("prepare_step"),
-                output_type=self.output_type,
-                done=self.result.steps,
-                usage=self.result.usage,
-                feedback=feedback,
-            )
-            attempt = StepAttempt(given, self.context, self.pipeline, self.outlet)
+            attempt = self._attempt(number, last, feedback, replace(self.setup, model=remedies.model))
+            delay = 0.0
             try:
                 step = await attempt.run()
                 break
             except TripWire as wire:
-                self._reject(wire, attempt, number)
-                feedback = wire.reason
-                messages.restore(before)
-                self.context.writer.drain()  # what was written in the rejected attempt and not sent yet
-                payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.usage)
-                await self.outlet.send(StepFinish(run_id=self.context.run_id, payload=payload))
+                feedback = self._reject(wire, attempt, number)
+                edits = messages.snapshot(contents=edited)
+                self._undo(before)
+            except CallFailed as failed:
+                edits = messages.snapshot(contents=edited)
+                self._undo(before)
+                try:
+                    delay = await remedies.after(failed, number, self.result.steps)
+                    before = replace(messages.snapshot(contents=edited), system=before.system)
+                except TripWire as wire:
+                    feedback = self._reject(wire, attempt, number)
+                    self._undo(before)
+                except BaseException:
+                    messages.put_back(edits)  # no further attempt will make them again: what was redacted stays so
+                    raise
             finally:
                 self.result.usage += attempt.usage
+            payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.usage)
+            try:
+                await self.outlet.send(StepFinish(run_id=self.context.run_id, payload=payload))
+                await asyncio.sleep(delay)
+            except BaseException:
+                messages.put_back(edits)
+                raise
+        self._take(step, attempt)
+        await self.callbacks.step_finished(step)
+        return attempt
+
+    def _undo(self, before: Snapshot) -> None:
+        """Take back what an attempt did to the messages, and what it wrote that was not sent yet."""
+        self.context.messages.restore(before)
+        self.context.writer.drain()
+
+    def _attempt(self, number: int, last: bool, feedback: str | None, setup: StepSetup) -> StepAttempt:
+        given = StepInput(
+            number=number,
+            last=last,
+            setup=setup,
+            prepare_step=self.options.get("prepare_step"),
+            output_type=self.output_type,
+            done=self.result.steps,
+            usage=self.result.usage,
+            feedback=feedback,
+            guards=self._guards if number == 0 else None,
+            stop_when=conditions(self.options.get("stop_when")),
+        )
+        return StepAttempt(given, self.context, self.pipeline, self.outlet)
+
+    def _take(self, step: StepResult, attempt: StepAttempt) -> None:
         self.result.steps.append(step)
         self.result.text, self.result.output = step.text, attempt.output
         self.result.finish_reason = step.finish_reason
-        return attempt.ended
+        self.result.pending = [call for call in step.tool_calls if call.call_id in attempt.waiting]
 
-    def _reject(self, wire: TripWire, attempt: StepAttempt, number: int) -> None:
-        """Note a rejected attempt, or raise where there may be no further one: none is left, or tools have
-        begun to do what cannot be undone."""
+    def _reject(self, wire: TripWire, attempt: StepAttempt, number: int) -> str:
+        """Note a rejected attempt and return why; or raise where there may be no further one: none is left, tools
+        have begun to do what cannot be undone, or it was the input that was refused."""
         allowed = self.options.get("max_processor_retries", 0)
-        if not wire.retry or attempt.tools_started or self.pipeline.retry_count >= allowed:
+        repeatable = wire.retry and wire.hook != "process_input" and not attempt.tools_started
+        if not repeatable or self.pipeline.retry_count >= allowed:
             if wire.processor_id == OUTPUT_TYPE:
                 raise OutputError(wire.reason, text=attempt.text) from wire
             raise wire
@@ -165,14 +309,16 @@ class Run:
                 usage=attempt.usage,
             )
         )
+        return wire.reason
 
     # -- endings
 
     async def _finish(self) -> Chunk:
         """The ``finish`` chunk as the stream hooks leave it; what they add goes before it. It is sent when the
         run is committed: who has seen it knows that nothing can be lost any more."""
-        result, writer = self.result, self.context.writer
+        result = self.result
         result.messages = self.context.messages.response
+        result.conversation = self.context.messages.all
         payload = FinishPayload(
             reason=result.finish_reason,
             stopped_by=result.stopped_by,
@@ -181,22 +327,24 @@ class Run:
         )
         finish: Chunk = Finish(payload=payload)
         stream = self.pipeline.open_stream()
-        passed = list(await stream.feed(finish))
-        while writer:
-            for written in writer.drain():
-                passed += await stream.feed(written)
-        for chunk in passed:
-            if isinstance(chunk, Finish):
-                finish = chunk
-            else:
-                chunk.run_id = self.context.run_id
-                await self.outlet.send(chunk)
+        try:
+            passed = await stream.feed(finish)
+            finish = next((chunk for chunk in passed if isinstance(chunk, Finish)), finish)
+            for chunk in passed:
+                if chunk is not finish:
+                    chunk.run_id = self.context.run_id
+                    await self.outlet.send(chunk)
+            await self._written(stream)
+        except TripWire:
+            self.result.steps = self.result.steps[:-1]  # what was blocked is nowhere in the result
+            raise
         self.pipeline.warn_of_silence()
         return finish
 
     def _blocked(self, wire: TripWire) -> Chunk:
         result = self.result
-        result.text, result.output, result.messages = "", None, []
+        result.text, result.output = "", None
+        result.messages, result.conversation, result.pending = [], [], []
         result.stopped_by, result.finish_reason = "tripwire", "other"
         result.tripwire = Tripwire(
             reason=wire.reason,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, cast
 
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
-from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
+from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
 from diarist.run_context import CancelSignal, ThreadRef
 
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
+
+StopWhen = Callable[[list[StepResult]], bool]
+"""Gets the steps so far, the newest last; True ends the run after this step."""
+
+Processors = Sequence[Processor[Any]] | Callable[[dict[str, Any]], Sequence[Processor[Any]]]
+"""A list of processors, or a function of the call's ``request_context`` that makes one for each call."""
 
 
 class MemoryLike(Protocol):
@@ -33,9 +40,12 @@ class CallOptions(TypedDict, total=False):
     ``resource``: whose thread it is; default the thread's own id. ``deps`` and ``request_context`` are handed
     to tools and processors. ``max_steps``: model calls of one run (5). ``max_processor_retries``: attempts
     that processors may ask for again per step; unset, such a request blocks. ``prepare_step``: called before
-    each model call, after all processors. ``input_processors`` and ``output_processors`` replace the agent's
-    lists for this call; memory's stay around them. ``output_type``: a Pydantic model, dataclass, TypedDict or
-    JSON schema for the answer. ``cancel``: a ``CancelSignal``.
+    each model call, after all processors. ``input_processors``, ``output_processors``, ``error_processors`` and
+    ``processors`` replace the agent's lists for this call; memory's stay around them. ``extra_processors`` are
+    added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
+    answer. ``stop_when``: functions of the steps so far; one that holds ends the run. ``cancel``: a
+    ``CancelSignal``. ``on_step_finish`` gets each finished step; ``on_finish`` the result, ``on_error`` the error or
+    ``on_abort`` the result of a cancelled run, exactly one of these once.
     """
 
     thread: str | ThreadRef
@@ -50,10 +60,28 @@ class CallOptions(TypedDict, total=False):
     max_steps: int
     max_processor_retries: int
     prepare_step: PrepareStep
-    input_processors: Sequence[Processor[Any]]
-    output_processors: Sequence[Processor[Any]]
+    input_processors: Processors
+    output_processors: Processors
+    error_processors: Processors
+    processors: Processors
+    extra_processors: Processors
     output_type: Any
+    stop_when: StopWhen | Sequence[StopWhen]
     cancel: CancelSignal
+    on_step_finish: Callable[[StepResult], Any]
+    on_finish: Callable[[Any], Any]
+    on_error: Callable[[Exception], Any]
+    on_abort: Callable[[Any], Any]
+
+
+def conditions(value: StopWhen | Sequence[StopWhen] | None) -> tuple[StopWhen, ...]:
+    """``stop_when`` as a tuple. Raises ConfigError for an async function, which would always hold."""
+    if value is None:
+        return ()
+    items = (value,) if callable(value) else tuple(value)
+    if any(inspect.iscoroutinefunction(item) for item in items):
+        raise ConfigError("stop_when takes plain functions of the steps, not async ones")
+    return items
 
 
 def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:

@@ -26,12 +26,22 @@ class Outlet:
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
 
+    def put(self, chunk: Chunk) -> bool:
+        """Add a chunk; False when the reader is far behind: then ``await room()``."""
+        if self._discard:
+            return True
+        self._queue.append(chunk)
+        if self._reader is not None:
+            _wake(self._reader)
+        return len(self._queue) < AHEAD
+
     async def send(self, chunk: Chunk) -> None:
         """Add a chunk; waits while the reader is far behind."""
-        if self._discard:
-            return
-        self._queue.append(chunk)
-        _wake(self._reader)
+        if not self.put(chunk):
+            await self.room()
+
+    async def room(self) -> None:
+        """Wait while the reader is far behind."""
         while len(self._queue) >= AHEAD and not self.closed:
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
@@ -43,6 +53,15 @@ class Outlet:
         self.closed = True
         _wake(self._reader)
         _wake(self._writer)
+
+    def take(self) -> Chunk | None:
+        """The next chunk, if it is there already."""
+        if not self._queue:
+            return None
+        chunk = self._queue.popleft()
+        if self._writer is not None and len(self._queue) < AHEAD:
+            _wake(self._writer)
+        return chunk
 
     async def next(self) -> Chunk:
         """The next chunk. Raises StopAsyncIteration after the last, DiaristError if somebody else waits for it."""

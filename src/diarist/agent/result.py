@@ -7,12 +7,12 @@ from typing import Generic, Literal, TypeVar
 
 from diarist.chunks import FinishReason, Usage
 from diarist.exceptions import BlockedError
-from diarist.messages import Json, Message
+from diarist.messages import Json, Message, ToolPart
 from diarist.processors.base import StepResult
 
 OutputT = TypeVar("OutputT")
 
-StoppedBy = Literal["answer", "max_steps", "tripwire", "error", "cancelled"]
+StoppedBy = Literal["answer", "max_steps", "stop_when", "tripwire", "error", "cancelled", "client_tool", "approval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,10 @@ class Tripwire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An attempt that a processor sent back; it is in no prompt and in no storage."""
+    """An attempt that a processor sent back; it is in no prompt and in no storage.
+
+    ``text`` is what had passed the stream hooks; a chunk that was itself refused is not in it.
+    """
 
     step_number: int
     text: str
@@ -54,6 +57,8 @@ class AgentResult(Generic[OutputT]):
         stopped_by: Why the run ended. ``max_steps``: the model wanted to go on.
         messages: What the run added to the conversation, after all processors.
         rejected: Attempts that were sent back.
+        pending: Tool calls that wait for approval (``agent.resume``) or for a client's result.
+        conversation: All messages that the run ended with, for ``agent.resume`` where there is no memory.
     """
 
     run_id: str
@@ -68,6 +73,8 @@ class AgentResult(Generic[OutputT]):
     tripwire: Tripwire | None = None
     messages: list[Message] = field(default_factory=list[Message])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
+    pending: list[ToolPart] = field(default_factory=list[ToolPart])
+    conversation: list[Message] = field(default_factory=list[Message], repr=False)
 
     def raise_for_tripwire(self) -> None:
         """Raise BlockedError if a processor blocked the run; a blocked result has an empty text."""

@@ -37,6 +37,8 @@ class AgentStream(Generic[OutputT]):
         return self
 
     async def __anext__(self) -> Chunk:
+        if (ready := self._run.outlet.take()) is not None:
+            return ready
         if self._task is None and not self._run.outlet.closed:
             self._task = task = asyncio.create_task(self._run.execute())
             weakref.finalize(self, _cancel, task, asyncio.get_running_loop())

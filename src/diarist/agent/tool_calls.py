@@ -5,41 +5,127 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 from diarist.agent.threads import in_thread
 from diarist.agent.waiting import being_cancelled
 from diarist.chunks import ToolErrorChunk, ToolErrorPayload, ToolResultChunk, ToolResultPayload
-from diarist.exceptions import ToolError
+from diarist.concurrency import side_by_side
+from diarist.exceptions import ProcessorResultError, ToolError, TripWire
 from diarist.messages import Json, ToolPart
+from diarist.processors.pipeline import PipelineRun
+from diarist.processors.tool_cases import ToolCallCase, ToolResultCase
 from diarist.run_context import RunContext
 from diarist.tools import Tool, ToolContext
+from diarist.tracing import span
 
 MAX_PARALLEL = 10
+
+WaitsFor = Literal["approval", "client_tool"]
 
 logger = logging.getLogger("diarist")
 
 
-async def run_tools(
-    calls: Sequence[ToolPart],
-    tools: Mapping[str, Tool],
-    context: RunContext[Any],
-    args_errors: Mapping[str, str],
-) -> None:
-    """Run all calls, fill in their results, and write a chunk for each as it finishes."""
-    limit = asyncio.Semaphore(MAX_PARALLEL)
+class ToolCalls:
+    """The tool calls of one step: which wait for somebody, and running the others.
 
-    async def one(call: ToolPart) -> None:
-        async with limit:
-            await _run(call, tools, context, args_errors.get(call.call_id))
+    Args:
+        args_errors: Per call id, why the model's arguments could not be read.
+    """
 
-    async with asyncio.TaskGroup() as group:
-        for call in calls:
-            group.create_task(one(call))
+    def __init__(
+        self,
+        calls: Sequence[ToolPart],
+        tools: Mapping[str, Tool],
+        context: RunContext[Any],
+        pipeline: PipelineRun,
+        args_errors: Mapping[str, str] | None = None,
+    ) -> None:
+        self._calls = calls
+        self._tools = tools
+        self._context = context
+        self._pipeline = pipeline
+        self._args_errors = dict(args_errors or {})
+        self._running = asyncio.Semaphore(MAX_PARALLEL)
+
+    async def consider(self) -> None:
+        """``process_tool_call`` for every call, before any tool runs: a processor may change the arguments, answer
+        for the tool, refuse the call, or block the run."""
+        if not self._pipeline.has("process_tool_call"):
+            return
+        for call in self._calls:
+            case = ToolCallCase(
+                messages=self._context.messages,
+                step=self._pipeline.step_number,
+                call=call,
+                tool=self._tools.get(call.name),
+                args_error=self._args_errors.get(call.call_id),
+            )
+            await self._pipeline.ask(case)
+            if case.args_error is None:
+                self._args_errors.pop(call.call_id, None)
+
+    def waiting(self) -> dict[str, WaitsFor]:
+        """Calls that cannot run now, by id: for approval, or for the client."""
+        out: dict[str, WaitsFor] = {}
+        for call in self._calls:
+            tool = self._tools.get(call.name)
+            if call.state != "call" or tool is None or call.call_id in self._args_errors:
+                continue
+            if tool.function is None:
+                out[call.call_id] = "client_tool"
+            elif self._must_be_approved(tool, call):
+                out[call.call_id] = "approval"
+        return out
+
+    def _must_be_approved(self, tool: Tool, call: ToolPart) -> bool:
+        try:
+            return tool.must_be_approved(call.args)
+        except Exception as error:  # whatever that function raises: the tool does not run, and the model sees why
+            logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
+            _fail(call, error)
+            return False
+
+    async def run(self, *, but: Collection[str] = ()) -> None:
+        """Run all calls but those, fill in their results, and write a chunk for each as it finishes."""
+        await side_by_side([self._one(call) for call in self._calls if call.call_id not in but])
+
+    async def _one(self, call: ToolPart) -> None:
+        async with self._running:
+            if call.state == "call":
+                attributes = {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": call.name,
+                    "gen_ai.tool.call.id": call.call_id,
+                }
+                with span(f"execute_tool {call.name}", **attributes) as current:
+                    ran = await run_tool(call, self._tools, self._context, self._args_errors.get(call.call_id))
+                    current.set(**{"error.type": None if ran else "tool_error"})
+            if self._pipeline.has("process_tool_result"):
+                await self._judge(call)
+            self._context.writer.put(_chunk(call))
+
+    async def _judge(self, call: ToolPart) -> None:
+        step, tool = self._pipeline.step_number, self._tools.get(call.name)
+        try:
+            await self._pipeline.ask(ToolResultCase(messages=self._context.messages, step=step, call=call, tool=tool))
+        except TripWire as wire:
+            if wire.retry:
+                raise ProcessorResultError(
+                    f"processor {wire.processor_id!r} asked for a retry from process_tool_result at step {step}; the "
+                    "tool has run, so that the step cannot be repeated: block, or return another result",
+                    processor_id=wire.processor_id,
+                    hook="process_tool_result",
+                    step=step,
+                ) from wire
+            raise
 
 
-async def _run(call: ToolPart, tools: Mapping[str, Tool], context: RunContext[Any], args_error: str | None) -> None:
+async def run_tool(
+    call: ToolPart, tools: Mapping[str, Tool], context: RunContext[Any], args_error: str | None = None
+) -> bool:
+    """Run one call and fill in its result; whatever goes wrong is a result too. True where nothing went wrong."""
     try:
         if args_error:
             raise ToolError(f"the arguments of {call.name} are no JSON object: {args_error}")
@@ -50,19 +136,15 @@ async def _run(call: ToolPart, tools: Mapping[str, Tool], context: RunContext[An
     except asyncio.CancelledError as error:
         if being_cancelled():
             raise
-        _finish_failed(call, context, error)  # the tool waited for something that others cancelled
-        return
+        _fail(call, error)  # the tool waited for something that others cancelled
     except Exception as error:  # whatever a tool raises is for the model to see
         if not isinstance(error, ToolError):
             logger.warning("tool %s failed", call.name, exc_info=error)
-        _finish_failed(call, context, error)
-        return
-    call.state, call.result = "result", result
-    context.writer.put(
-        ToolResultChunk(
-            payload=ToolResultPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args, result=result)
-        )
-    )
+        _fail(call, error)
+    else:
+        call.state, call.result = "result", result
+        return True
+    return False
 
 
 async def _invoke(tool: Tool, call: ToolPart, context: RunContext[Any]) -> Any:
@@ -78,13 +160,20 @@ async def _invoke(tool: Tool, call: ToolPart, context: RunContext[Any]) -> Any:
         raise ToolError(f"{call.name} took longer than {tool.timeout:g} s and was stopped") from error
 
 
-def _finish_failed(call: ToolPart, context: RunContext[Any], error: BaseException) -> None:
+def _fail(call: ToolPart, error: BaseException) -> None:
     text = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}".removesuffix(": ")
     call.state, call.result = "error", text
-    context.writer.put(
-        ToolErrorChunk(
-            payload=ToolErrorPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args, error=text)
+
+
+def _chunk(call: ToolPart) -> ToolResultChunk | ToolErrorChunk:
+    if call.state == "result":
+        return ToolResultChunk(
+            payload=ToolResultPayload(
+                tool_call_id=call.call_id, tool_name=call.name, args=call.args, result=call.result
+            )
         )
+    return ToolErrorChunk(
+        payload=ToolErrorPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args, error=call.result_text)
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from diarist.run_context import Writer
 
 logger = logging.getLogger("diarist")
 
@@ -25,6 +27,23 @@ async def undisturbed(work: Coroutine[Any, Any, None]) -> None:
     if cancelled is not None:
         raise cancelled
     task.result()
+
+
+async def with_written(work: Coroutine[Any, Any, None], writer: Writer, pass_on: Callable[[], Awaitable[None]]) -> None:
+    """Await ``work``, and ``pass_on`` what is written meanwhile, as it is written."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            arrival = asyncio.ensure_future(writer.arrived())
+            try:
+                await asyncio.wait({task, arrival}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                arrival.cancel()
+            await pass_on()
+        await task
+        await pass_on()
+    finally:
+        await stop(task)
 
 
 async def stop(task: asyncio.Task[None]) -> None:

@@ -29,6 +29,7 @@ class MessageHistory(Processor[Any]):
     """
 
     id = "message-history"
+    opens_run = True
 
     def __init__(
         self, storage: Storage, *, counter: TokenCounter, last_messages: int = 10, thread_wait: float = 30.0

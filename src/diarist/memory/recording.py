@@ -8,7 +8,8 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import groupby, takewhile
+from typing import cast
 
 import orjson
 
@@ -119,11 +120,18 @@ class RunRecorder:
         removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
         await self.rewrite(changed, remove=removed)
         added: list[Message] = []
-        sources: tuple[MessageSource, ...] = ("input", "response") if new else ()
-        for source in sources:
-            fresh = [message for message in context.messages.of(source) if message.id not in self._saved]
-            added += await self._append(fresh, source)
+        fresh = [m for m in context.messages.of("input", "response") if m.id not in self._saved] if new else []
+        for source, together in groupby(fresh, key=lambda message: context.messages.source_of(message.id)):
+            added += await self._append(list(together), cast(MessageSource, source))
         return Synced(added, changed, removed)
+
+    async def _repair(self, messages: MessageList) -> None:
+        """Store earlier rows as a processor repaired them, so that their thread pays for a refusal once."""
+        repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
+        if repaired:
+            for row in repaired:
+                row.part_tokens = count_parts(row, self._counter)
+            await self._storage.rewrite_messages(self._require(), repaired)
 
     async def rewrite(self, messages: Sequence[Message], *, remove: Sequence[Message] = ()) -> None:
         """Store these rows of the run again as they are now, and drop others."""
@@ -207,6 +215,7 @@ class RunRecorder:
         try:
             if outcome != "discarded":
                 await self.sync(context, new=outcome == "committed")
+                await self._repair(context.messages)
         except StorageError:
             await self._storage.finish_run(run, "interrupted")
             raise

@@ -4,6 +4,7 @@ Importing this loads no provider library; the first call of a model does.
 """
 
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, ToolChoice
+from diarist.models.entry import ModelEntry
 from diarist.models.library import LibraryModel
 from diarist.models.prices import cost
 from diarist.models.resolve import has_credentials, resolve
@@ -11,6 +12,7 @@ from diarist.models.resolve import has_credentials, resolve
 __all__ = [
     "LibraryModel",
     "Model",
+    "ModelEntry",
     "ModelRequest",
     "ModelSettings",
     "OutputSchema",

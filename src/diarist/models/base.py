@@ -81,11 +81,14 @@ class Model(ABC):
         provider: Such as ``"openai"``.
         name: Such as ``"gpt-5-mini"``.
         cache_breakpoints: True where cache breakpoints have to be marked in the prompt (Anthropic, Bedrock).
+        default_retries: Further calls that an agent makes after a failure that may pass, unless ``ModelEntry`` says
+            otherwise.
     """
 
     provider: str
     name: str
     cache_breakpoints: bool = False
+    default_retries: int = 2
 
     @property
     def id(self) -> str:

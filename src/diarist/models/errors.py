@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, cast
 
 import httpx2
-import orjson
 from pydantic_ai import exceptions as lib
 
 from diarist.exceptions import (
@@ -23,18 +20,7 @@ from diarist.exceptions import (
     ModelTimeoutError,
     RateLimitError,
 )
-
-_OVERFLOW = re.compile(
-    r"context_length_exceeded|maximum context length|context (window|size|length)|prompt is too long"
-    r"|input is too long|input token count|reduce the length of the messages|too many (input )?tokens",
-    re.IGNORECASE,
-)
-"""How providers and servers say that a prompt is too long, where the library did not recognise it: OpenAI,
-Anthropic, Google, Bedrock, vLLM, llama.cpp ("exceeds the available context size"), Ollama, Together."""
-
-_FILTERED = re.compile(
-    r"content_filter|content_policy_violation|content management policy|responsibleai", re.IGNORECASE
-)
+from diarist.models.api_errors import api_error
 
 
 @contextmanager
@@ -72,21 +58,23 @@ def translate(error: Exception, provider: str) -> ModelError | None:
 
 def _api_error(error: lib.ModelAPIError, provider: str) -> ModelAPIError:
     status = error.status_code if isinstance(error, lib.ModelHTTPError) else None
-    body = _text(error.body)
-    where = " inside its answer" if error.in_stream else f" (HTTP {status})" if status else ""
-    return _kind(error, status, body)(
-        f"{provider} answered with an error{where}: {_message(error.body) or error}",
-        provider=provider,
-        # Inside an open stream the library fills in the status the error would have had before it.
-        status=None if error.in_stream else status,
-        body=body,
+    if status is None and isinstance(error, lib.ModelRequestRejectedError):
+        status = 400
+    return api_error(
+        provider,
+        body=error.body,
+        status=status,
+        code=error.provider_error_code or "",
+        type=error.provider_error_type or "",
         retry_after=error.retry_after,
+        in_stream=error.in_stream,
+        kind=_kind(error),
+        otherwise=error,
     )
 
 
-def _kind(error: lib.ModelAPIError, status: int | None, body: str) -> type[ModelAPIError]:
-    said = f"{error.provider_error_code} {error.provider_error_type} {body}"
-    refused = isinstance(error, lib.ModelRequestRejectedError) or status in (400, 404, 413, 422)
+def _kind(error: lib.ModelAPIError) -> type[ModelAPIError] | None:
+    """What the library found out in ways of its own, which differ by provider."""
     match error:
         case lib.ModelContextWindowExceededError():
             return ContextOverflowError
@@ -94,16 +82,8 @@ def _kind(error: lib.ModelAPIError, status: int | None, body: str) -> type[Model
             return AuthenticationError
         case lib.ModelRateLimitError():
             return RateLimitError
-        case _ if refused and _FILTERED.search(said):
-            return ContentFilterError
-        case _ if refused and _OVERFLOW.search(said):
-            return ContextOverflowError
-        case _ if refused:
-            return BadRequestError
-        case _ if status in (408, 504):
-            return ModelTimeoutError
         case _:
-            return ModelAPIError
+            return None
 
 
 def _root(error: BaseException) -> str:
@@ -113,21 +93,3 @@ def _root(error: BaseException) -> str:
         error = error.__cause__
         said = str(error) or said
     return said
-
-
-def _text(body: object) -> str:
-    if body is None or isinstance(body, str):
-        return body or ""
-    return orjson.dumps(body, default=str).decode()
-
-
-def _message(body: object) -> str:
-    """The sentence in an error body, which providers keep in ``error.message`` or ``message``."""
-    if not isinstance(body, dict):
-        return ""
-    fields = cast(dict[str, Any], body)
-    inner = fields.get("error")
-    if isinstance(inner, dict):
-        return _message(cast(dict[str, Any], inner))
-    message = inner if isinstance(inner, str) else fields.get("message")
-    return message if isinstance(message, str) else ""

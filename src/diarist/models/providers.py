@@ -94,14 +94,23 @@ def has_key(provider: str) -> bool:
     return not info.keys
 
 
-def check(provider: str, *, api_key: str | None, base_url: str | None) -> None:
-    """Raise ConfigError when a call could only fail: no key, or no package to call with."""
+def key(provider: str) -> str | None:
+    """The provider's key in the environment."""
+    found = (os.environ.get(name) for name in PROVIDERS[provider].keys)
+    return next((value for value in found if value), None)
+
+
+def check(provider: str, *, api_key: str | None, base_url: str | None, library: bool = True) -> None:
+    """Raise ConfigError when a call could only fail: no key, or no package to call with.
+
+    ``library``: The call goes through the provider library.
+    """
     info = PROVIDERS[provider]
     keyless = info.base_url is not None and base_url is not None
     if info.keys and not api_key and not keyless and not has_key(provider):
         names = " or ".join(info.keys)
         raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key=")
-    if not _installed(info.package):
+    if library and not _installed(info.package):
         raise ConfigError(f"{provider!r} needs a package: pip install '{info.install}'")
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from diarist.exceptions import ConfigError
 from diarist.models import providers
 from diarist.models.base import Model
 from diarist.models.library import LibraryModel
+from diarist.models.openai_chat import DIALECTS, OpenAIChatModel
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
 
 
-def resolve(model: str | Model | LibModel, *, base_url: str | None = None, api_key: str | None = None) -> Model:
+Client = Literal["auto", "lean", "library"]
+"""``lean`` is our own, for chat completions; ``library`` is pydantic-ai's, for everything it knows."""
+
+
+def resolve(
+    model: str | Model | LibModel,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    client: Client = "auto",
+) -> Model:
     """A model to call.
 
     Args:
@@ -28,6 +39,9 @@ def resolve(model: str | Model | LibModel, *, base_url: str | None = None, api_k
         base_url: The address of a server. With ``openai/…`` any compatible server will do, and needs no key
             unless it asks for one. Default: the provider's own environment variable, if it has one.
         api_key: Default: the provider's environment variable, as with the provider's own client.
+        client: ``"auto"`` takes the lean client where the provider speaks exactly chat completions (``openai``,
+            ``openrouter``, ``groq``, ``deepseek``, ``ollama`` and the others of ``openai_chat.DIALECTS``), the
+            library for the rest. ``"library"`` takes the library in any case.
 
     Raises:
         ConfigError: The id has no slash, names no known provider, or lacks its key or its package; the
@@ -39,7 +53,13 @@ def resolve(model: str | Model | LibModel, *, base_url: str | None = None, api_k
         return _around(model)
     provider, name = providers.split_id(model)
     base_url = base_url or providers.server_url(provider)
-    providers.check(provider, api_key=api_key, base_url=base_url)
+    lean = client == "lean" or (client == "auto" and provider in DIALECTS)
+    if lean and provider not in DIALECTS:
+        raise ConfigError(f"{provider!r} has no lean client; it is there for {', '.join(sorted(DIALECTS))}")
+    providers.check(provider, api_key=api_key, base_url=base_url, library=not lean)
+    if lean:
+        key = api_key or providers.key(provider)
+        return OpenAIChatModel(provider=provider, name=name, base_url=base_url, api_key=key)
     return LibraryModel(provider=provider, name=name, build=partial(_build, provider, name, base_url, api_key))
 
 

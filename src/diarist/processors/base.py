@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
 
 from diarist.chunks import Chunk, FinishReason, Usage
-from diarist.exceptions import TripWire
+from diarist.exceptions import ModelError, TripWire
 from diarist.message_list import MessageList, SystemMessage
 from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.run_context import CancelSignal, RunContext, Writer
@@ -149,6 +149,58 @@ class ProcessOutputStreamArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
+class ProcessLLMResponseArgs(ProcessorArgs[D]):
+    """The model's complete response as it came, before any other processor changed it: look, do not touch.
+
+    ``response``: the model's own chunks, ``ModelFinish`` the last. ``from_cache``: a processor answered in the
+    model's place.
+    """
+
+    request: ModelRequest
+    response: list[Chunk]
+    model: Model
+    step_number: int
+    from_cache: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessAPIErrorArgs(ProcessorArgs[D]):
+    """A model call that failed. ``retry_count`` counts retries that this hook asked for at this step.
+
+    ``error`` is typed: see ``diarist.exceptions``. Change ``message_list`` and return ``{"retry": True}`` to try
+    again; a change of stored messages is stored with the run.
+    """
+
+    error: ModelError
+    messages: list[Message]
+    model: Model
+    step_number: int
+    steps: list[StepResult]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessToolCallArgs(ProcessorArgs[D]):
+    """One tool call, before any tool of the step runs. ``tool`` is None where there is none of that name;
+    ``args_error`` says why the model's arguments could not be read, where they could not: return ``args`` to mend
+    them.
+    """
+
+    call: ToolPart
+    tool: Tool | None
+    step_number: int
+    args_error: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessToolResultArgs(ProcessorArgs[D]):
+    """One finished tool call, before its result counts: ``call.state`` and ``call.result`` say how it went."""
+
+    call: ToolPart
+    tool: Tool | None
+    step_number: int
+
+
+@dataclass(slots=True, kw_only=True)
 class ProcessOutputStepArgs(ProcessorArgs[D]):
     """The model's complete response of this step, before its tools run."""
 
@@ -209,11 +261,37 @@ class LLMRequestResult(TypedDict, total=False):
     response: Sequence[Chunk] | str
 
 
+class APIErrorResult(TypedDict, total=False):
+    """What ``process_api_error`` may return. ``delay``: seconds to wait first."""
+
+    retry: bool
+    delay: float
+
+
+class ToolCallResult(TypedDict, total=False):
+    """What ``process_tool_call`` may return: other arguments, a result in the tool's place, or a refusal that the
+    model sees."""
+
+    args: dict[str, Json]
+    result: Json
+    deny: str
+
+
+class ToolResultResult(TypedDict, total=False):
+    """What ``process_tool_result`` may return: another result, or an error that the model sees instead."""
+
+    result: Json
+    error: str
+
+
 InputHookResult = MessageList | list[Message] | InputResult | None
 InputStepHookResult = MessageList | list[Message] | InputStepResult | None
 LLMRequestHookResult = Prompt | LLMRequestResult | None
 StreamHookResult = Chunk | Sequence[Chunk] | Drop | None
 OutputHookResult = MessageList | list[Message] | None
+APIErrorHookResult = APIErrorResult | None
+ToolCallHookResult = ToolCallResult | None
+ToolResultHookResult = ToolResultResult | None
 
 
 class Processor(Generic[D]):
@@ -228,6 +306,11 @@ class Processor(Generic[D]):
         process_data_parts: True: ``process_output_stream`` sees ``data-*`` chunks too.
         hold_output: True: a step's chunks reach the client only after ``process_output_step`` accepted them
             (and those of the last step after ``process_output_result``).
+        on_error: ``"fail"``: an exception in a hook ends the run. ``"continue"``: it is logged and the hook counts
+            as not run; the processor fails open.
+        run_in_parallel: True, for a guard of the input: ``process_input`` sees a snapshot and runs beside the first
+            model call; until it has passed, nothing reaches the client and no tool runs.
+        opens_run: True, for memory: ``process_input`` runs also where a run is resumed without new input.
     """
 
     id: str = ""
@@ -235,11 +318,18 @@ class Processor(Generic[D]):
     description: str = ""
     process_data_parts: bool = False
     hold_output: bool = False
+    on_error: Literal["fail", "continue"] = "fail"
+    run_in_parallel: bool = False
+    opens_run: bool = False
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "id" not in cls.__dict__:
             cls.id = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+
+    def handles(self, hook: str) -> bool:
+        """Whether this processor has the hook of that name."""
+        return getattr(type(self), hook) is not getattr(Processor, hook)
 
     def create_state(self) -> Any:
         """The state object of one request."""
@@ -256,6 +346,18 @@ class Processor(Generic[D]):
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[D]) -> MaybeAwaitable[StreamHookResult]:
         """Each chunk: return it, another one, several, or None / ``DROP`` to drop it."""
+
+    def process_llm_response(self, args: ProcessLLMResponseArgs[D]) -> MaybeAwaitable[None]:
+        """The complete response as it came: observe it, or write a cache."""
+
+    def process_api_error(self, args: ProcessAPIErrorArgs[D]) -> MaybeAwaitable[APIErrorHookResult]:
+        """The model call failed: repair the messages, and ask for a retry."""
+
+    def process_tool_call(self, args: ProcessToolCallArgs[D]) -> MaybeAwaitable[ToolCallHookResult]:
+        """Before a tool runs: change its arguments, answer for it, or refuse it."""
+
+    def process_tool_result(self, args: ProcessToolResultArgs[D]) -> MaybeAwaitable[ToolResultHookResult]:
+        """After a tool ran: change its result."""
 
     def process_output_step(self, args: ProcessOutputStepArgs[D]) -> MaybeAwaitable[OutputHookResult]:
         """After the model's response and before its tools: judge or change it."""

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from diarist.chunks import DataChunk
 from diarist.exceptions import InputError, ProcessorError, ProcessorResultError, StorageError, TripWire
-from diarist.processors.base import Processor
+from diarist.processors.base import Processor, ProcessorArgs
+
+T = TypeVar("T")
+
+logger = logging.getLogger("diarist")
+
+
+class Skipped:
+    """What a hook came to whose processor failed and fails open."""
+
+
+SKIPPED = Skipped()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +41,34 @@ class Hook:
         bound: Callable[[Any], Any] = function or getattr(processor, name)
         return cls(processor, name, bound, slot, inspect.iscoroutinefunction(bound))
 
-    async def call(self, args: Any, step: int | None) -> Any:
-        """What the hook returns. Raises what it raises, as ``named`` says."""
+    async def call(self, args: ProcessorArgs[Any], step: int | None) -> Any:
+        """What the hook returns, or ``SKIPPED``. Raises what it raises, as ``failed`` says."""
         try:
             result = self.function(args)
             return await result if self.is_async or inspect.isawaitable(result) else result
         except (Exception, asyncio.CancelledError) as error:
-            named = self.named(error, step)
-            if named is error:
-                raise
-            raise named from error
+            return self.failed(error, args, step)
+
+    async def guarded(self, work: Awaitable[T], step: int | None) -> T:
+        """Await something on behalf of this hook; its errors get the hook's name."""
+        try:
+            return await work
+        except (Exception, asyncio.CancelledError) as error:
+            raise self.named(error, step) from error
+
+    def failed(self, error: BaseException, args: ProcessorArgs[Any], step: int | None) -> Skipped:
+        """Raise the error with processor, hook and step in it; or, where the processor fails open, report it and
+        count the hook as not run."""
+        named = self.named(error, step)
+        fails_open = self.processor.on_error == "continue" and isinstance(named, ProcessorError | StorageError)
+        if fails_open:
+            logger.warning("%s; the run goes on without it", named, exc_info=error)
+            data = {"processorId": self.processor.id, "hook": self.name, "error": str(named)}
+            args.writer.custom(DataChunk("data-processor-error", data, transient=True))
+            return SKIPPED
+        if named is error:
+            raise error
+        raise named from error
 
     def named(self, error: BaseException, step: int | None) -> BaseException:
         """The error with processor, hook and step in it.
@@ -65,8 +96,17 @@ class Hook:
 
     def bad_result(self, what: str, step: int | None) -> ProcessorResultError:
         """The error for a result that the hook does not allow."""
-        message = f"processor {self.processor.id!r} returned {what} from {self._where(step)}"
+        message = f"processor {self.processor.id!r} returned from {self._where(step)}: {what}"
         return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
+
+    def as_json(self, value: Any, step: int | None) -> Any:
+        """What the hook returned as JSON: models, dates and the like take their JSON form."""
+        from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+        try:
+            return to_jsonable_python(value)
+        except PydanticSerializationError as error:
+            raise self.bad_result(f"{type(value).__name__} that has no JSON form: {error}", step) from error
 
     def _where(self, step: int | None) -> str:
         return self.name if step is None else f"{self.name} at step {step}"

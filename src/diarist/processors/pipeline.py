@@ -1,36 +1,40 @@
 """Every hook of every processor runs here, and nowhere else.
 
-``Pipeline`` is compiled once per agent: per hook a tuple of bound functions, so that a hook nobody
-overrides costs nothing. ``PipelineRun`` is a pipeline at work on one request: it holds the processors'
-states, applies what they return, and names processor and hook in every error.
+``Pipeline`` is compiled once per agent: a plan per hook, so that a hook nobody has costs nothing. ``PipelineRun``
+is a pipeline at work on one request: it holds the processors' states, asks them, and has what they return
+applied. Whether a processor stands in a list, in a composition or comes from memory makes no difference here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
-from diarist.chunks import Chunk
-from diarist.exceptions import ConfigError, ProcessorResultError
-from diarist.message_list import MessageList, Source, SystemMessage
-from diarist.messages import Message
-from diarist.processors.base import (
-    ProcessInputArgs,
-    ProcessInputStepArgs,
-    ProcessLLMRequestArgs,
-    Processor,
-    ProcessOutputResultArgs,
-    ProcessOutputStepArgs,
+from diarist.concurrency import side_by_side
+from diarist.message_list import MessageList
+from diarist.processors.base import Processor
+from diarist.processors.cases import Case, InputCase
+from diarist.processors.compose import holds, merge_of
+from diarist.processors.hooks import SKIPPED, Hook
+from diarist.processors.plan import (
+    ERROR_HOOKS,
+    INPUT_HOOKS,
+    OUTPUT_HOOKS,
+    Chain,
+    Choice,
+    Fork,
+    Node,
+    check,
+    compile_plan,
+    leaves,
 )
-from diarist.processors.hooks import Hook
 from diarist.processors.streaming import StreamRun
 from diarist.run_context import RunContext
+from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
-
-INPUT_HOOKS = ("process_input", "process_input_step", "process_llm_request")
-OUTPUT_HOOKS = ("process_output_stream", "process_output_step", "process_output_result")
 
 _warned: set[type] = set()
 
@@ -38,50 +42,43 @@ _warned: set[type] = set()
 class Pipeline:
     """The processors of an agent or of one call, by hook.
 
+    Args:
+        input: Asked in the input hooks.
+        output: Asked in the output hooks.
+        error: Asked, with all others, when a model call failed.
+
     Attributes:
+        ids: Of all processors, in order.
         hold_output: A processor withholds a step's chunks until it was accepted.
 
     Raises:
         ConfigError: Two processors of a list share an id, or a list holds something else than processors.
     """
 
-    def __init__(self, input: Sequence[Processor[Any]] = (), output: Sequence[Processor[Any]] = ()) -> None:
-        self._processors: list[Processor[Any]] = []
-        for list_name, processors in (("input_processors", input), ("output_processors", output)):
-            _check(list_name, processors)
-            self._processors += [p for p in processors if not any(p is known for known in self._processors)]
-        self.hooks = {
-            **{name: self._bind(name, input) for name in INPUT_HOOKS},
-            **{name: self._bind(name, output) for name in OUTPUT_HOOKS},
+    def __init__(
+        self,
+        input: Sequence[Processor[Any]] = (),
+        output: Sequence[Processor[Any]] = (),
+        error: Sequence[Processor[Any]] = (),
+    ) -> None:
+        lists = {"input_processors": input, "output_processors": output, "error_processors": error}
+        each: dict[int, Processor[Any]] = {}
+        for name, processors in lists.items():
+            each |= {id(processor): processor for processor in check(name, processors)}
+        self._processors = list({id(part): part for part in leaves(list(each.values()))}.values())
+        slots = {id(processor): slot for slot, processor in enumerate(self._processors)}
+        self.plans: dict[str, tuple[Node, ...]] = {
+            **{name: compile_plan(input, name, slots) for name in INPUT_HOOKS},
+            **{name: compile_plan(output, name, slots) for name in OUTPUT_HOOKS},
+            **{name: compile_plan(list(each.values()), name, slots) for name in ERROR_HOOKS},
         }
-        self.hold_output = any(p.hold_output for p in output)
-
-    def _bind(self, name: str, processors: Sequence[Processor[Any]]) -> tuple[Hook, ...]:
-        hooks: list[Hook] = []
-        for processor in processors:
-            if not overrides(processor, name):
-                continue
-            slot = next(i for i, known in enumerate(self._processors) if known is processor)
-            hooks.append(Hook.of(processor, name, slot))
-        return tuple(hooks)
+        self.guards = compile_plan([p for p in input if p.run_in_parallel], "process_input", slots)
+        self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input", slots)
+        self.hold_output = any(processor.hold_output for processor in output)
+        self.ids = [processor.id for processor in self._processors]
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
         return PipelineRun(self, context, [processor.create_state() for processor in self._processors])
-
-
-def overrides(processor: Processor[Any], hook: str) -> bool:
-    """Whether a processor has a hook of its own."""
-    return getattr(type(processor), hook) is not getattr(Processor, hook)
-
-
-def _check(list_name: str, processors: Sequence[Processor[Any]]) -> None:
-    seen: set[str] = set()
-    for processor in processors:
-        if not isinstance(cast(Any, processor), Processor):
-            raise ConfigError(f"{list_name}: {processor!r} is no processor; subclass Processor and pass an instance")
-        if processor.id in seen:
-            raise ConfigError(f"{list_name}: two processors have the id {processor.id!r}; give one another id")
-        seen.add(processor.id)
 
 
 class PipelineRun:
@@ -106,173 +103,143 @@ class PipelineRun:
     def hold_output(self) -> bool:
         return self._pipeline.hold_output
 
-    # -- hooks in the order of a request
+    @property
+    def ids(self) -> list[str]:
+        return list(self._pipeline.ids)
 
-    async def process_input(self) -> None:
-        messages = self._context.messages
-        for hook in self._pipeline.hooks["process_input"]:
-            shown = messages.messages
-            args = ProcessInputArgs(**self.base(hook), messages=list(shown), system_messages=messages.system)
-            result = await hook.call(args, self.step_number)
-            if isinstance(result, dict):
-                result = cast(dict[str, Any], result)
-                self._only(hook, result, {"messages", "system_messages"})
-                if (system := result.get("system_messages")) is not None:
-                    messages.replace_system(self._system(hook, system))
-                result = result.get("messages")
-            self._apply(hook, shown, result, default="input")
+    @property
+    def has_guards(self) -> bool:
+        return bool(self._pipeline.guards)
 
-    async def process_input_step(
-        self,
-        make_args: Callable[[dict[str, Any]], ProcessInputStepArgs[Any]],
-        merge: Callable[[dict[str, Any]], None],
-        last: Callable[[Any], Any] | None,
-    ) -> None:
-        """Run the hook; ``make_args`` builds the args from the step as it stands, ``merge`` takes overrides.
+    def has(self, hook: str) -> bool:
+        """Whether anybody is to be asked."""
+        return bool(self._pipeline.plans[hook])
 
-        ``last`` is the call's ``prepare_step``, which runs after all processors.
-        """
-        hooks = list(self._pipeline.hooks["process_input_step"])
+    async def open(self, *, new_input: bool = True) -> None:
+        """``process_input``; without new input only those are asked that open the run, as memory does."""
+        case = InputCase(messages=self._context.messages)
+        if new_input:
+            await self.ask(case)
+            return
+        for node in self._pipeline.plans["process_input"]:
+            if isinstance(node, Hook) and node.processor.opens_run:
+                await self._run(node, case)
+
+    async def ask(self, case: Case, *, last: Hook | None = None) -> None:
+        """Ask everybody who has the case's hook, in order, and apply what they return; ``last`` comes last."""
+        for node in self._pipeline.plans[case.hook]:
+            if await self._run(node, case):
+                return
         if last is not None:
-            hooks.append(Hook.of(_PREPARE_STEP, "prepare_step", -1, last))
-        messages = self._context.messages
-        for hook in hooks:
-            args = make_args(self.base(hook))
-            shown = list(args.messages)
-            result = await hook.call(args, self.step_number)
-            if isinstance(result, dict):
-                result = dict(cast(dict[str, Any], result))
-                self._only(hook, result, _STEP_KEYS)
-                if "messages" in result and "message_list" in result:
-                    raise self._bad(hook, "both 'messages' and 'message_list'")
-                changed = result.pop("messages", result.pop("message_list", None))
-                if (system := result.pop("system_messages", None)) is not None:
-                    messages.replace_system(self._system(hook, system))
-                try:
-                    merge(result)
-                except ConfigError as error:
-                    raise self._bad(hook, f"an override that cannot be used: {error}") from error
-                result = changed
-            self._apply(hook, shown, result, default="context")
+            await self._run(last, case)
 
-    async def process_llm_request(
-        self, make_args: Callable[[dict[str, Any]], ProcessLLMRequestArgs[Any]], set_prompt: Callable[[Any], None]
-    ) -> Any | None:
-        """Run the hook; returns a response where a processor answered in the model's place."""
-        from diarist.messages import Prompt
+    def start_guards(self, messages: MessageList) -> asyncio.Task[None] | None:
+        """Set the input guards that run beside the first model call to work, each on a snapshot."""
+        if not self._pipeline.guards:
+            return None
+        return asyncio.create_task(side_by_side([self._guard(node, messages) for node in self._pipeline.guards]))
 
-        for hook in self._pipeline.hooks["process_llm_request"]:
-            result = await hook.call(make_args(self.base(hook)), self.step_number)
-            if isinstance(result, dict):
-                result = cast(dict[str, Any], result)
-                self._only(hook, result, {"prompt", "response"})
-                if (response := result.get("response")) is not None:
-                    return self._response(hook, response)
-                result = result.get("prompt")
-            if result is None:
-                continue
-            if not isinstance(result, Prompt):
-                raise self._bad(hook, f"{type(result).__name__}; allowed: a Prompt, or a dict of prompt / response")
-            set_prompt(result)
-        return None
+    async def _guard(self, node: Node, messages: MessageList) -> None:
+        case = InputCase(messages=messages.copy())
+        before = case.copy().outcome()
+        await self._run(node, case)
+        if case.outcome() != before:
+            what = "a change of the input; beside the model call (run_in_parallel) it may only look and block"
+            raise _first_hook(node).bad_result(what, None)
 
     def open_stream(self) -> StreamRun:
         """The stream hooks for one step's chunks."""
-        return StreamRun(self, self._pipeline.hooks["process_output_stream"])
+        return StreamRun(self, self._pipeline.plans["process_output_stream"])
 
     def warn_of_silence(self) -> None:
         """Name the stream processors that returned None for every chunk of the run, each class once."""
-        for hook in self._pipeline.hooks["process_output_stream"]:
-            kind = type(hook.processor)
-            if hook.slot in self.silent - self.answering and kind not in _warned:
-                _warned.add(kind)
+        for node in self._pipeline.plans["process_output_stream"]:
+            if not isinstance(node, Hook) or node.slot not in self.silent - self.answering:
+                continue
+            if type(node.processor) not in _warned:
+                _warned.add(type(node.processor))
                 logger.warning(
                     "processor %r returned None for every chunk of a run, so that all of them were dropped; return "
                     "the chunk from process_output_stream, or DROP where dropping is meant",
-                    hook.processor.id,
+                    node.processor.id,
                 )
 
-    async def process_output_step(self, make_args: Callable[[dict[str, Any]], ProcessOutputStepArgs[Any]]) -> None:
-        for hook in self._pipeline.hooks["process_output_step"]:
-            args = make_args(self.base(hook))
-            shown = list(args.messages)
-            self._apply(hook, shown, await hook.call(args, self.step_number), default="response", empty_is_none=True)
-
-    async def process_output_result(self, make_args: Callable[[dict[str, Any]], ProcessOutputResultArgs[Any]]) -> None:
-        for hook in self._pipeline.hooks["process_output_result"]:
-            args = make_args(self.base(hook))
-            shown = list(args.messages)
-            self._apply(hook, shown, await hook.call(args, self.step_number), default="response", empty_is_none=True)
-
-    # -- calling and applying
-
-    def base(self, hook: Hook) -> dict[str, Any]:
+    def base(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
         """The arguments that every hook gets."""
         return {
             "context": self._context,
-            "message_list": self._context.messages,
+            "message_list": self._context.messages if messages is None else messages,
             "processor_id": hook.processor.id,
             "state": self._states[hook.slot] if hook.slot >= 0 else {},
             "retry_count": self.retry_count,
         }
 
-    def _bad(self, hook: Hook, what: str) -> ProcessorResultError:
-        return hook.bad_result(what, self.step_number)
+    # -- nodes
 
-    def _only(self, hook: Hook, result: dict[str, Any], allowed: set[str]) -> None:
-        if unknown := result.keys() - allowed:
-            raise self._bad(hook, f"unknown keys {sorted(unknown)}; allowed: {', '.join(sorted(allowed))}")
+    async def _run(self, node: Node, case: Case) -> bool:
+        """True when nobody after this node is to be asked."""
+        match node:
+            case Hook():
+                with span(f"processor {node.processor.id}", **_attributes(node)) as current:
+                    args = case.args(self.base(node, case.messages))
+                    result = await node.call(args, case.step)
+                    if current.recording:
+                        current.set(**{"diarist.processor.returned": _said(result)})
+                    return result is not SKIPPED and case.take(node, args, result)
+            case Chain():
+                for part in node.nodes:
+                    if await self._run(part, case):
+                        return True
+                return False
+            case Choice():
+                chosen = await self._choose(node, case)
+                return chosen is not None and await self._run(chosen, case)
+            case Fork():
+                return await self._fork(node, case)
 
-    def _response(self, hook: Hook, value: Any) -> str | list[Chunk]:
-        if isinstance(value, str):
-            return value
-        chunks: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
-        if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
-            raise self._bad(hook, f"{type(wrong[0]).__name__} as response; allowed: a text or chunks")
-        return chunks
+    async def _choose(self, node: Choice, case: Case) -> Node | None:
+        args = case.args(self.base(node.owner, case.messages))
+        for condition, part in node.cases:
+            if await node.owner.guarded(holds(condition, args), case.step):
+                return part
+        return node.default
 
-    def _system(self, hook: Hook, value: Any) -> list[SystemMessage | str]:
-        items = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
-        if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
-            raise self._bad(hook, f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
-        return items
-
-    def _apply(
-        self, hook: Hook, shown: Sequence[Message], result: Any, *, default: Source, empty_is_none: bool = False
-    ) -> None:
-        messages = self._context.messages
-        match result:
-            case None:
-                return
-            case MessageList():
-                if result is not messages:
-                    raise self._bad(hook, "a MessageList that is not this run's own")
-            case list():
-                returned = cast(list[Any], result)
-                if bad := [item for item in returned if not isinstance(item, Message)]:
-                    raise self._bad(hook, f"a list with {type(bad[0]).__name__} in it; allowed: Message")
-                if returned or not empty_is_none:
-                    messages.reconcile(shown, returned, default=default)
-            case _:
-                raise self._bad(
-                    hook, f"{type(result).__name__}; allowed: None, list[Message], this run's MessageList, or its dict"
-                )
+    async def _fork(self, node: Fork, case: Case) -> bool:
+        untouched = case.copy()
+        copies = [case.copy() for _ in node.branches]
+        await side_by_side([self._run(part, copy) for part, copy in zip(node.branches, copies, strict=True)])
+        outcomes = [copy.outcome() for copy in copies]
+        if not case.edits_messages and any(copy.messages.messages != untouched.messages.messages for copy in copies):
+            raise node.owner.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
+        if node.merge is None:
+            if any(outcome != untouched.outcome() for outcome in outcomes):
+                raise node.owner.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
+            return False
+        merged = await node.owner.guarded(merge_of(node.merge, outcomes), case.step)
+        args = case.args(self.base(node.owner, case.messages))
+        return case.take(node.owner, args, merged)
 
 
-class _PrepareStep(Processor[Any]):
-    id = "prepare-step"
+def _first_hook(node: Node) -> Hook:
+    match node:
+        case Hook():
+            return node
+        case Chain():
+            return _first_hook(node.nodes[0])
+        case Fork() | Choice():
+            return node.owner
 
 
-_PREPARE_STEP = _PrepareStep()
-_STEP_KEYS = {
-    "messages",
-    "message_list",
-    "system_messages",
-    "model",
-    "tools",
-    "tool_choice",
-    "active_tools",
-    "model_settings",
-    "provider_options",
-    "structured_output",
-}
+def _attributes(hook: Hook) -> dict[str, Any]:
+    return {
+        "diarist.processor.id": hook.processor.id,
+        "diarist.processor.hook": hook.name,
+        "diarist.processor.description": hook.processor.description or None,
+    }
+
+
+def _said(result: Any) -> list[str]:
+    """What a processor returned, for its span: the keys of a dict, else the kind of value; nothing for None."""
+    if result is None:
+        return []
+    return sorted(cast(dict[str, Any], result)) if isinstance(result, dict) else [type(result).__name__]

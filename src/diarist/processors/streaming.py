@@ -1,64 +1,215 @@
-"""The ``process_output_stream`` hooks of a run, chunk by chunk."""
+"""The ``process_output_stream`` hooks of a run, chunk by chunk.
+
+Every chunk of every stream passes here. Where all hooks are plain functions in a plain list, a chunk costs one
+call per processor and nothing else; everything beyond that takes the long way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
 from diarist.chunks import Chunk, DataChunk
+from diarist.exceptions import ProcessorError
 from diarist.processors.base import Drop, ProcessOutputStreamArgs
-from diarist.processors.hooks import Hook
+from diarist.processors.compose import holds, merge_of
+from diarist.processors.hooks import SKIPPED, Hook
+from diarist.processors.plan import Chain, Choice, Fork, Node
+from diarist.tracing import span
 
 if TYPE_CHECKING:
     from diarist.processors.pipeline import PipelineRun
 
+_Args = ProcessOutputStreamArgs[Any]
+
 
 class StreamRun:
-    """The ``process_output_stream`` hooks at work on the chunks of one step."""
+    """The stream hooks at work on the chunks of one step.
 
-    def __init__(self, run: PipelineRun, hooks: tuple[Hook, ...]) -> None:
+    Attributes:
+        parts: The chunks as they came, shared with the processors as ``stream_parts``.
+        idle: There are no stream hooks.
+        is_sync: ``feed_now`` may be used.
+    """
+
+    def __init__(self, run: PipelineRun, nodes: Sequence[Node]) -> None:
         self._run = run
-        self._hooks = hooks
+        self._nodes = nodes
+        self._args: dict[int, _Args] = {}
+        self._changed: dict[int, int] = {}
         self.parts: list[Chunk] = []
-        self._args: dict[int, ProcessOutputStreamArgs[Any]] = {}
-        self.idle = not hooks
+        self.idle = not nodes
+        plain = [node for node in nodes if isinstance(node, Hook) and not node.is_async]
+        self.is_sync = len(plain) == len(nodes)
+        self._plain = plain
+        self._all_answer = False
+        self._calls = [(hook.function, self._arguments(hook)) for hook in plain] if self.is_sync else []
+
+    def feed_now(self, chunk: Chunk) -> Sequence[Chunk]:
+        """What the client gets for one chunk, where all hooks are plain functions (``is_sync``)."""
+        self.parts.append(chunk)
+        if isinstance(chunk, DataChunk):
+            return self._slowly(chunk, 0)
+        index = 0
+        try:
+            for function, args in self._calls:
+                args.part = chunk
+                result = function(args)
+                if result is not chunk:
+                    return self._settle(chunk, index, result)
+                index += 1
+        except Exception as error:
+            hook = self._plain[index]
+            return self._settle(chunk, index, hook.failed(error, self._calls[index][1], self._run.step_number))
+        if not self._all_answer:
+            self._all_answer = True
+            self._run.answering.update(hook.slot for hook in self._plain)
+        return (chunk,)
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """What the client gets for one chunk; it passes the processors in order."""
         self.parts.append(chunk)
-        current: list[Chunk] = [chunk]
-        for hook in self._hooks:
+        return await self._through(self._nodes, [chunk])
+
+    def close(self, error: BaseException | None = None) -> None:
+        """The stream is over: one span per processor that saw it, with how many chunks there were and how many it
+        changed. ``error`` is what ended it, if anything did."""
+        for hook in _hooks(self._nodes):
+            if hook.slot not in self._args:
+                continue
+            failed = isinstance(error, ProcessorError) and (error.processor_id, error.hook) == (
+                hook.processor.id,
+                hook.name,
+            )
+            with span(f"processor {hook.processor.id}", **{"diarist.processor.id": hook.processor.id}) as current:
+                if current.recording:
+                    current.set(
+                        **{
+                            "diarist.processor.hook": hook.name,
+                            "diarist.stream.chunks": len(self.parts),
+                            "diarist.stream.changed": self._changed.get(hook.slot, 0),
+                            "error.type": type(error).__qualname__ if failed else None,
+                        }
+                    )
+
+    # -- plain functions, the long way
+
+    def _slowly(self, chunk: Chunk, start: int) -> Sequence[Chunk]:
+        current: Sequence[Chunk] = (chunk,)
+        for hook, (_, args) in zip(self._plain[start:], self._calls[start:], strict=True):
             following: list[Chunk] = []
             for part in current:
-                if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
-                    following.append(part)
-                    continue
-                result = await self._one(hook, part)
-                if result is None:
-                    self._run.silent.add(hook.slot)
-                    continue
-                self._run.answering.add(hook.slot)
-                if result is part:
-                    following.append(part)
-                elif isinstance(result, list | tuple):
-                    following.extend(self._chunks(hook, cast(Sequence[Any], result)))
-                elif not isinstance(result, Drop):
-                    following.extend(self._chunks(hook, [result]))
+                following += self._one_now(hook, args, part)
+            current = following
+        return current
+
+    def _settle(self, chunk: Chunk, index: int, result: Any) -> Sequence[Chunk]:
+        """Go on after the hook ``index`` returned something else than its chunk."""
+        self._run.answering.update(hook.slot for hook in self._plain[:index])
+        out: list[Chunk] = []
+        for part in self._chunks(self._plain[index], chunk, result):
+            out += self._slowly(part, index + 1)
+        return out
+
+    def _one_now(self, hook: Hook, args: _Args, part: Chunk) -> Sequence[Chunk]:
+        if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
+            return (part,)
+        args.part = part
+        try:
+            result = hook.function(args)
+        except Exception as error:
+            result = hook.failed(error, args, self._run.step_number)
+        return self._chunks(hook, part, result)
+
+    # -- any node
+
+    async def _through(self, nodes: Sequence[Node], chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        current = chunks
+        for node in nodes:
+            following: list[Chunk] = []
+            for part in current:
+                following += await self._node(node, part)
             current = following
             if not current:
                 break
         return current
 
-    async def _one(self, hook: Hook, part: Chunk) -> Any:
+    async def _node(self, node: Node, part: Chunk) -> Sequence[Chunk]:
+        match node:
+            case Hook():
+                if isinstance(part, DataChunk) and not node.processor.process_data_parts:
+                    return (part,)
+                args = self._arguments(node)
+                args.part = part
+                return self._chunks(node, part, await node.call(args, self._run.step_number))
+            case Chain():
+                return await self._through(node.nodes, (part,))
+            case Choice() | Fork() if isinstance(part, DataChunk) and not node.owner.processor.process_data_parts:
+                return (part,)
+            case Choice():
+                return await self._choose(node, part)
+            case Fork():
+                return await self._fork(node, part)
+
+    async def _choose(self, node: Choice, part: Chunk) -> Sequence[Chunk]:
+        args = self._arguments(node.owner)
+        args.part = part
+        chosen = node.default
+        for condition, branch in node.cases:
+            if await node.owner.guarded(holds(condition, args), self._run.step_number):
+                chosen = branch
+                break
+        return (part,) if chosen is None else await self._node(chosen, part)
+
+    async def _fork(self, node: Fork, part: Chunk) -> Sequence[Chunk]:
+        """Branches in lock-step, in listed order; each is given a copy of the chunk."""
+        outcomes = [await self._node(branch, deepcopy(part)) for branch in node.branches]
+        if node.merge is None:
+            if any(list(out) != [part] for out in outcomes):
+                what = "another chunk, though Parallel has no merge to decide what holds"
+                raise node.owner.bad_result(what, self._run.step_number)
+            return (part,)
+        merged = await node.owner.guarded(merge_of(node.merge, outcomes), self._run.step_number)
+        return self._chunks(node.owner, part, merged)
+
+    def _arguments(self, hook: Hook) -> _Args:
+        """One args object per processor and stream: made once, its ``part`` changes."""
         args = self._args.get(hook.slot)
         if args is None:
-            base = self._run.base(hook)
-            args = ProcessOutputStreamArgs(**base, part=part, stream_parts=self.parts)
+            first = cast(Chunk, None)
+            args = ProcessOutputStreamArgs(**self._run.base(hook), part=first, stream_parts=self.parts)
             self._args[hook.slot] = args
-        args.part = part
-        return await hook.call(args, self._run.step_number)
+        return args
 
-    def _chunks(self, hook: Hook, values: Sequence[Any]) -> list[Chunk]:
+    def _chunks(self, hook: Hook, part: Chunk, result: Any) -> Sequence[Chunk]:
+        if result is part or result is SKIPPED:
+            self._run.answering.add(hook.slot)
+            return (part,)
+        self._changed[hook.slot] = self._changed.get(hook.slot, 0) + 1
+        if result is None:
+            self._run.silent.add(hook.slot)
+            return ()
+        self._run.answering.add(hook.slot)
+        if isinstance(result, Drop):
+            return ()
+        values = cast(Sequence[Any], result) if isinstance(result, list | tuple) else [result]
         if bad := [value for value in values if not isinstance(value, Chunk)]:
             raise hook.bad_result(f"{type(bad[0]).__name__}; allowed: chunks, None, DROP", self._run.step_number)
-        return list(values)
+        return values
+
+
+def _hooks(nodes: Sequence[Node | None]) -> Generator[Hook]:
+    """The processors' own hooks in a plan, those in compositions included."""
+    for node in nodes:
+        match node:
+            case Hook():
+                yield node
+            case Chain():
+                yield from _hooks(node.nodes)
+            case Fork():
+                yield from _hooks(node.branches)
+            case Choice():
+                yield from _hooks([*(part for _, part in node.cases), node.default])
+            case None:
+                pass

@@ -102,9 +102,12 @@ class MessageStorage(ABC):
 
     @abstractmethod
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
-        """Replace rows of this live run by id, keeping their ``seq``, and drop those named in ``remove``.
+        """Replace rows by id, keeping their ``seq``, their run and their source, and drop those named in ``remove``.
 
-        Raises RunLostError; NotFoundError for a row that is not this run's.
+        Rows of this live run may be replaced and dropped; visible rows of its thread may be replaced, for a repair
+        that later runs need as well. All or none.
+
+        Raises RunLostError; NotFoundError for a row that the run may not change.
         """
 
     @abstractmethod

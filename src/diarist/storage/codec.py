@@ -180,8 +180,9 @@ def decode_thread(row: ThreadRow) -> Thread:
 
 
 def merge_metadata(old: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:
-    """``old`` with the keys of ``changes``; a None value removes its key."""
-    return {key: value for key, value in {**old, **changes}.items() if value is not None}
+    """``old`` with the keys of ``changes``; a None value in ``changes`` removes its key."""
+    removed = {key for key, value in changes.items() if value is None}
+    return {key: value for key, value in {**old, **changes}.items() if key not in removed}
 
 
 def encode_cursor(row: ThreadRow) -> str:

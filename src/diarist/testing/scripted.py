@@ -114,9 +114,13 @@ class ScriptedModel(Model):
     the longest prefix that the prompt shares with that of the request before: what a provider's prompt cache
     could save at best.
 
+    A scripted error is not retried by itself (``default_retries`` is 0), so that it fails as written.
+
     Attributes:
         requests: Every request so far, as it was when it was sent; ``requests[-1].text`` is its whole prompt.
     """
+
+    default_retries = 0
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class ObservationalMemory(Processor[Any]):
     """
 
     id = TAG
+    opens_run = True
 
     def __init__(self, engine: Engine, storage: Storage, *, counter: TokenCounter, thread_wait: float = 30.0) -> None:
         self._engine = engine

@@ -188,7 +188,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
 
     async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
         with self._lock:
-            found = self._runs.get(run.id)
+            found = self._found(run)
             if found is None or found.run.token != run.token or found.run.state not in ("live", state):
                 raise self._lost(run)
             if found.run.state == "live":
@@ -214,13 +214,18 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             return None if found is None else found.run
 
     def _require_live(self, run: Run) -> _Run:
-        found = self._runs.get(run.id)
+        found = self._found(run)
         if found is None or (found.run.token, found.run.state) != (run.token, "live"):
             raise self._lost(run)
         return found
 
-    def _lost(self, run: Run) -> RunLostError:
+    def _found(self, run: Run) -> _Run | None:
+        """The run; None where its thread was deleted, also if its id was given to another thread's run since."""
         found = self._runs.get(run.id)
+        return found if found is not None and found.run.thread_id == run.thread_id else None
+
+    def _lost(self, run: Run) -> RunLostError:
+        found = self._found(run)
         if found is None:
             return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
         if found.run.token != run.token:
@@ -250,12 +255,16 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             self._require_live(run)
             thread = self._threads[run.thread_id]
             own = {row.id: row for row in thread.messages.values() if row.run_id == run.id}
-            for message_id in [*(row.id for row in rows), *remove]:
-                if message_id not in own:
-                    raise NotFoundError(f"run {run.id!r} has no message {message_id!r}")
+            visible = {row.id: row for row in thread.messages.values() if self._counts(row.run_id)}
+            changeable = visible | own
+            wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
+            if wrong:
+                raise NotFoundError(
+                    f"run {run.id!r} may not change message {wrong[0]!r}: it is neither its own nor visible"
+                )
             for row in rows:
-                old = own[row.id]
-                thread.messages[old.seq] = row._replace(seq=old.seq, source=old.source)
+                old = changeable[row.id]
+                thread.messages[old.seq] = row._replace(seq=old.seq, source=old.source, run_id=old.run_id)
             for message_id in set(remove):
                 del thread.messages[own[message_id].seq]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, Select, Text, bindparam, delete, exists, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError, NotFoundError
@@ -57,14 +57,14 @@ _EXISTING = (
 _DELETE = delete(messages).where(
     messages.c.thread_id == _thread_id, messages.c.id.in_(bindparam("ids", expanding=True))
 )
-_own_row = (
-    (messages.c.thread_id == _thread_id)
-    & (messages.c.id == bindparam("message"))
-    & (messages.c.run_id == bindparam("run"))
+_named = (messages.c.thread_id == _thread_id) & (messages.c.id == bindparam("message"))
+_own_row = _named & (messages.c.run_id == bindparam("run"))
+_changeable = _named & (
+    (messages.c.run_id == bindparam("run")) | exists().where(runs.c.id == messages.c.run_id, runs.c.state.in_(COUNTS))
 )
 _REWRITE = (
     update(messages)
-    .where(_own_row)
+    .where(_changeable)
     .values({name: bindparam(f"new_{name}") for name in MessageRow._fields if name not in _KEPT_ON_REWRITE})
 )
 _REMOVE = delete(messages).where(_own_row)
@@ -142,4 +142,4 @@ def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) 
 
 def _one(count: int, run: Run, message_id: str) -> None:
     if count != 1:
-        raise NotFoundError(f"run {run.id!r} has no message {message_id!r}")
+        raise NotFoundError(f"run {run.id!r} may not change message {message_id!r}: it is neither its own nor visible")

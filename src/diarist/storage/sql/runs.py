@@ -30,7 +30,7 @@ _run_id = bindparam("run", type_=Text())
 _token = bindparam("fence", type_=BigInteger())
 _thread_id = bindparam("thread", type_=Text())
 _ttl = bindparam("ttl", type_=BigInteger)
-_mine = (runs.c.id == _run_id) & (runs.c.token == _token)
+_mine = (runs.c.id == _run_id) & (runs.c.token == _token) & (runs.c.thread_id == _thread_id)
 _columns = (
     runs.c.id,
     runs.c.thread_id,
@@ -99,16 +99,18 @@ def _adopt_expired(connection: Connection, thread_id: str) -> None:
 
 
 def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
-    if not connection.execute(_HEARTBEAT, {"run": run.id, "fence": run.token, "ttl": ttl}).rowcount:
+    if not connection.execute(
+        _HEARTBEAT, {"run": run.id, "fence": run.token, "thread": run.thread_id, "ttl": ttl}
+    ).rowcount:
         raise lost(connection, run)
 
 
 def finish_run(connection: Connection, run: Run, state: EndState) -> None:
     lock_thread(connection, run.thread_id)
-    values = {"run": run.id, "fence": run.token, "end": state}
+    values = {"run": run.id, "fence": run.token, "thread": run.thread_id, "end": state}
     ended = connection.execute(_END, values).first()
     if ended is None:
-        stored = get_run(connection, run.id)
+        stored = _found(connection, run)
         if stored is None or (stored.token, stored.state) != (run.token, state):
             raise lost(connection, run)
         return
@@ -139,13 +141,19 @@ def lock_thread(connection: Connection, thread_id: str) -> str | None:
 
 def require_live(connection: Connection, run: Run) -> None:
     """Raises RunLostError unless the run may write. The thread must be locked."""
-    stored = get_run(connection, run.id)
+    stored = _found(connection, run)
     if stored is None or (stored.token, stored.state) != (run.token, "live"):
         raise lost(connection, run)
 
 
-def lost(connection: Connection, run: Run) -> RunLostError:
+def _found(connection: Connection, run: Run) -> Run | None:
+    """The run; None where its thread was deleted, also if its id was given to another thread's run since."""
     stored = get_run(connection, run.id)
+    return stored if stored is not None and stored.thread_id == run.thread_id else None
+
+
+def lost(connection: Connection, run: Run) -> RunLostError:
+    stored = _found(connection, run)
     if stored is None:
         return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
     if stored.token != run.token:

@@ -105,16 +105,31 @@ class MessageConformance:
         )
         assert (await storage.append_messages(run, [user("e")])) == [6]
 
-    async def test_only_rows_of_the_run_itself_are_rewritten(self, storage: Storage) -> None:
+    async def test_only_rows_that_a_run_sees_are_rewritten_and_only_its_own_removed(self, storage: Storage) -> None:
         (earlier,) = await committed(storage, "earlier")
+        await storage.begin_run("foreign", thread("other"))
+        foreign = await storage.get_run("foreign")
+        assert foreign is not None
+        await storage.append_messages(foreign, [user("draft", id="draft")])
         run = await begin(storage)
         await storage.append_messages(run, [user("mine", id="mine")])
-        for wrong in (earlier.id, "nowhere"):
+        for wrong in ("draft", "nowhere"):
             with pytest.raises(NotFoundError, match=wrong):
                 await storage.rewrite_messages(run, [user("x", id="mine"), user("x", id=wrong)])
+        for wrong in (earlier.id, "draft", "nowhere"):
             with pytest.raises(NotFoundError, match=wrong):
                 await storage.rewrite_messages(run, [user("x", id="mine")], remove=["mine", wrong])
         assert await texts(storage, run_id=run.id) == ["earlier", "mine"]
+
+    async def test_a_visible_row_is_repaired_in_its_place(self, storage: Storage, second_storage: Storage) -> None:
+        (earlier,) = await committed(storage, "earlier")
+        run = await begin(storage)
+        await storage.append_messages(run, [user("mine", id="mine")])
+        await storage.rewrite_messages(run, [user("repaired", id=earlier.id), user("my own", id="mine")])
+        (found,) = await second_storage.list_messages("trip")
+        assert (found.text, found.seq, found.run_id) == ("repaired", earlier.seq, earlier.run_id)
+        await storage.finish_run(run, "discarded")
+        assert await texts(second_storage) == ["repaired"], "the row is still the earlier run's"
 
     async def test_existing_ids(self, storage: Storage) -> None:
         run = await begin(storage)

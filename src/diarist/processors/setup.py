@@ -28,7 +28,7 @@ class StepSetup:
     def merge(self, overrides: Mapping[str, Any]) -> None:
         """Take a processor's overrides. Raises ConfigError for one that cannot be used."""
         for name, value in overrides.items():
-            allowed = _OVERRIDES.get(name, (object,))
+            allowed = OVERRIDES.get(name, (object,))
             if not isinstance(value, allowed):
                 words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in allowed)
                 raise ConfigError(f"{name} must be {words}, not {type(value).__name__}")
@@ -56,7 +56,7 @@ class StepSetup:
         return {name: tool for name, tool in self.tools.items() if name in self.active_tools}
 
 
-_OVERRIDES: dict[str, tuple[type, ...]] = {
+OVERRIDES: dict[str, tuple[type, ...]] = {
     "tools": (list, tuple, Mapping),
     "tool_choice": (str,),
     "active_tools": (list, tuple, set, frozenset, NoneType),

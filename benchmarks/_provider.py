@@ -1,0 +1,106 @@
+"""A provider on this machine, in a process of its own, that answers chat completions as fast as it can.
+
+Run as a program it prints its port and serves until its standard input closes. The path says how it
+answers: ``/CHUNKS/PACE/v1/chat/completions`` streams ``CHUNKS`` text deltas, each written ``PACE``
+microseconds after the one before; 0 writes all of them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+WORDS = "the weather in Rome is mild today and rather dry for this time of the year"
+
+
+@contextmanager
+def provider() -> Iterator[str]:
+    """Start one; yields its address."""
+    command = [sys.executable, __file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.stdin.close()
+
+
+def _event(delta: dict[str, Any] | None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": more.pop("finish", None)}
+    data = {
+        "id": "chatcmpl-CXyHgKpoBqwB8ErGtHVgrSm3AIXqy",
+        "object": "chat.completion.chunk",
+        "created": 1_760_000_000,
+        "model": "gpt-5-mini-2025-08-07",
+        "service_tier": "default",
+        "system_fingerprint": None,
+        "choices": [] if delta is None else [choice],
+        "usage": None,
+        "obfuscation": "Xk2f9Q",
+        **more,
+    }
+    return _framed(json.dumps(data, separators=(",", ":")).encode())
+
+
+def _framed(data: bytes) -> bytes:
+    data = b"data: " + data + b"\n\n"
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@cache
+def _answer(chunks: int) -> list[bytes]:
+    usage = {
+        "prompt_tokens": 20,
+        "completion_tokens": chunks,
+        "total_tokens": 20 + chunks,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    }
+    words = WORDS.split()
+    texts = [f" {words[number % len(words)]}" for number in range(chunks)]
+    return [
+        _event({"role": "assistant", "content": "", "refusal": None}),
+        *[_event({"content": text}) for text in texts],
+        _event({}, finish="stop"),
+        _event(None, usage=usage),
+        _framed(b"[DONE]"),
+    ]
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            start, *lines = head.decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in lines if line)
+            await reader.readexactly(int(headers["content-length"]))
+            chunks, pace = start.split(" ")[1].split("/")[1:3]
+            writer.write(HEAD)
+            if pace == "0":
+                writer.write(b"".join(_answer(int(chunks))))
+            else:
+                for event in _answer(int(chunks)):
+                    writer.write(event)
+                    await asyncio.sleep(int(pace) / 1e6)
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def _main() -> None:
+    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -1,0 +1,88 @@
+"""What is tried when a model call fails: the processors' repair, the entry's own retries, the next entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diarist.agent.step_input import CallFailed
+from diarist.exceptions import ModelError
+from diarist.message_list import MessageList
+from diarist.messages import Message
+from diarist.models.base import Model
+from diarist.models.entry import ModelEntry
+from diarist.processors.base import StepResult
+from diarist.processors.cases import ErrorCase
+from diarist.processors.pipeline import PipelineRun
+
+DEFAULT_REPAIRS = 10
+"""Retries that ``process_api_error`` may ask for per step where ``max_processor_retries`` is not set."""
+
+
+class Remedies:
+    """The remedies of one step, in their order.
+
+    Args:
+        entries: The models, the preferred first.
+        max_repairs: Retries that processors may ask for; None: ``DEFAULT_REPAIRS``.
+    """
+
+    def __init__(
+        self,
+        pipeline: PipelineRun,
+        messages: MessageList,
+        entries: Sequence[ModelEntry],
+        max_repairs: int | None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._messages = messages
+        self._entries = entries
+        self._max_repairs = DEFAULT_REPAIRS if max_repairs is None else max_repairs
+        self._entry = 0
+        self._retries = 0
+        self._repairs = 0
+
+    @property
+    def model(self) -> Model:
+        """The model whose turn it is."""
+        return self._entries[self._entry].model
+
+    async def after(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float:
+        """Seconds to wait before the next attempt. Raises the call's error where nothing is left to try, and
+        TripWire where a processor blocks or asks for another attempt that way."""
+        delay = await self._repair(failed, step, steps)
+        if delay is None:
+            delay = self._entries[self._entry].delay(failed.error, self._retries)
+            self._retries += 1
+        if delay is None and self._entry + 1 < len(self._entries):
+            self._entry, self._retries, delay = self._entry + 1, 0, 0.0
+        if delay is None:
+            raise failed.error from failed.error.__cause__
+        return delay
+
+    async def _repair(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float | None:
+        """Ask the processors; a change of remembered messages is marked, so that memory stores it."""
+        if not self._pipeline.has(ErrorCase.hook) or self._repairs >= self._max_repairs:
+            return None
+        error = failed.error
+        if not isinstance(error, ModelError):
+            error = ModelError(f"{type(error).__name__}: {error}")
+            error.__cause__ = failed.error
+        case = ErrorCase(
+            messages=self._messages,
+            step=step,
+            error=error,
+            model=failed.model,
+            steps=steps,
+            retry_count=self._repairs,
+        )
+        before = {message.id: message.to_dict() for message in self._messages.all}
+        await self._pipeline.ask(case)
+        if not case.retry:
+            return None
+        self._repairs += 1
+        self._messages.repaired |= {m.id for m in self._messages.all if _changed(m, before)}
+        return case.delay
+
+
+def _changed(message: Message, before: dict[str, dict[str, object]]) -> bool:
+    return message.id in before and before[message.id] != message.to_dict()

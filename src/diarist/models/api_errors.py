@@ -1,0 +1,148 @@
+"""From a provider's error answer to an error of ours: one table for every client."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import orjson
+
+from diarist.exceptions import (
+    AuthenticationError,
+    BadRequestError,
+    ContentFilterError,
+    ContextOverflowError,
+    ModelAPIError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from diarist.messages import utc_now
+
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|maximum context length|context (window|size|length)|prompt is too long"
+    r"|input is too long|input token count|reduce the length of the messages|too many (input )?tokens",
+    re.IGNORECASE,
+)
+"""How providers and servers say that a prompt is too long: OpenAI, Anthropic, Google, Bedrock, vLLM, llama.cpp
+("exceeds the available context size"), Ollama, Together."""
+
+_FILTERED = re.compile(
+    r"content_filter|content_policy_violation|content management policy|responsibleai", re.IGNORECASE
+)
+
+_EXHAUSTED = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "exceeded_current_quota_error",
+    }
+)
+"""Codes of an account without money or quota. They come with status 429, but waiting does not help."""
+
+_REFUSED = frozenset({400, 404, 405, 410, 413, 415, 422})
+"""Statuses of a request that will not do, however often it is sent."""
+
+_IMPLIED_STATUS = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "too_many_requests": 429,
+    "context_length_exceeded": 400,
+    "invalid_request_error": 400,
+    "model_not_found": 404,
+    "invalid_api_key": 401,
+    "authentication_error": 401,
+}
+"""What an error inside an open stream would have come with before it."""
+
+
+def api_error(
+    provider: str,
+    *,
+    body: object,
+    status: int | None = None,
+    code: str = "",
+    type: str = "",
+    retry_after: float | None = None,
+    in_stream: bool = False,
+    kind: type[ModelAPIError] | None = None,
+    otherwise: object = "",
+) -> ModelAPIError:
+    """The error of ours for an error answer.
+
+    Args:
+        body: The answer as text or as read from JSON.
+        status: Its HTTP status; inside a stream, the one it would have had, if somebody knows.
+        code, type: The provider's own names for the error, where a client has found them already.
+        in_stream: It came inside an open stream; ``error.status`` is then None.
+        kind: The class, where a client knows more than status, names and body say.
+        otherwise: What to say where the body has no message.
+    """
+    where = " inside its answer" if in_stream else f" (HTTP {status})" if status else ""
+    return (kind or _kind(status, code, type, as_text(body)))(
+        f"{provider} answered with an error{where}: {message_of(body) or otherwise}",
+        provider=provider,
+        status=None if in_stream else status,
+        body=as_text(body),
+        retry_after=retry_after,
+    )
+
+
+def _kind(status: int | None, code: str, type: str, body: str) -> type[ModelAPIError]:
+    said = f"{code} {type} {body}"
+    if code in _EXHAUSTED or type in _EXHAUSTED or status in (401, 402, 403):
+        return AuthenticationError
+    if status in _REFUSED or code == "context_length_exceeded":
+        if _FILTERED.search(said):
+            return ContentFilterError
+        return ContextOverflowError if _OVERFLOW.search(said) else BadRequestError
+    if status == 429:
+        return RateLimitError
+    if status in (408, 504):
+        return ModelTimeoutError
+    return ModelAPIError
+
+
+def implied_status(code: str, type: str) -> int | None:
+    """The status of an error that came without one; gateways send the number itself as its code."""
+    if code.isdigit() and 400 <= int(code) < 600:
+        return int(code)
+    return _IMPLIED_STATUS.get(code) or _IMPLIED_STATUS.get(type)
+
+
+def retry_after(header: str | None, milliseconds: str | None = None) -> float | None:
+    """Seconds from a ``Retry-After`` header (a number or a date) or from OpenAI's ``retry-after-ms``; None if
+    neither says anything."""
+    for value, scale in ((milliseconds, 1000), (header, 1)):
+        try:
+            if value is not None and (seconds := float(value) / scale) < float("inf"):
+                return max(0.0, seconds)
+        except ValueError:
+            pass
+    from email.utils import parsedate_to_datetime  # rarely needed, and slow to load
+
+    try:
+        return max(0.0, (parsedate_to_datetime(header or "") - utc_now()).total_seconds())
+    except (ValueError, TypeError):  # no date; or one without a time zone
+        return None
+
+
+def as_text(body: object) -> str:
+    if body is None or isinstance(body, str):
+        return body or ""
+    return orjson.dumps(body, default=str).decode()
+
+
+def message_of(body: object) -> str:
+    """The sentence in an error body, which providers keep in ``error.message`` or ``message``."""
+    if not isinstance(body, dict):
+        return ""
+    fields = cast(dict[str, Any], body)
+    inner = fields.get("error")
+    if isinstance(inner, dict):
+        return message_of(cast(dict[str, Any], inner))
+    message = inner if isinstance(inner, str) else fields.get("message")
+    return message if isinstance(message, str) else ""

@@ -1,0 +1,252 @@
+"""A request of ours as the body of a chat completion."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import Any, cast
+
+import orjson
+
+from diarist.exceptions import BadRequestError
+from diarist.messages import (
+    FilePart,
+    Json,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from diarist.models.base import ModelRequest, OutputSchema
+from diarist.models.openai_chat.dialects import Dialect, takes_sampling
+from diarist.tools import ToolDefinition
+
+_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_NOT_BODY = ("extra_headers", "extra_body")
+
+
+def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dialect) -> bytes:
+    """The request as JSON.
+
+    Raises:
+        BadRequestError: It holds a file that the protocol has no place for, or text that is no Unicode.
+    """
+    settings = request.settings
+    options = request.provider_options.get(provider) or {}
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": _messages(request.prompt, dialect, provider),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        dialect.max_tokens: settings.max_output_tokens,
+        "seed": settings.seed,
+        "stop": None if settings.stop is None else list(settings.stop),
+    }
+    if takes_sampling(model, options.get("reasoning_effort")):
+        body["temperature"] = settings.temperature
+        body["top_p"] = settings.top_p
+    if request.tools:
+        body["tools"] = [_tool(tool, dialect) for tool in request.tools]
+        body["tool_choice"] = _tool_choice(request.tool_choice)
+        body["parallel_tool_calls"] = settings.parallel_tool_calls
+    if request.output is not None and dialect.takes_schema(model):
+        body["response_format"] = _response_format(request.output, dialect)
+    body.update((name, value) for name, value in options.items() if name not in _NOT_BODY)
+    body.update(options.get("extra_body") or {})
+    try:
+        return orjson.dumps(
+            {name: value for name, value in body.items() if value is not None},
+            default=str,
+            option=orjson.OPT_NON_STR_KEYS,
+        )
+    except orjson.JSONEncodeError as error:
+        raise BadRequestError(f"{provider} cannot be sent this request: {error}", provider=provider) from error
+
+
+def extra_headers(request: ModelRequest, provider: str) -> dict[str, str]:
+    """Headers that the caller adds: ``provider_options[provider]["extra_headers"]``."""
+    options = request.provider_options.get(provider) or {}
+    return cast(dict[str, str], options.get("extra_headers") or {})
+
+
+# --- messages ------------------------------------------------------------------------------------------
+
+
+def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[dict[str, Any]]:
+    leading = list(takewhile(lambda message: message.role == "system", prompt.messages))
+    out: list[dict[str, Any]] = []
+    if text := "\n\n".join(text for message in leading if (text := message.text)):
+        out.append({"role": "system", "content": text})
+    thought = False
+    for message in prompt.messages[len(leading) :]:
+        match message.role:
+            case "assistant":
+                thought = thought or any(isinstance(part, ReasoningPart) for part in message.parts)
+                out.extend(_answer(message, dialect, thought=thought))
+            case "tool":
+                out.extend(_results(message))
+            case "user":
+                out.extend(_user(message, dialect, provider))
+            case "system":
+                out.append({"role": "system", "content": message.text})
+    return out
+
+
+def _user(message: PromptMessage, dialect: Dialect, provider: str) -> Iterable[dict[str, Any]]:
+    found = [_content(part, dialect, provider) for part in message.parts]
+    content = [item for item in found if item is not None]
+    if len(content) == 1 and content[0]["type"] == "text":  # some servers take a single string only
+        yield {"role": "user", "content": content[0]["text"]}
+    elif content:
+        yield {"role": "user", "content": content}
+
+
+def _results(message: PromptMessage) -> Iterable[dict[str, Any]]:
+    for part in message.parts:
+        if isinstance(part, ToolResultPart):
+            yield {"role": "tool", "tool_call_id": part.call_id, "content": part.text}
+
+
+def _answer(message: PromptMessage, dialect: Dialect, *, thought: bool) -> Iterable[dict[str, Any]]:
+    text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
+    calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
+    if not text and not calls:
+        return
+    out: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if dialect.echoes_reasoning:
+        for part in message.parts:
+            if isinstance(part, ReasoningPart) and part.provider == dialect.maker:
+                _echo(out, part)
+    if calls:
+        out["tool_calls"] = calls
+        if dialect.reasoning_field is not None and thought:
+            out.setdefault(dialect.reasoning_field, "")
+    yield out
+
+
+def _echo(out: dict[str, Any], part: ReasoningPart) -> None:
+    """Reasoning in the field it came in, and a gateway's details of it, which prove it to the model's maker."""
+    data = part.provider_data or {}
+    field = data.get("id") or "reasoning_content"
+    if part.text:
+        out[field] = f"{out[field]}\n\n{part.text}" if field in out else part.text
+    kept: dict[str, Any] = data.get("details") or {}
+    if details := kept.get("reasoning_details"):
+        out["reasoning_details"] = [*out.get("reasoning_details", ()), *details]
+
+
+def _call(part: ToolCallPart) -> dict[str, Any]:
+    arguments = orjson.dumps(part.args, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    out: dict[str, Any] = {
+        "id": part.call_id,
+        "type": "function",
+        "function": {"name": part.name, "arguments": arguments},
+    }
+    return out
+
+
+def _content(part: PromptPart, dialect: Dialect, provider: str) -> dict[str, Any] | None:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text} if part.text else None
+        case FilePart():
+            return _file(part, dialect, provider)
+        case _:
+            return None
+
+
+def _file(part: FilePart, dialect: Dialect, provider: str) -> dict[str, Any]:
+    kind = part.media_type.partition("/")[0]
+    url = _url(part)
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    if part.media_type in _AUDIO and url.startswith("data:"):
+        data = url.partition(";base64,")[2]
+        return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[part.media_type]}}
+    if kind == "text" and part.data is not None:
+        name = f' name="{part.name}"' if part.name else ""
+        text = part.data.decode("utf-8", "replace")
+        return {"type": "text", "text": f"<file{name}>\n{text}\n</file>"}
+    if kind not in ("audio", "video") and (url.startswith("data:") or dialect.file_urls):
+        name = part.name or f"file.{part.media_type.rpartition('/')[2]}"
+        return {"type": "file", "file": {"file_data": url, "filename": name}}
+    how = "its bytes" if part.data is not None else "an address"
+    raise BadRequestError(
+        f"{provider} cannot be sent this request: chat completions have no place for {part.media_type} as {how}",
+        provider=provider,
+    )
+
+
+def _url(part: FilePart) -> str:
+    if part.data is None:
+        return part.url or ""
+    return f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
+
+
+# --- tools and schemas ---------------------------------------------------------------------------------
+
+
+def _tool(tool: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
+    function: dict[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    if dialect.strict and is_strict(tool.parameters):
+        function["strict"] = True
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str) -> str | dict[str, Any]:
+    if choice in ("auto", "none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}
+
+
+def _response_format(output: OutputSchema, dialect: Dialect) -> dict[str, Any]:
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:64]
+    wanted: dict[str, Any] = {"name": name, "schema": output.schema}
+    if dialect.strict and is_strict(output.schema):
+        wanted["strict"] = True
+    return {"type": "json_schema", "json_schema": wanted}
+
+
+_STRICT_WORDS = frozenset(
+    {
+        "$defs",
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "const",
+        "description",
+        "enum",
+        "items",
+        "properties",
+        "required",
+        "title",
+        "type",
+    }
+)
+_SAYS_WHAT = frozenset({"type", "anyOf", "const", "enum", "$ref"})
+
+
+def is_strict(schema: Json) -> bool:
+    """Whether a schema fits OpenAI's strict mode as it stands: closed objects with all properties required,
+    and no word that the mode does not know."""
+    if not isinstance(schema, dict):
+        return True
+    node = cast(dict[str, Any], schema)
+    if not node.keys() <= _STRICT_WORDS or not node.keys() & _SAYS_WHAT:
+        return False
+    properties: dict[str, Any] = node.get("properties", {})
+    if node.get("type") == "object" or properties:
+        closed = node.get("additionalProperties") is False
+        if not closed or set(node.get("required", ())) != set(properties):
+            return False
+    inner = [*properties.values(), *node.get("$defs", {}).values(), *node.get("anyOf", ()), node.get("items")]
+    return all(map(is_strict, inner))

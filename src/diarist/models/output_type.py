@@ -1,0 +1,88 @@
+"""``output_type``: from a type or JSON schema to the schema a model gets, and from its text to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import orjson
+
+from diarist.exceptions import ConfigError, InputError
+from diarist.messages import Json
+from diarist.models.base import OutputSchema
+from diarist.typed_dicts import portable
+
+
+class OutputType:
+    """The type of a run's answer.
+
+    Args:
+        of: A Pydantic model, dataclass, TypedDict or any type with a JSON schema; or a JSON schema.
+
+    Raises:
+        ConfigError: It has no JSON schema.
+    """
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+        self._is_schema = isinstance(of, Mapping)
+        self.schema = self._schema()
+
+    def _schema(self) -> OutputSchema:
+        if self._is_schema:
+            schema = dict(self._of)
+            return OutputSchema(name=str(schema.get("title", "answer")), schema=schema)
+        try:
+            schema = self._adapter.json_schema()
+        except Exception as error:  # pydantic has a family of errors for types without a schema
+            raise ConfigError(f"output_type {self._of!r} has no JSON schema: {error}") from error
+        return OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(portable(self._of))
+
+    def plain(self, text: str) -> Json:
+        """The value in ``text`` as JSON. Raises InputError as ``parse`` does."""
+        value = self.parse(text)
+        return value if self._is_schema else self._adapter.dump_python(value, mode="json")
+
+    def parse(self, text: str) -> Any:
+        """The value in ``text``, a code fence around it allowed. Raises InputError that a model can act on.
+
+        Of a JSON schema only the top level is checked here (an object, with its required keys); its details
+        are the provider's to enforce.
+        """
+        text = _unfenced(text)
+        if self._is_schema:
+            return self._parse_object(text)
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(text)
+        except ValidationError as error:
+            lines = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors())
+            raise InputError(f"the answer does not fit {self.schema.name}: {lines}") from error
+
+    def _parse_object(self, text: str) -> Json:
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"the answer is not JSON: {error}") from error
+        schema = self.schema.schema
+        if schema.get("type", "object") == "object":
+            if not isinstance(value, dict):
+                raise InputError(f"the answer is not a JSON object but {type(value).__name__}")
+            if missing := [name for name in schema.get("required", ()) if name not in value]:
+                raise InputError(f"the answer does not fit {self.schema.name}: {', '.join(missing)} missing")
+        return cast(Json, value)
+
+
+def _unfenced(text: str) -> str:
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```") and "\n" in text:
+        return text[text.index("\n") + 1 : -3].strip()
+    return text

@@ -1,0 +1,1 @@
+"""The utility processors; ``diarist.processors`` exports them by name and loads each when it is used."""

@@ -1,0 +1,178 @@
+"""A limit to what a run, a conversation or a user may cost."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+from diarist.chunks import DataChunk, ModelFinish, Usage
+from diarist.models.prices import cost
+from diarist.processors.base import ProcessInputStepArgs, ProcessLLMResponseArgs, Processor, ProcessorArgs
+from diarist.processors.builtin.options import one_of, positive
+from diarist.storage.base import Storage
+
+logger = logging.getLogger("diarist")
+
+
+class CostLedger(Protocol):
+    """What was spent, in US dollars, by key (``thread:...``, ``resource:...``)."""
+
+    async def spent(self, key: str, *, window: float | None) -> float:
+        """The sum of the last ``window`` seconds, or of all time."""
+        ...
+
+    async def add(self, key: str, amount: float) -> None: ...
+
+
+class InMemoryLedger:
+    """Costs in this process; gone with it.
+
+    Args:
+        clock: Seconds; for tests. Default ``time.monotonic``.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    async def spent(self, key: str, *, window: float | None) -> float:
+        since = None if window is None else self._clock() - window
+        return sum(amount for when, amount in self._entries.get(key, []) if since is None or when > since)
+
+    async def add(self, key: str, amount: float) -> None:
+        self._entries[key].append((self._clock(), amount))
+
+
+class StorageLedger:
+    """Costs in a ``Storage``, shared by all processes that use it: one event per model call.
+
+    A storage keeps the newest ``events_kept`` events of a key (10,000), so older calls are no longer counted.
+
+    Args:
+        storage: Any storage; keys begin with ``cost:``.
+        clock: The time now; for tests. Default: the system's.
+    """
+
+    def __init__(self, storage: Storage, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._storage, self._clock = storage, clock
+
+    async def spent(self, key: str, *, window: float | None) -> float:
+        now, total, after = self._clock(), 0.0, 0
+        while events := await self._storage.list_events(f"cost:{key}", after=after):
+            for event in events:
+                if window is None or (now - event.created_at).total_seconds() < window:
+                    total += float(event.data["usd"])
+            after = events[-1].seq
+        return total
+
+    async def add(self, key: str, amount: float) -> None:
+        await self._storage.append_event(f"cost:{key}", "cost", {"usd": amount})
+
+
+@dataclass(slots=True)
+class _Run:
+    spent: float = 0.0
+    warned: set[str] = field(default_factory=set[str])
+
+
+class CostGuard(Processor[Any]):
+    """Looks before each model call at what has been spent, and blocks or warns when that is ``max_cost`` or more.
+
+    The call that goes over the limit is not known beforehand, so the limit is overrun by at most one call per
+    run that is going on. What a call cost is its recorded usage at list prices (``diarist.models.cost``); rejected
+    attempts count, answers from a cache do not, and calls that failed without telling their usage cannot.
+
+    Args:
+        max_cost: US dollars.
+        scope: What is added up: ``"run"`` (default), ``"thread"`` or ``"resource"``. A run without a thread is its
+            own scope.
+        window: Seconds that are looked back, for a thread or resource. Default None: for ever.
+        strategy: ``"block"`` (default): a tripwire whose metadata have ``spent``, ``max_cost`` and ``scope``.
+            ``"warn"``: one log line and one transient ``data-cost-warning`` chunk per run.
+        ledger: ``InMemoryLedger()`` (default), ``StorageLedger(storage)``, or a ``CostLedger`` of your own.
+        unknown_price: For a model without a known price: ``"warn"`` (default) logs it once per run and counts the
+            call as free; ``"block"`` refuses to call it.
+        price: Function of model id and ``Usage`` to US dollars or None. Default ``diarist.models.cost``.
+
+    Raises:
+        ConfigError: A max_cost or window that is not positive, an unknown scope or strategy, a window for a run.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", input_processors=[CostGuard(5.0, scope="resource", window=86_400)])
+    """
+
+    def __init__(
+        self,
+        max_cost: float,
+        *,
+        scope: Literal["run", "thread", "resource"] = "run",
+        window: float | None = None,
+        strategy: Literal["block", "warn"] = "block",
+        ledger: CostLedger | None = None,
+        unknown_price: Literal["warn", "block"] = "warn",
+        price: Callable[[str, Usage], float | None] = cost,
+    ) -> None:
+        positive("CostGuard", "max_cost", max_cost)
+        one_of("CostGuard", "scope", scope, ("run", "thread", "resource"))
+        one_of("CostGuard", "strategy", strategy, ("block", "warn"))
+        one_of("CostGuard", "unknown_price", unknown_price, ("warn", "block"))
+        if window is not None:
+            positive("CostGuard", "window", window)
+            one_of("CostGuard", "scope (with a window)", scope, ("thread", "resource"))
+        self._max_cost, self._scope, self._window = max_cost, scope, window
+        self._blocks, self._blocks_unknown = strategy == "block", unknown_price == "block"
+        self._ledger: CostLedger = InMemoryLedger() if ledger is None else ledger
+        self._price = price
+
+    def create_state(self) -> _Run:
+        return _Run()
+
+    async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
+        """Compare what was spent with the limit."""
+        if self._blocks_unknown and self._price(args.model.id, Usage(input_tokens=1)) is None:
+            args.abort(f"no price is known for {args.model.id}", metadata={"model": args.model.id})
+        spent = await self._spent(args)
+        if spent < self._max_cost:
+            return
+        what = f"{spent:.4f} US dollars of {self._max_cost:g} for this {self._scope} are spent"
+        numbers = {"spent": spent, "max_cost": self._max_cost, "scope": self._scope}
+        if self._blocks:
+            args.abort(what, metadata=numbers)
+        if self._first_time(args, "limit"):
+            logger.warning("cost-guard: run %s goes on though %s", args.run_id, what)
+            args.writer.custom(DataChunk("data-cost-warning", numbers, transient=True))
+
+    async def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
+        """Book what the call cost, however the run goes on."""
+        finish = args.response[-1] if args.response else None
+        if args.from_cache or not isinstance(finish, ModelFinish):
+            return
+        amount = self._price(args.model.id, finish.payload.usage)
+        if amount is None:
+            if self._first_time(args, args.model.id):
+                logger.warning("cost-guard: no price is known for %s; its calls count as free", args.model.id)
+            return
+        state: _Run = args.state
+        state.spent += amount
+        if (key := self._key(args)) is not None:
+            await self._ledger.add(key, amount)
+
+    async def _spent(self, args: ProcessorArgs[Any]) -> float:
+        key = self._key(args)
+        state: _Run = args.state
+        return state.spent if key is None else await self._ledger.spent(key, window=self._window)
+
+    def _key(self, args: ProcessorArgs[Any]) -> str | None:
+        owner = {"run": None, "thread": args.thread_id, "resource": args.resource_id}[self._scope]
+        return None if owner is None else f"{self._scope}:{owner}"
+
+    def _first_time(self, args: ProcessorArgs[Any], what: str) -> bool:
+        state: _Run = args.state
+        known, state.warned = what in state.warned, state.warned | {what}
+        return not known

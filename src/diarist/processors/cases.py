@@ -1,0 +1,347 @@
+"""Per hook: what its processors are shown, and what their results do.
+
+A *case* is one moment of a run at which a hook is asked. ``args`` says what a processor sees, ``take`` applies
+what it returned; ``copy`` and ``outcome`` let the branches of a ``Parallel`` work side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, cast
+
+from diarist.chunks import Chunk, Usage
+from diarist.exceptions import ConfigError, ModelError
+from diarist.message_list import MessageList, Source, SystemMessage
+from diarist.messages import Message, Prompt
+from diarist.models.base import Model, ModelRequest
+from diarist.payloads import FinishReason
+from diarist.processors import base
+from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
+from diarist.processors.hooks import Hook
+from diarist.processors.setup import OVERRIDES, StepSetup
+
+
+@dataclass(kw_only=True)
+class Case(ABC):
+    """One moment at which a hook is asked.
+
+    Attributes:
+        hook: The hook's name.
+        source: What messages count as that a processor adds here.
+        edits_messages: What the hook returns may hold messages.
+        step: The step's number; None outside the steps.
+        shown: The messages that the last processor was shown, as they were before it worked.
+    """
+
+    hook: ClassVar[str]
+    source: ClassVar[Source] = "context"
+    edits_messages: ClassVar[bool] = False
+    messages: MessageList
+    step: int | None = None
+    shown: tuple[Message, ...] = field(default=(), init=False)
+
+    @abstractmethod
+    def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
+        """The argument for one processor; ``common`` is what every hook gets."""
+
+    @abstractmethod
+    def take(self, hook: Hook, args: Any, result: Any) -> bool:
+        """Apply what a processor returned; True when nobody after it is to be asked.
+
+        Raises ProcessorResultError for what the hook does not allow.
+        """
+
+    def copy(self) -> Self:
+        """The same case for a branch that works beside others."""
+        return replace(self, messages=self.messages.copy())
+
+    @abstractmethod
+    def outcome(self) -> Any:
+        """What a branch came to, in the form that the hook returns."""
+
+    def _only(self, hook: Hook, result: Any, allowed: set[str]) -> dict[str, Any]:
+        if not isinstance(result, dict):
+            raise hook.bad_result(f"{type(result).__name__}; allowed: None, {_keys(allowed)}", self.step)
+        values = cast(dict[str, Any], result)
+        if unknown := values.keys() - allowed:
+            raise hook.bad_result(f"unknown keys {sorted(unknown)}; allowed: {_keys(allowed)}", self.step)
+        return dict(values)
+
+    def _show(self, messages: list[Message]) -> list[Message]:
+        self.shown = tuple(messages)
+        return messages
+
+    def _take_messages(self, hook: Hook, result: Any, *, empty_is_none: bool = False) -> None:
+        match result:
+            case None:
+                return
+            case MessageList():
+                if result is not self.messages:
+                    raise hook.bad_result("a MessageList that is not this run's own", self.step)
+            case list():
+                returned = cast(list[Any], result)
+                if bad := [item for item in returned if not isinstance(item, Message)]:
+                    raise hook.bad_result(f"a list with {type(bad[0]).__name__} in it; allowed: Message", self.step)
+                if returned or not empty_is_none:
+                    self.messages.reconcile(self.shown, returned, default=self.source)
+            case _:
+                raise hook.bad_result(
+                    f"{type(result).__name__}; allowed: None, list[Message], this run's MessageList, or its dict",
+                    self.step,
+                )
+
+    def _take_system(self, hook: Hook, value: Any) -> None:
+        if value is None:
+            return
+        items: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
+        if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
+            what = f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str"
+            raise hook.bad_result(what, self.step)
+        self.messages.replace_system(items)
+
+
+@dataclass(kw_only=True)
+class InputCase(Case):
+    hook: ClassVar[str] = "process_input"
+    edits_messages: ClassVar[bool] = True
+    source: ClassVar[Source] = "input"
+
+    def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
+        return base.ProcessInputArgs(
+            **common, messages=self._show(self.messages.messages), system_messages=self.messages.system
+        )
+
+    def take(self, hook: Hook, args: base.ProcessInputArgs[Any], result: Any) -> bool:
+        if isinstance(result, dict):
+            values = self._only(hook, cast(Any, result), {"messages", "system_messages"})
+            self._take_system(hook, values.get("system_messages"))
+            result = values.get("messages")
+        self._take_messages(hook, result)
+        return False
+
+    def outcome(self) -> base.InputResult:
+        return {"messages": self.messages.messages, "system_messages": self.messages.system}
+
+
+@dataclass(kw_only=True)
+class InputStepCase(Case):
+    hook: ClassVar[str] = "process_input_step"
+    edits_messages: ClassVar[bool] = True
+    setup: StepSetup
+    steps: list[StepResult]
+    changed: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def args(self, common: dict[str, Any]) -> base.ProcessInputStepArgs[Any]:
+        setup = self.setup
+        return base.ProcessInputStepArgs(
+            **common,
+            messages=self._show(self.messages.messages),
+            system_messages=self.messages.system,
+            step_number=self.step or 0,
+            steps=list(self.steps),
+            model=setup.model,
+            tools=dict(setup.tools),
+            tool_choice=setup.tool_choice,
+            active_tools=None if setup.active_tools is None else list(setup.active_tools),
+            model_settings=setup.model_settings,
+            provider_options={name: dict(values) for name, values in setup.provider_options.items()},
+            structured_output=setup.structured_output,
+        )
+
+    def take(self, hook: Hook, args: base.ProcessInputStepArgs[Any], result: Any) -> bool:
+        if isinstance(result, dict):
+            values = self._only(hook, cast(Any, result), _STEP_KEYS)
+            if "messages" in values and "message_list" in values:
+                raise hook.bad_result("both 'messages' and 'message_list'", self.step)
+            result = values.pop("messages", values.pop("message_list", None))
+            self._take_system(hook, values.pop("system_messages", None))
+            try:
+                self.setup.merge(values)
+            except ConfigError as error:
+                raise hook.bad_result(f"an override that cannot be used: {error}", self.step) from error
+            self.changed |= values
+        self._take_messages(hook, result)
+        return False
+
+    def copy(self) -> Self:
+        setup = replace(self.setup, tools=dict(self.setup.tools))
+        return replace(self, messages=self.messages.copy(), setup=setup, changed={})
+
+    def outcome(self) -> dict[str, Any]:
+        return {"messages": self.messages.messages, "system_messages": self.messages.system, **self.changed}
+
+
+@dataclass(kw_only=True)
+class RequestCase(Case):
+    """``response`` is set where a processor answered in the model's place."""
+
+    hook: ClassVar[str] = "process_llm_request"
+    request: ModelRequest
+    model: Model
+    response: str | list[Chunk] | None = None
+
+    def args(self, common: dict[str, Any]) -> base.ProcessLLMRequestArgs[Any]:
+        return base.ProcessLLMRequestArgs(
+            **common, prompt=self.request.prompt, request=self.request, model=self.model, step_number=self.step or 0
+        )
+
+    def take(self, hook: Hook, args: base.ProcessLLMRequestArgs[Any], result: Any) -> bool:
+        if isinstance(result, dict):
+            values = self._only(hook, cast(Any, result), {"prompt", "response"})
+            if (response := values.get("response")) is not None:
+                self.response = self._response(hook, response)
+                return True
+            result = values.get("prompt")
+        if result is None:
+            return False
+        if not isinstance(result, Prompt):
+            what = f"{type(result).__name__}; allowed: a Prompt, or a dict of prompt / response"
+            raise hook.bad_result(what, self.step)
+        self.request.prompt = result
+        return False
+
+    def _response(self, hook: Hook, value: Any) -> str | list[Chunk]:
+        if isinstance(value, str):
+            return value
+        chunks: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
+        if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
+            raise hook.bad_result(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks", self.step)
+        return chunks
+
+    def copy(self) -> Self:
+        request = replace(self.request, prompt=deepcopy(self.request.prompt))
+        return replace(self, messages=self.messages.copy(), request=request)
+
+    def outcome(self) -> dict[str, Any]:
+        return {"prompt": self.request.prompt} if self.response is None else {"response": self.response}
+
+
+@dataclass(kw_only=True)
+class ResponseCase(Case):
+    hook: ClassVar[str] = "process_llm_response"
+    request: ModelRequest
+    model: Model
+    response: list[Chunk]
+    from_cache: bool
+
+    def args(self, common: dict[str, Any]) -> base.ProcessLLMResponseArgs[Any]:
+        return base.ProcessLLMResponseArgs(
+            **common,
+            request=self.request,
+            response=self.response,
+            model=self.model,
+            step_number=self.step or 0,
+            from_cache=self.from_cache,
+        )
+
+    def take(self, hook: Hook, args: base.ProcessLLMResponseArgs[Any], result: Any) -> bool:
+        if result is not None:
+            raise hook.bad_result(f"{type(result).__name__}; this hook only observes: return None", self.step)
+        return False
+
+    def outcome(self) -> None:
+        return None
+
+
+@dataclass(kw_only=True)
+class ErrorCase(Case):
+    """``retry`` and ``delay`` are what the processors asked for."""
+
+    hook: ClassVar[str] = "process_api_error"
+    error: ModelError
+    model: Model
+    steps: list[StepResult]
+    retry_count: int
+    retry: bool = False
+    delay: float = 0.0
+
+    def args(self, common: dict[str, Any]) -> base.ProcessAPIErrorArgs[Any]:
+        common["retry_count"] = self.retry_count
+        return base.ProcessAPIErrorArgs(
+            **common,
+            error=self.error,
+            messages=self.messages.messages,
+            model=self.model,
+            step_number=self.step or 0,
+            steps=list(self.steps),
+        )
+
+    def take(self, hook: Hook, args: base.ProcessAPIErrorArgs[Any], result: Any) -> bool:
+        if result is None:
+            return False
+        values = self._only(hook, result, {"retry", "delay"})
+        delay = values.get("delay") or 0.0
+        if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
+            raise hook.bad_result(f"the delay {delay!r}; allowed: seconds, from 0 on", self.step)
+        self.retry = bool(values.get("retry"))
+        self.delay = float(delay) if self.retry else 0.0
+        return self.retry
+
+    def outcome(self) -> base.APIErrorResult | None:
+        return {"retry": True, "delay": self.delay} if self.retry else None
+
+
+@dataclass(kw_only=True)
+class OutputStepCase(Case):
+    """``added`` makes the step's result of the messages, as they are now."""
+
+    hook: ClassVar[str] = "process_output_step"
+    edits_messages: ClassVar[bool] = True
+    source: ClassVar[Source] = "response"
+    steps: list[StepResult]
+    added: Callable[[MessageList], StepResult]
+    finish_reason: FinishReason
+    usage: Usage
+
+    def args(self, common: dict[str, Any]) -> base.ProcessOutputStepArgs[Any]:
+        step = self.added(self.messages)
+        return base.ProcessOutputStepArgs(
+            **common,
+            messages=self._show(self.messages.messages),
+            system_messages=self.messages.system,
+            step_number=self.step or 0,
+            steps=[*self.steps, step],
+            text=step.text,
+            tool_calls=step.tool_calls,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+        )
+
+    def take(self, hook: Hook, args: base.ProcessOutputStepArgs[Any], result: Any) -> bool:
+        self._take_messages(hook, result, empty_is_none=True)
+        return False
+
+    def outcome(self) -> list[Message]:
+        return self.messages.messages
+
+
+@dataclass(kw_only=True)
+class OutputResultCase(Case):
+    """``result`` makes the run's result of the messages, as they are now."""
+
+    hook: ClassVar[str] = "process_output_result"
+    edits_messages: ClassVar[bool] = True
+    source: ClassVar[Source] = "response"
+    result: Callable[[MessageList], OutputResult]
+
+    def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:
+        result = self.result(self.messages)
+        return base.ProcessOutputResultArgs(**common, messages=self._show(self.messages.response), result=result)
+
+    def take(self, hook: Hook, args: base.ProcessOutputResultArgs[Any], result: Any) -> bool:
+        self._take_messages(hook, result, empty_is_none=True)
+        return False
+
+    def outcome(self) -> list[Message]:
+        return self.messages.response
+
+
+_STEP_KEYS = {"messages", "message_list", "system_messages", "model", "structured_output", *OVERRIDES}
+
+
+def _keys(names: set[str]) -> str:
+    return f"a dict of {', '.join(sorted(names))}"

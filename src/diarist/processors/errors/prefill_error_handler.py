@@ -1,0 +1,56 @@
+"""A provider refuses a prompt that ends with the assistant's own words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from diarist.exceptions import BadRequestError, ConfigError
+from diarist.messages import Message
+from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, Processor
+
+_REFUSED = re.compile(
+    r"assistant message prefill|must end with a user message|end with a user (role|turn)"
+    r"|expected last role user|last message is from the assistant|prefill(ing)? (is )?not supported",
+    re.IGNORECASE,
+)
+"""How providers say it: Anthropic since its 4.6 models, Bedrock, Google, Mistral, vLLM."""
+
+
+class PrefillErrorHandler(Processor[Any]):
+    """Adds a short user turn where a provider wants the last word to be the user's, and tries again.
+
+    Some models continue a prompt that ends with an assistant message, others refuse it. The turn is sent in
+    this run only and never stored. It is tried once per step; if the provider refuses again, its error goes on.
+
+    Args:
+        text: What the user turn says. Default ``"Continue."``.
+
+    Raises:
+        ConfigError: ``text`` is empty.
+
+    Example::
+
+        Agent(model="anthropic/claude-sonnet-5", error_processors=[PrefillErrorHandler()])
+    """
+
+    def __init__(self, text: str = "Continue.") -> None:
+        if not text.strip():
+            raise ConfigError("PrefillErrorHandler: text must not be empty")
+        self.text = text
+
+    def create_state(self) -> set[int]:
+        """The steps at which it was tried."""
+        return set()
+
+    def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
+        """Ask for one retry with a user turn at the end."""
+        error, tried = args.error, args.state
+        if not isinstance(error, BadRequestError) or not _REFUSED.search(f"{error}\n{error.body}"):
+            return None
+        shown = args.message_list.messages
+        if args.step_number in tried or not shown or shown[-1].role != "assistant":
+            return None
+        tried.add(args.step_number)
+        args.message_list.add(Message.user(self.text), "context")
+        return {"retry": True}

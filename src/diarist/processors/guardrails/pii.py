@@ -1,0 +1,239 @@
+"""Personal data in what goes in and what comes out."""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from diarist.exceptions import ConfigError, ModelResponseError, TripWire
+from diarist.messages import Message, TextPart
+from diarist.models.base import Model, ModelSettings
+from diarist.models.resolve import resolve
+from diarist.processors.base import ProcessInputArgs, ProcessorArgs
+from diarist.processors.builtin.redacting_messages import redacted_message
+from diarist.processors.guardrails.asking import ask, parse_object, quoted
+from diarist.processors.guardrails.guard import OnError, Where, check_threshold, choose, with_texts
+from diarist.processors.guardrails.pii_detectors import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
+from diarist.processors.guardrails.prompts import load_prompt
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
+from diarist.processors.streaming_redaction import Look, Redactor, Span
+
+RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """Personal data that a detector found: its type, and the text itself as it stands there."""
+
+    type: str
+    text: str
+    score: float = 1.0
+
+
+Detect: TypeAlias = Callable[[str], "Iterable[Detection] | Awaitable[Iterable[Detection]]"]
+"""A detector of one's own: the detections in a text."""
+
+
+class PIIDetector(RedactingGuard):
+    """Finds personal data and replaces it, blocks, or warns.
+
+    What has a form of its own is found without a model and wherever the answer is cut into pieces: e-mail
+    addresses, phone numbers, card numbers (with their check digit), IBANs (with their checksum), IP addresses,
+    social security numbers, API keys and tokens, credentials in URLs, and dates of birth if asked for. A detector
+    or model adds what has none, such as names and addresses; it is shown whole sentences.
+
+    Texts, reasoning, tool arguments and results, data parts and sources are looked at, in the stream, in the
+    result and in what is stored.
+
+    Args:
+        detection_types: Which types of form to look for: ``email``, ``phone``, ``credit-card``, ``iban``,
+            ``ip-address``, ``ssn``, ``api-key``, ``url-credentials``, ``date-of-birth``. Default: all but the
+            last. With a model, further names such as ``"person"`` are its business.
+        strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire whose metadata has
+            ``categories`` and ``scores``. ``"warn"``: a log line and a ``data-pii`` chunk, once per type.
+            ``"filter"``: an input message is removed, a tool's result becomes an error, and in the output the
+            data alone is left out.
+        redaction_method: ``"mask"`` (default): letters and digits become ``*``. ``"hash"``: type and a keyed hash,
+            the same for the same value as long as the salt is. ``"remove"``: nothing. ``"placeholder"``:
+            ``[EMAIL]``.
+        preserve_format: A mask keeps punctuation and length; False: always eight asterisks. Default True.
+        salt: Key of the hash. Default: a random one for each detector object.
+        detector: A function of the text that returns ``Detection`` objects, sync or async; ``presidio()`` makes
+            one. Or:
+        model: Finds the types that have no form: an id or a ``Model``.
+        threshold: Detections with a lower score are ignored. Default 0.6.
+        instructions: Added to the model's task.
+        last_message_only: Look only at the last message of the input. Default False.
+        tools: Default True. False leaves tool calls and results alone, where a tool needs the real data.
+        span_chars: As for ``ModerationProcessor``; used with a detector or model only.
+        on_error: ``"fail"`` (default): a text that the detector or model could not judge blocks. ``"continue"``:
+            it passes with what the patterns found.
+
+    Raises:
+        ConfigError: An option out of its range, or a type that nobody here detects.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", processors=[PIIDetector(redaction_method="placeholder")])
+    """
+
+    data_type = "data-pii"
+
+    def __init__(
+        self,
+        detection_types: Sequence[str] | None = None,
+        *,
+        strategy: RedactStrategy = "redact",
+        redaction_method: RedactionMethod = "mask",
+        preserve_format: bool = True,
+        salt: str | bytes | None = None,
+        detector: Detect | None = None,
+        model: str | Model | None = None,
+        threshold: float = 0.6,
+        instructions: str = "",
+        last_message_only: bool = False,
+        tools: bool = True,
+        span_chars: int | None = 400,
+        on_error: OnError = "fail",
+    ) -> None:
+        if detector is not None and model is not None:
+            raise ConfigError("PIIDetector: give model or detector, not both")
+        super().__init__(
+            strategy=strategy,
+            on_error=on_error,
+            tools=tools,
+            span_chars=span_chars,
+            rewrite=self._take_out if detector is not None or model is not None else None,
+        )
+        choose("PIIDetector", "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
+        check_threshold("PIIDetector", threshold)
+        by_form, others = _split(detection_types, model is not None or detector is not None)
+        self.redaction_method = redaction_method
+        self.preserve_format = preserve_format
+        self.threshold = threshold
+        self.last_message_only = last_message_only
+        self._salt = secrets.token_bytes(16) if salt is None else salt.encode() if isinstance(salt, str) else salt
+        self._patterns = PIIPatterns(by_form)
+        self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
+
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        return self._patterns.look
+
+    def replacement(self, matched: str, label: str) -> str:
+        match self.redaction_method:
+            case "mask" if self.preserve_format:
+                return "".join("*" if char.isalnum() else char for char in matched)
+            case "mask":
+                return "*" * 8
+            case "hash":
+                digest = hmac.new(self._salt, matched.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+                return f"[{label}:{digest[:16]}]"
+            case "placeholder":
+                return f"[{label.upper()}]"
+            case _:
+                return ""
+
+    async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
+        """Look at the call's own messages; what memory brought was looked at when it came."""
+        judged = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
+        if self.last_message_only:
+            judged = judged[-1:]
+        changed: dict[str, Message | None] = {}
+        for message in judged:
+            cleaned = await self._cleaned(args, message)
+            if cleaned is not message:
+                changed[message.id] = None if self.strategy == "filter" else cleaned
+        if not changed:
+            return None
+        kept = [changed.get(message.id, message) for message in args.messages]
+        remaining = [message for message in kept if message is not None]
+        if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
+            found = sorted(args.state.found)
+            args.abort(f"nothing of the input is left: it contains {', '.join(found)}", metadata={"categories": found})
+        return remaining
+
+    async def _cleaned(self, args: ProcessInputArgs[Any], message: Message) -> Message:
+        if self._detect is not None:
+            texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+            rewritten = [await self._take_out(args, text, "input") for text in texts]
+            if rewritten != texts:
+                message = with_texts(message, rewritten)
+        return redacted_message(message, self.stream(args, "input"), tools=self.tools)
+
+    async def _take_out(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
+        """The text without what the detector or model found in it."""
+        try:
+            found = await self._detected(text) if text.strip() else []
+        except TripWire:
+            raise
+        except Exception as error:
+            self.failed(error)
+            return text
+        scores = {item.type: item.score for item in found}
+
+        def look(text: str, start: int, final: bool) -> tuple[list[Span], int]:
+            return [
+                Span(*match.span(), item.type) for item in found for match in re.finditer(re.escape(item.text), text)
+            ], 0
+
+        def replace(matched: str, span: Span) -> str:
+            return self.decide(args, matched, span.label, where, scores[span.label])
+
+        return Redactor(look, replace).redact(text)
+
+    async def _detected(self, text: str) -> list[Detection]:
+        assert self._detect is not None
+        value: Any = self._detect(text)
+        items = list(cast(Iterable[Any], await value if inspect.isawaitable(value) else value))
+        if bad := [item for item in items if not isinstance(item, Detection)]:
+            raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
+        return [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
+
+
+PERSONAL = ("person", "address", "date-of-birth", "identity-number")
+"""What a model is asked for by default: data that has no form of its own."""
+
+
+class ModelDetector:
+    """A detector that asks a model; ``await detector(text)``."""
+
+    def __init__(self, model: str | Model | Any, types: Sequence[str], instructions: str = "") -> None:
+        self.model = resolve(model)
+        listed = "\n".join(f"- {name}" for name in types)
+        parts = (load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions.strip())
+        self._task = "\n\n".join(part for part in parts if part)
+        self._types = frozenset(types)
+
+    async def __call__(self, text: str) -> list[Detection]:
+        """Raises ModelError: the call failed, or the answer is no list of detections."""
+        answer = await ask(self.model, self._task, f"<text>\n{quoted(text)}\n</text>", ModelSettings(temperature=0.0))
+        listed = parse_object(answer, self.model).get("detections")
+        if not isinstance(listed, list):
+            raise ModelResponseError(f"{self.model.id} gave no list of detections: {answer:.200}")
+        found: list[Detection] = []
+        for entry in cast(list[Any], listed):
+            match entry:
+                case {"type": str(name), "text": str(value)} if name in self._types:
+                    found.append(Detection(name, value))
+                case _:
+                    pass
+        return found
+
+
+def _split(types: Sequence[str] | None, asks: bool) -> tuple[list[str], list[str]]:
+    """The types that have a form, and the others. Raises ConfigError for others where nobody is asked."""
+    if isinstance(types, str) or (types is not None and not types):
+        raise ConfigError(f"PIIDetector: detection_types must be a list of names, not {types!r}")
+    wanted = DEFAULT_TYPES if types is None else types
+    others = [name for name in wanted if name not in DETECTION_TYPES]
+    if others and not asks:
+        raise ConfigError(
+            f"PIIDetector: no pattern detects {', '.join(others)}; give a detector or model that does, or choose from "
+            f"{', '.join(DETECTION_TYPES)}"
+        )
+    return [name for name in wanted if name in DETECTION_TYPES], others

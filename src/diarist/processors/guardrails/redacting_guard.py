@@ -1,0 +1,177 @@
+"""What the guardrails that take pieces out of texts have in common: the hooks, and what follows from a match."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepStart, TextDelta
+from diarist.messages import Json, Message
+from diarist.processors.base import (
+    DROP,
+    Processor,
+    ProcessorArgs,
+    ProcessOutputResultArgs,
+    ProcessOutputStreamArgs,
+    ProcessToolResultArgs,
+    StreamHookResult,
+    ToolResultResult,
+)
+from diarist.processors.builtin.redacting_messages import redacted_messages
+from diarist.processors.builtin.redacting_stream import RedactingStream
+from diarist.processors.guardrails.guard import OnError, Where, choose, unjudged, unsigned
+from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
+from diarist.processors.streaming_redaction import Look, Span
+
+logger = logging.getLogger("diarist")
+
+RedactStrategy = Literal["redact", "block", "warn", "filter"]
+STRATEGIES = ("redact", "block", "warn", "filter")
+
+Rewrite = Callable[[ProcessorArgs[Any], str, Where], Awaitable[str]]
+
+
+@dataclass(slots=True)
+class RedactState:
+    """One run: its streams by where they are, text not yet judged by the classifier, and what was found."""
+
+    held: SentenceBuffer
+    streams: dict[Where, RedactingStream] = field(default_factory=dict[Where, RedactingStream])
+    reported: set[tuple[Where, str]] = field(default_factory=set[tuple[Where, str]])
+    found: set[str] = field(default_factory=set[str])
+    reasoning_changed: bool = False
+
+
+class RedactingGuard(Processor[Any], ABC):
+    """Finds pieces of text and replaces them, blocks, or warns; a subclass says what it finds.
+
+    Attributes:
+        data_type: The type of the data chunk that ``warn`` sends.
+    """
+
+    process_data_parts = True
+    data_type: str = "data-redaction"
+
+    def __init__(
+        self,
+        *,
+        strategy: str,
+        on_error: OnError,
+        tools: bool,
+        span_chars: int | None,
+        rewrite: Rewrite | None,
+    ) -> None:
+        choose(type(self).__name__, "strategy", strategy, STRATEGIES)
+        choose(type(self).__name__, "on_error", on_error, ("fail", "continue"))
+        self.strategy = strategy
+        self.on_error = on_error
+        self.tools = tools
+        self.span_chars = span_chars
+        self._rewrite = rewrite
+
+    @abstractmethod
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        """How pieces are found in this run's texts."""
+
+    @abstractmethod
+    def replacement(self, matched: str, label: str) -> str:
+        """What stands in the place of a match."""
+
+    def create_state(self) -> RedactState:
+        return RedactState(SentenceBuffer(self.span_chars))
+
+    async def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
+        """Take pieces out of everything that streams, and with it out of what is stored."""
+        part, state = args.part, args.state
+        if isinstance(part, StepStart):
+            state.held.clear()  # a new step, or another attempt at the same one
+            state.reasoning_changed = False
+            state.streams.pop("output", None)
+        stream = self.stream(args, "output")
+        if self._rewrite is None:
+            out = stream.feed(part)
+        else:
+            out: Sequence[Chunk] = [
+                chunk for ready in await self._ready(args, part, self._rewrite) for chunk in stream.feed(ready)
+            ]
+        if len(out) == 1 and out[0] is part:
+            return part
+        return out or DROP
+
+    async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
+        """Take pieces out of what a tool returned, before the model, the stream and the storage get it."""
+        if not self.tools:
+            return None
+        call, state = args.call, args.state
+        state.found.clear()
+        result = call.result
+        if self._rewrite is not None and isinstance(result, str):
+            result = await self._rewrite(args, result, "tool-result")
+        result = self.stream(args, "tool-result").redact_json(result)
+        if result == call.result:
+            return None
+        if self.strategy == "filter":
+            return {"error": f"the result of {call.name} was withheld: it contains {', '.join(sorted(state.found))}"}
+        return {"error": str(result)} if call.state == "error" else {"result": result}
+
+    async def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
+        """Once more over the finished messages, for what other processors have put into them."""
+        if self.strategy == "warn":
+            return None
+        return redacted_messages(args.messages, self.stream(args, "output"), tools=self.tools)
+
+    def stream(self, args: ProcessorArgs[Any], where: Where) -> RedactingStream:
+        """The run's redactor for one place."""
+        state: RedactState = args.state
+        if where not in state.streams:
+
+            def replace(matched: str, span: Span) -> str:
+                return self.decide(args, matched, span.label, where)
+
+            state.streams[where] = RedactingStream(self.matching(args), replace, tools=self.tools)
+        return state.streams[where]
+
+    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: Where, score: float = 1.0) -> str:
+        """What becomes of a match. Raises TripWire with ``block``."""
+        state: RedactState = args.state
+        state.found.add(label)
+        metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
+        if self.strategy == "block":
+            args.abort(f"the {where} contains {label}", metadata=metadata)
+        if self.strategy != "warn":
+            return "" if self.strategy == "filter" else self.replacement(matched, label)
+        if (where, label) not in state.reported:
+            state.reported.add((where, label))
+            logger.warning("processor %r, %s: it contains %s", self.id, where, label)
+            data = {**metadata, "processor": self.id, "where": where}
+            args.writer.custom(DataChunk(self.data_type, data, transient=True))
+        return matched
+
+    def failed(self, error: Exception) -> None:
+        """A classifier failed: raises TripWire, or lets the text pass with a log line."""
+        if self.on_error == "fail":
+            unjudged(self.id, error)
+        logger.warning("processor %r could not judge a text, which passes: %r", self.id, error)
+
+    async def _ready(self, args: ProcessOutputStreamArgs[Any], part: Chunk, rewrite: Rewrite) -> list[Chunk]:
+        """Chunks whose text the classifier has seen; the current one may have to wait."""
+        state: RedactState = args.state
+
+        async def judged(span: HeldSpan) -> Chunk:
+            text = await rewrite(args, span.text, "output")
+            if text != span.text and isinstance(span.like, ReasoningDelta):
+                state.reasoning_changed = True
+            return span.delta(text)
+
+        if isinstance(part, TextDelta | ReasoningDelta):
+            return [await judged(span) for span in state.held.feed(part)]
+        if isinstance(part, DataChunk):
+            return [part]
+        out = [await judged(span) for span in state.held.flush()]
+        if isinstance(part, ReasoningEnd) and state.reasoning_changed:
+            state.reasoning_changed = False
+            part = unsigned(part)
+        return [*out, part]

@@ -1,0 +1,383 @@
+"""Tools that need approval: the run ends, and goes on when somebody has decided."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diarist import Agent, AgentResult, DataChunk, Memory, Message, Processor, ToolContext, tool
+from diarist.exceptions import ConfigError, InputError
+from diarist.messages import DataPart
+from diarist.processors import InputStepResult, ProcessInputArgs, ProcessInputStepArgs
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel, ToolCall
+from diarist.tools import Tool
+from tests.agent.kit import collect, run_both, types
+from tests.scenarios.kit import assert_all_well_formed
+
+sent: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_sent() -> None:
+    sent.clear()
+
+
+@tool(needs_approval=True)
+def send(to: str, context: ToolContext) -> str:
+    """Send a letter."""
+    context.writer.custom(DataChunk("data-receipt", to))
+    sent.append(to)
+    return f"sent to {to}"
+
+
+def look(at: str = "it") -> str:
+    """Look at something."""
+    return f"looked at {at}"
+
+
+CALL = ToolCall("send", {"to": "ada"}, id="s1")
+
+
+def agent(*replies: Any, **more: Any) -> Agent:
+    return Agent(model=ScriptedModel(*replies), tools=[send, look], **more)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(storage=SQLiteStorage(tmp_path / "memory.db"))
+
+
+def results(messages: list[Message]) -> list[tuple[str, str, Any]]:
+    return [(part.call_id, part.state, part.result) for message in messages for part in message.tool_parts]
+
+
+async def test_the_run_ends_with_the_call_and_tools_that_need_nobody_have_run() -> None:
+    calls = [ToolCall("look", {"at": "x"}, id="l1"), CALL]
+    result, chunks = await run_both(lambda: agent(["Working.", *calls]))
+    assert (result.stopped_by, result.finish_reason, sent) == ("approval", "tool-calls", [])
+    assert [(call.call_id, call.name, call.args) for call in result.pending] == [("s1", "send", {"to": "ada"})]
+    assert results(result.messages) == [("l1", "result", "looked at x"), ("s1", "call", None)]
+    kinds = types(chunks)
+    assert "tool-call-approval" in kinds
+    assert kinds.index("tool-result") < kinds.index("tool-call-approval") < kinds.index("finish")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_approved(memory: Memory, streamed: bool) -> None:
+    first = agent(CALL, "done", memory=memory)
+    await first.generate("send it", thread="t")
+    if streamed:
+        chunks = await collect(first.stream_resume({"s1": True}, thread="t"))
+        kinds = types(chunks)
+        assert kinds[:3] == ["start", "data-receipt", "tool-result"]
+        assert kinds[-1] == "finish"
+    else:
+        result = await first.resume({"s1": True}, thread="t")
+        assert (result.text, result.stopped_by, result.pending) == ("done", "answer", [])
+        assert [m.role for m in result.messages] == ["tool", "assistant"]
+        assert any(isinstance(part, DataPart) for part in result.messages[0].parts)
+    assert sent == ["ada"]
+    prompt = first.model.requests[-1].prompt.messages  # type: ignore[attr-defined]
+    assert [message.role for message in prompt] == ["user", "assistant", "tool"]
+    assert prompt[-1].text == "sent to ada"
+    rows = await memory.messages(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant"]
+    assert_all_well_formed([first.model])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("answer", "text"), [(False, "declined"), ("Too expensive.", "Too expensive.")])
+async def test_declined(memory: Memory, answer: Any, text: str) -> None:
+    first = agent(CALL, "As you like.", memory=memory)
+    await first.generate("send it", thread="t")
+    result = await first.resume({"s1": answer}, thread="t")
+    assert (result.text, sent) == ("As you like.", [])
+    assert text in first.model.requests[-1].prompt.messages[-1].text  # type: ignore[attr-defined]
+    assert results(result.messages)[0][1] == "denied"
+
+
+async def test_several_calls_partly_answered(memory: Memory) -> None:
+    calls = [CALL, ToolCall("send", {"to": "bob"}, id="s2"), ToolCall("send", {"to": "cy"}, id="s3")]
+    first = agent(calls, "All done.", memory=memory)
+    pending = (await first.generate("send them", thread="t")).pending
+    assert [call.call_id for call in pending] == ["s1", "s2", "s3"]
+    partly = await first.resume({"s2": True}, thread="t")
+    assert (partly.stopped_by, partly.finish_reason, partly.text) == ("approval", "tool-calls", "")
+    assert [call.call_id for call in partly.pending] == ["s1", "s3"]
+    assert len(first.model.requests) == 1  # type: ignore[attr-defined]
+    result = await first.resume({"s1": "no", "s3": True}, thread="t")
+    assert (result.text, sorted(sent)) == ("All done.", ["bob", "cy"])
+    prompt = first.model.requests[-1].prompt.messages  # type: ignore[attr-defined]
+    assert [message.role for message in prompt] == ["user", "assistant", "tool"]
+    assert [part.call_id for part in prompt[-1].parts] == ["s1", "s2", "s3"]
+
+
+async def test_without_memory_the_result_carries_the_conversation() -> None:
+    first = agent([CALL, ToolCall("send", {"to": "bob"}, id="s2")], "done")
+    waiting = await first.generate("send it")
+    partly = await first.resume({"s1": True}, of=waiting)
+    assert [call.call_id for call in partly.pending] == ["s2"]
+    result = await first.resume({"s2": False}, of=partly)
+    assert (result.text, sent) == ("done", ["ada"])
+    assert_all_well_formed([first.model])  # type: ignore[list-item]
+
+
+async def test_what_the_user_says_along_with_it_comes_after_the_result(memory: Memory) -> None:
+    first = agent(CALL, "done", "and on", memory=memory)
+    await first.generate("send it", thread="t")
+    await first.resume({"s1": True}, input="And hurry.", thread="t")
+    prompt = first.model.requests[-1].prompt.messages  # type: ignore[attr-defined]
+    assert [message.role for message in prompt] == ["user", "assistant", "tool", "user"]
+    assert prompt[-1].text == "And hurry."
+    await first.generate("more", thread="t")
+    again = first.model.requests[-1].prompt.messages  # type: ignore[attr-defined]
+    assert again[: len(prompt)] == prompt, "stored in the order in which it was sent"
+
+
+async def test_the_approval_may_depend_on_the_arguments() -> None:
+    asks = Tool(
+        name="pay",
+        function=lambda amount: sent.append(str(amount)) or "paid",
+        parameters={"properties": {"amount": {"type": "integer"}}},
+        needs_approval=lambda args: args["amount"] > 10,
+    )
+    model = ScriptedModel(ToolCall("pay", {"amount": 5}), ToolCall("pay", {"amount": 50}))
+    result = await Agent(model=model, tools=[asks]).generate("pay")
+    assert (result.stopped_by, sent, result.pending[0].args) == ("approval", ["5"], {"amount": 50})
+
+
+@pytest.mark.parametrize("approvals", [{}, {"nope": True}, {"s1": True, "nope": False}])
+async def test_wrong_ids(memory: Memory, approvals: Any) -> None:
+    first = agent(CALL, memory=memory)
+    await first.generate("send it", thread="t")
+    with pytest.raises(InputError):
+        await first.resume(approvals, thread="t")
+    assert sent == []
+    assert [call.call_id for call in await waiting(first, memory)] == ["s1"]
+
+
+async def waiting(agent: Agent, memory: Memory) -> Any:
+    rows = await memory.messages(thread="t")
+    return [part for row in rows for part in row.tool_parts if part.state == "call"]
+
+
+async def test_what_was_answered_does_not_wait_any_more(memory: Memory) -> None:
+    first = agent(CALL, "done", memory=memory)
+    await first.generate("send it", thread="t")
+    await first.resume({"s1": True}, thread="t")
+    with pytest.raises(InputError, match="s1"):
+        await first.resume({"s1": True}, thread="t")
+    assert sent == ["ada"]
+
+
+async def test_what_the_user_talked_past_does_not_wait_any_more(memory: Memory) -> None:
+    first = agent(CALL, "never mind", memory=memory)
+    await first.generate("send it", thread="t")
+    await first.generate("forget it", thread="t")
+    prompt = first.model.requests[-1].prompt.messages  # type: ignore[attr-defined]
+    assert [message.role for message in prompt] == ["user", "user"]
+    with pytest.raises(InputError, match="s1"):
+        await first.resume({"s1": True}, thread="t")
+
+
+class Watch(Processor[Any]):
+    def __init__(self, id: str = "watch") -> None:
+        self.id = id
+        self.inputs: list[str] = []
+
+    def process_input(self, args: Any) -> None:
+        self.inputs += [message.text for message in args.messages]
+
+    def process_tool_result(self, args: Any) -> Any:
+        return {"result": f"[{args.call.result}]"}
+
+    def process_output_stream(self, args: Any) -> Any:
+        if args.part.type == "tool-result":
+            args.part.payload.result = args.part.payload.result.upper()
+        return args.part
+
+
+async def test_other_processors_are_refused(memory: Memory) -> None:
+    await agent(CALL, memory=memory, processors=[Watch()]).generate("send it", thread="t")
+    for others in ([], [Watch("other")], [Watch(), Watch("more")]):
+        with pytest.raises(ConfigError, match="watch"):
+            await agent("x", memory=memory, processors=others).resume({"s1": True}, thread="t")
+    assert sent == []
+    assert (await agent("ok", memory=memory, processors=[Watch()]).resume({"s1": True}, thread="t")).text == "ok"
+
+
+async def test_hooks_of_the_tools_and_the_stream_run_and_process_input_only_on_new_input(memory: Memory) -> None:
+    watch = Watch()
+    first = agent(CALL, "done", memory=memory, processors=[watch])
+    await first.generate("send it", thread="t")
+    chunks = await collect(first.stream_resume({"s1": True}, thread="t"))
+    assert watch.inputs == ["send it"]
+    (shown,) = [chunk for chunk in chunks if chunk.type == "tool-result"]
+    assert shown.to_dict()["payload"]["result"] == "[SENT TO ADA]"
+    assert first.model.requests[-1].prompt.messages[-1].text == "[sent to ada]"  # type: ignore[attr-defined]
+
+
+async def test_a_block_on_the_way_leaves_the_call_waiting(memory: Memory) -> None:
+    class Blocks(Processor[Any]):
+        id = "watch"
+        on = False
+
+        def process_tool_result(self, args: Any) -> None:
+            if self.on:
+                args.abort("no")
+
+    blocks = Blocks()
+    first = agent(CALL, "done", memory=memory, processors=[blocks])
+    await first.generate("send it", thread="t")
+    blocks.on = True
+    result = await first.resume({"s1": True}, thread="t")
+    assert (result.stopped_by, len(await memory.messages(thread="t"))) == ("tripwire", 2)
+    blocks.on = False
+    assert (await first.resume({"s1": True}, thread="t")).text == "done"
+
+
+async def test_a_tool_that_fails_after_approval_is_told_to_the_model(memory: Memory) -> None:
+    def broken() -> str:
+        """Break."""
+        raise ValueError("broken")
+
+    breaks = Tool(name="broken", function=broken, needs_approval=True)
+    first = Agent(model=ScriptedModel(ToolCall("broken", id="b1"), "sorry"), tools=[breaks], memory=memory)
+    await first.generate("go", thread="t")
+    result = await first.resume({"b1": True}, thread="t")
+    assert (result.text, results(result.messages)[0][1]) == ("sorry", "error")
+
+
+async def test_a_call_that_waits_for_the_client_cannot_be_approved(memory: Memory) -> None:
+    client = Tool(name="locate", function=None)
+    model = ScriptedModel([CALL, ToolCall("locate", id="c1")], "done")
+    first = Agent(model=model, tools=[send, client], memory=memory)
+    result = await first.generate("go", thread="t")
+    assert (result.stopped_by, [call.call_id for call in result.pending]) == ("approval", ["s1", "c1"])
+    with pytest.raises(InputError, match="client"):
+        await first.resume({"c1": True}, thread="t")
+    partly = await first.resume({"s1": True}, thread="t")
+    assert (partly.stopped_by, [call.call_id for call in partly.pending]) == ("client_tool", ["c1"])
+    result = await first.generate({"role": "tool", "tool_call_id": "c1", "content": "Rome"}, thread="t")
+    assert result.text == "done"
+    prompt = model.requests[-1].prompt.messages
+    assert [message.role for message in prompt] == ["user", "assistant", "tool"]
+    assert [part.text for part in prompt[-1].parts] == ["sent to ada", "Rome"]  # type: ignore[union-attr]
+
+
+async def test_both_answers_in_one_call(memory: Memory) -> None:
+    client = Tool(name="locate", function=None)
+    model = ScriptedModel([CALL, ToolCall("locate", id="c1")], "done")
+    first = Agent(model=model, tools=[send, client], memory=memory)
+    await first.generate("go", thread="t")
+    answer = {"role": "tool", "tool_call_id": "c1", "content": "Rome"}
+    result = await first.resume({"s1": True}, input=[answer], thread="t")
+    assert result.text == "done"
+    assert [part.text for part in model.requests[-1].prompt.messages[-1].parts] == ["sent to ada", "Rome"]  # type: ignore[union-attr]
+
+
+SCRIPT = """
+import asyncio, sys
+from diarist import Agent, Memory, tool
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel, ToolCall
+
+@tool(needs_approval=True)
+def send(to: str) -> str:
+    "Send a letter."
+    return f"sent to {to}"
+
+async def main():
+    storage = SQLiteStorage(sys.argv[1])
+    model = ScriptedModel(ToolCall("send", {"to": "ada"}, id="s1")) if sys.argv[2] == "ask" else ScriptedModel("done")
+    agent = Agent(model=model, tools=[send], memory=Memory(storage=storage))
+    if sys.argv[2] == "ask":
+        result = await agent.generate("send it", thread="t")
+    else:
+        result = await agent.resume({"s1": True}, thread="t")
+    print(result.stopped_by, model.requests[-1].text.replace(chr(10), " "))
+    await storage.close()
+
+asyncio.run(main())
+"""
+
+
+def test_resumed_in_another_process(tmp_path: Path) -> None:
+    def play(what: str) -> str:
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "memory.db"), what]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert play("ask").startswith("approval")
+    second = play("answer")
+    assert second.startswith("answer")
+    assert "sent to ada" in second
+
+
+async def test_the_result_of_a_run_is_not_changed_by_going_on() -> None:
+    first = agent(CALL, "done")
+    waiting: AgentResult[Any] = await first.generate("send it")
+    before = [message.to_dict() for message in waiting.conversation]
+    await first.resume({"s1": True}, of=waiting)
+    assert [message.to_dict() for message in waiting.conversation] == before
+
+
+async def test_an_approved_tool_may_come_from_a_processor() -> None:
+    ran: list[str] = []
+
+    def wire(to: str) -> str:
+        """Wire money."""
+        ran.append(to)
+        return "wired"
+
+    class Brings(Processor[Any]):
+        def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
+            return {"tools": {**args.tools, "wire": Tool(name="wire", function=wire, needs_approval=True)}}
+
+    agent = Agent(model=ScriptedModel(ToolCall("wire", {"to": "Ada"}), "Done."), input_processors=[Brings()])
+    first = await agent.generate("pay")
+    assert first.stopped_by == "approval"
+    result = await agent.resume({first.pending[0].call_id: True}, of=first)
+    assert (ran, result.text) == (["Ada"], "Done.")
+
+
+async def test_an_approved_tool_that_is_gone_is_an_error_and_nothing_runs() -> None:
+    tool_ = Tool(name="wire", function=lambda: "x", needs_approval=True)
+    first = await Agent(model=ScriptedModel(ToolCall("wire")), tools=[tool_]).generate("pay")
+    with pytest.raises(ConfigError, match=r"resume needs the tools \['wire'\]"):
+        await Agent(model=ScriptedModel("x")).resume({first.pending[0].call_id: True}, of=first)
+
+
+async def test_guards_judge_what_is_said_with_an_approval_before_the_tool_runs() -> None:
+    ran: list[str] = []
+    asked: list[str] = []
+
+    class Guard(Processor[Any]):
+        run_in_parallel = True
+
+        def process_input(self, args: ProcessInputArgs[Any]) -> None:
+            asked.append(args.messages[-1].text if args.messages else "")
+            if "EVIL" in asked[-1]:
+                args.abort("no")
+
+    def wire() -> str:
+        """Wire money."""
+        ran.append("wired")
+        return "wired"
+
+    agent = Agent(
+        model=ScriptedModel(ToolCall("wire"), lambda _: "Done."),
+        tools=[Tool(name="wire", function=wire, needs_approval=True)],
+        input_processors=[Guard()],
+    )
+    first = await agent.generate("pay")
+    call_id = first.pending[0].call_id
+    blocked = await agent.resume({call_id: True}, of=first, input="EVIL")
+    assert blocked.tripwire is not None
+    assert ran == []
+    result = await agent.resume({call_id: True}, of=first)
+    assert (ran, result.text) == (["wired"], "Done.")
+    assert asked == ["pay", "EVIL"]

@@ -1,0 +1,173 @@
+"""Tools without an implementation: the client runs them, and its result comes in a later call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diarist import Agent, Memory, Message
+from diarist.messages import ToolPart
+from diarist.prompting import build_prompt
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel, ToolCall
+from diarist.tools import Tool
+from tests.agent.kit import run_both, types
+from tests.scenarios.kit import assert_all_well_formed, observational
+
+LOCATE = Tool(name="locate", description="Where the user is.", parameters={"properties": {"who": {"type": "string"}}})
+CALL = ToolCall("locate", {"who": "ada"}, id="c1")
+
+
+def answer(content: Any = "Rome", call_id: str = "c1") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+@pytest.fixture(params=["messages", "observational"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Memory:
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    return Memory(storage=storage) if request.param == "messages" else observational(storage, message_tokens=10_000)
+
+
+def shape(model: ScriptedModel) -> list[tuple[str, str]]:
+    return [(m.role, m.text) for m in model.requests[-1].prompt if m.role != "system"]
+
+
+async def test_the_run_ends_with_the_call() -> None:
+    result, chunks = await run_both(lambda: Agent(model=ScriptedModel(["One moment.", CALL]), tools=[LOCATE]))
+    assert (result.stopped_by, result.finish_reason, result.text) == ("client_tool", "tool-calls", "One moment.")
+    assert [(call.call_id, call.name, call.args) for call in result.pending] == [("c1", "locate", {"who": "ada"})]
+    assert types(chunks)[-1] == "finish"
+    assert "tool-call" in types(chunks)
+    assert not {"tool-result", "tool-error"} & set(types(chunks))
+
+
+@pytest.mark.parametrize("form", ["dict", "message"])
+async def test_the_result_joins_its_call(memory: Memory, form: str) -> None:
+    model = ScriptedModel(CALL, "You are in Rome.", "Still there.")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where am I?", thread="t")
+    part = ToolPart(call_id="c1", name="locate", args={}, state="result", result="Rome")
+    given = answer() if form == "dict" else Message(role="tool", parts=[part])
+    result = await agent.generate(given, thread="t")  # type: ignore[arg-type]
+    assert (result.text, result.stopped_by) == ("You are in Rome.", "answer")
+    prompt = shape(model)
+    assert [(role, text.split("\n")[-1]) for role, text in prompt][1:] == [
+        ("assistant", 'locate({"who":"ada"})'),
+        ("tool", "Rome"),
+    ]
+    await agent.generate("and now?", thread="t")
+    assert shape(model)[: len(prompt)] == prompt, "told the same way ever after"
+    rows = await memory.messages(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert_all_well_formed([model])
+
+
+async def test_results_of_any_kind(memory: Memory) -> None:
+    model = ScriptedModel(CALL, "ok")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where am I?", thread="t")
+    await agent.generate(answer({"city": "Rome", "at": [1, 2]}), thread="t")
+    assert shape(model)[-1] == ("tool", '{"city":"Rome","at":[1,2]}')
+
+
+async def test_a_call_that_the_user_talked_past_stays_unanswered(memory: Memory) -> None:
+    model = ScriptedModel(["One moment.", CALL], "ok", "fine")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where am I?", thread="t")
+    await agent.generate("never mind", thread="t")
+    assert [role for role, _ in shape(model)] == ["user", "assistant", "user"]
+    assert "locate" not in model.requests[-1].text
+    await agent.generate([answer("Rome"), {"role": "user", "content": "hello?"}], thread="t")
+    roles = [role for role, _ in shape(model)]
+    assert roles == ["user", "assistant", "user", "assistant", "user", "user"]
+    late = shape(model)[-2][1]
+    assert "Rome" in late
+    assert "c1" in late
+    assert_all_well_formed([model])
+
+
+async def test_a_result_whose_call_nobody_knows_is_shown_as_text() -> None:
+    model = ScriptedModel("ok")
+    await Agent(model=model).generate([answer("Rome", "unknown")])
+    ((role, text),) = shape(model)
+    assert role == "user"
+    assert "Rome" in text
+
+
+async def test_several_calls_answered_one_by_one(memory: Memory) -> None:
+    """Each answer is a call of its own; the model is asked with what there is."""
+    calls = [CALL, ToolCall("locate", {"who": "bob"}, id="c2")]
+    model = ScriptedModel(calls, "thanks", "both")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where are they?", thread="t")
+    await agent.generate([answer("Rome", "c1"), answer("Oslo", "c2")], thread="t")
+    assert [text for role, text in shape(model) if role == "tool"] == ["RomeOslo"]
+    assert_all_well_formed([model])
+
+
+async def test_tools_of_ours_beside_it_run_first() -> None:
+    def work() -> str:
+        """Work."""
+        return "done"
+
+    model = ScriptedModel([CALL, ToolCall("work", id="w1")])
+    result = await Agent(model=model, tools=[LOCATE, work]).generate("go")
+    assert (result.stopped_by, [call.call_id for call in result.pending]) == ("client_tool", ["c1"])
+    assert [part.state for part in result.messages[0].tool_parts] == ["call", "result"]
+
+
+async def test_without_memory_the_client_keeps_the_conversation() -> None:
+    model = ScriptedModel(CALL, "ok")
+    agent = Agent(model=model, tools=[LOCATE])
+    first = await agent.generate("where am I?")
+    await agent.generate([*first.conversation, answer()])
+    assert [role for role, _ in shape(model)] == ["user", "assistant", "tool"]
+
+
+# --- whatever comes in whatever order -----------------------------------------------------------------------
+
+IDS = st.sampled_from(["a", "b", "c"])
+STATES = st.sampled_from(["call", "result", "error", "denied"])
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Message]:
+    messages: list[Message] = []
+    for kind in draw(st.lists(st.sampled_from(["user", "assistant", "tool"]), max_size=8)):
+        if kind == "user":
+            messages.append(Message.user("u"))
+            continue
+        states = STATES if kind == "assistant" else st.sampled_from(["result", "error", "denied"])
+        ids = draw(st.lists(IDS, max_size=3, unique=True))
+        parts: list[Any] = [
+            ToolPart(
+                call_id=f"{id}{len(messages)}" if kind == "assistant" else f"{id}{draw(st.integers(0, 7))}",
+                name="x",
+                args={},
+                state=draw(states),
+                result="r",
+            )
+            for id in ids
+        ]
+        messages.append(Message(role=kind, parts=parts))  # type: ignore[arg-type]
+    return messages
+
+
+@given(conversations())
+def test_no_prompt_has_an_orphan(messages: list[Message]) -> None:
+    before = [message.to_dict() for message in messages]
+    open_calls: list[str] = []
+    for message in build_prompt([], messages):
+        found = [part.call_id for part in message.parts if part.type == "tool-result"]
+        if message.role == "tool":
+            assert sorted(found) == sorted(open_calls)
+        else:
+            assert not open_calls
+            assert not found
+        open_calls = [part.call_id for part in message.parts if part.type == "tool-call"]
+    assert not open_calls
+    assert [message.to_dict() for message in messages] == before, "the conversation itself is not touched"

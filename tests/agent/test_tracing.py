@@ -1,0 +1,192 @@
+"""Spans of a run, as an application's exporter sees them; nothing at all where nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from diarist import Agent, ModelSettings, Processor, Usage, tool
+from diarist.exceptions import ProcessorError
+from diarist.processors.compose import Branch, Parallel, Sequence
+from diarist.testing import Reply, ScriptedModel, ToolCall
+from tests.agent.kit import collect
+from tests.processors.test_compositions import acts
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    yield exporter
+    provider.shutdown()
+
+
+def work(n: int) -> str:
+    """Work."""
+    if n < 0:
+        raise ValueError("negative")
+    return "done"
+
+
+def tree(exporter: InMemorySpanExporter) -> list[str]:
+    """Each span behind the names above it, in the order in which they began."""
+    spans = sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+    by_id = {span.context.span_id: span for span in spans if span.context}
+
+    def path(span: ReadableSpan) -> str:
+        return f"{path(by_id[span.parent.span_id])} > {span.name}" if span.parent else span.name
+
+    return [path(span) for span in spans]
+
+
+def attributes(exporter: InMemorySpanExporter, name: str) -> list[dict[str, Any]]:
+    return [dict(span.attributes or {}) for span in exporter.get_finished_spans() if span.name == name]
+
+
+async def test_run_step_model_and_tool(exporter: InMemorySpanExporter) -> None:
+    usage = Usage(input_tokens=10, output_tokens=3, cached_tokens=4)
+    model = ScriptedModel(
+        Reply(text="x", tool_calls=ToolCall("work", {"n": 1}), usage=usage), Reply(text="y", usage=usage)
+    )
+    agent = Agent(model=model, name="helper", tools=[work], model_settings=ModelSettings(temperature=0.5))
+    result = await agent.generate("hi")
+    run = "invoke_agent helper"
+    assert tree(exporter) == [
+        run,
+        f"{run} > step 0",
+        f"{run} > step 0 > chat model",
+        f"{run} > step 0 > execute_tool work",
+        f"{run} > step 1",
+        f"{run} > step 1 > chat model",
+    ]
+    (whole,) = attributes(exporter, run)
+    assert whole == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "helper",
+        "diarist.run.id": result.run_id,
+        "diarist.stopped_by": "answer",
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 6,
+    }
+    assert attributes(exporter, "chat model")[0] == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "model",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.response.finish_reasons": ("tool-calls",),
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+    }
+    assert attributes(exporter, "execute_tool work") == [
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "work", "gen_ai.tool.call.id": "call_1"}
+    ]
+
+
+async def test_processors_one_span_per_hook_and_one_per_stream(exporter: InMemorySpanExporter) -> None:
+    class Watch(Processor[Any]):
+        description = "Looks on."
+
+        def process_input_step(self, args: Any) -> Any:
+            return {"tool_choice": "auto"}
+
+        def process_output_step(self, args: Any) -> Any: ...
+
+        def process_output_stream(self, args: Any) -> Any:
+            return [args.part, args.part] if args.part.type == "text-delta" else args.part
+
+    await Agent(model=ScriptedModel(["a", "b", "c"]), processors=[Watch()]).generate("hi")
+    found = {span["diarist.processor.hook"]: span for span in attributes(exporter, "processor watch")}
+    assert list(found) == ["process_input_step", "process_output_step", "process_output_stream"]
+    assert found["process_input_step"]["diarist.processor.returned"] == ("tool_choice",)
+    assert found["process_input_step"]["diarist.processor.description"] == "Looks on."
+    assert found["process_output_step"]["diarist.processor.returned"] == ()
+    assert found["process_output_stream"]["diarist.stream.changed"] == 3
+    assert found["process_output_stream"]["diarist.stream.chunks"] >= 5
+
+
+async def test_processors_in_compositions_have_spans_too(exporter: InMemorySpanExporter) -> None:
+    quiet = [acts(name, "process_output_stream", lambda args: None) for name in "abcd"]
+    whole = Sequence(quiet[0], Parallel(quiet[1]), Branch((lambda args: True, quiet[2]), default=quiet[3]))
+    await Agent(model=ScriptedModel("x"), output_processors=[whole]).generate("hi")
+    names = [span.name for span in exporter.get_finished_spans()]
+    assert [names.count(f"processor {name}") for name in "abcd"] == [1, 1, 1, 0]
+
+
+async def test_guards_and_tools_hang_below_their_step(exporter: InMemorySpanExporter) -> None:
+    guard = acts("guard", "process_input", lambda args: None, run_in_parallel=True)
+    judge = acts("judge", "process_tool_result", lambda args: None)
+    model = ScriptedModel(ToolCall("work", {"n": 1}), "y")
+    await Agent(model=model, tools=[work], input_processors=[guard], output_processors=[judge]).generate("hi")
+    paths = tree(exporter)
+    assert "invoke_agent agent > processor guard" in paths
+    assert "invoke_agent agent > step 0 > processor judge" in paths
+
+
+async def test_errors_are_marked_where_they_happened(exporter: InMemorySpanExporter) -> None:
+    def broken(args: Any) -> None:
+        raise ValueError("broken")
+
+    for hook in ("process_output_step", "process_output_stream"):
+        exporter.clear()
+        with pytest.raises(ProcessorError):
+            await Agent(model=ScriptedModel("x"), processors=[acts("broken", hook, broken)]).generate("hi")
+        (span,) = attributes(exporter, "processor broken")
+        assert span["error.type"] == "ProcessorError"
+        assert attributes(exporter, "invoke_agent agent")[0]["error.type"] == "ProcessorError"
+
+
+async def test_a_failed_call_and_a_failed_tool_are_marked(exporter: InMemorySpanExporter) -> None:
+    model = ScriptedModel(ToolCall("work", {"n": -1}), RuntimeError("down"))
+    with pytest.raises(RuntimeError):
+        await Agent(model=model, tools=[work]).generate("hi")
+    assert attributes(exporter, "execute_tool work")[0]["error.type"] == "tool_error"
+    assert [span.get("error.type") for span in attributes(exporter, "chat model")] == [None, "RuntimeError"]
+    assert attributes(exporter, "invoke_agent agent")[0]["error.type"] == "RuntimeError"
+
+
+async def test_a_block_is_no_error_but_named(exporter: InMemorySpanExporter) -> None:
+    await Agent(
+        model=ScriptedModel("x"), processors=[acts("no", "process_output_step", lambda a: a.abort("no"))]
+    ).generate("hi")
+    assert all("error.type" not in dict(span.attributes or {}) for span in exporter.get_finished_spans())
+    (whole,) = attributes(exporter, "invoke_agent agent")
+    assert (whole["diarist.stopped_by"], whole["diarist.tripwire.processor_id"]) == ("tripwire", "no")
+
+
+async def test_an_agent_in_a_tool_hangs_below_the_tool(exporter: InMemorySpanExporter) -> None:
+    inner = Agent(model=ScriptedModel("inner"), name="inner")
+
+    @tool
+    async def ask() -> str:
+        """Ask another."""
+        return (await inner.generate("hi")).text
+
+    async with asyncio.timeout(10):
+        await collect(Agent(model=ScriptedModel(ToolCall("ask"), "done"), tools=[ask]).stream("hi"))
+    assert "invoke_agent agent > step 0 > execute_tool ask > invoke_agent inner" in tree(exporter)
+
+
+def test_nothing_is_recorded_and_nothing_loaded_without_an_sdk() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from diarist import Agent\n"
+        "from diarist.testing import ScriptedModel\n"
+        "asyncio.run(Agent(model=ScriptedModel('x')).generate('hi'))\n"
+        "from opentelemetry import trace\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]\n"
+        "print(type(trace.get_current_span()).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "NonRecordingSpan"

@@ -1,0 +1,400 @@
+"""The lean client at a server: the contract of every model, and what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from diarist.exceptions import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigError,
+    ContextOverflowError,
+    ModelAPIError,
+    ModelConnectionError,
+    ModelResponseError,
+)
+from diarist.messages import FilePart, utc_now
+from diarist.models import Model, resolve
+from diarist.models.openai_chat import OpenAIChatModel
+from tests.loopback.openai_server import OpenAIServer
+from tests.loopback.server import Answer, Call, HttpError
+from tests.models.conformance import WEATHER, ModelConformance, ask, calls, finish, message, read, text
+from tests.models.wires import ChatWire, Wire
+
+
+class TestOpenAIChat(ModelConformance):
+    @pytest.fixture
+    def wire(self, openai_server: OpenAIServer) -> Wire:
+        return ChatWire(openai_server, "lean")
+
+
+@pytest.fixture
+async def chat(openai_server: OpenAIServer) -> AsyncIterator[Model]:
+    model = ChatWire(openai_server, "lean").model()
+    yield model
+    await model.close()
+
+
+async def test_mixed_fragments_of_parallel_calls(openai_server: OpenAIServer, chat: Model) -> None:
+    one = Call(name="get_weather", args=['{"city"', ': "Rome"}'], id="a")
+    two = Call(name="get_weather", args=['{"city"', ': "Oslo"}'], id="b")
+    openai_server.will(Answer(calls=[one, two], mix_calls=True))
+    found = calls(await read(chat, ask(tools=[WEATHER])))
+    assert found == [("a", "get_weather", {"city": "Rome"}), ("b", "get_weather", {"city": "Oslo"})]
+
+
+async def test_a_server_that_reports_no_reason_to_stop(openai_server: OpenAIServer, chat: Model) -> None:
+    openai_server.will(Answer(text=["ok"], finish="unsaid"))
+    assert finish(await read(chat)).payload.reason == "stop"
+
+
+async def test_headers(openai_server: OpenAIServer, chat: Model) -> None:
+    await read(chat, ask(provider_options={"openai": {"extra_headers": {"X-Team": "red"}}}))
+    headers = openai_server.requests[-1].headers
+    assert headers["authorization"] == "Bearer k"
+    assert headers["x-team"] == "red"
+    assert headers["content-type"] == "application/json"
+    await read(chat)
+    assert "x-team" not in openai_server.requests[-1].headers
+
+
+async def test_a_server_without_a_key(openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    model = resolve("openai/some/model", base_url=openai_server.base_url)
+    assert text(await read(model)) == ["ok"]
+    assert "authorization" not in openai_server.requests[-1].headers
+    await model.close()
+
+
+@pytest.mark.parametrize("tail", ["/", "?team=red", "/?team=red"])
+async def test_addresses(tail: str, openai_server: OpenAIServer) -> None:
+    model = resolve("openai/some/model", base_url=openai_server.base_url + tail, api_key="k")
+    assert text(await read(model)) == ["ok"]
+    await model.close()
+
+
+async def test_a_large_request(openai_server: OpenAIServer, chat: Model) -> None:
+    image = FilePart(media_type="image/png", data=bytes(2_000_000))
+    await read(chat, ask(message("user", image)))
+    (sent,) = openai_server.requests[-1].body["messages"]
+    assert len(sent["content"][0]["image_url"]["url"]) > 2_000_000
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "Please reduce the length of the messages or completion.",
+        "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    ],
+)
+async def test_how_servers_say_that_a_prompt_is_too_long(said: str, openai_server: OpenAIServer, chat: Model) -> None:
+    openai_server.will(HttpError(status=400, message=said))
+    with pytest.raises(ContextOverflowError):
+        await read(chat)
+
+
+async def test_an_answer_asked_too_long_is_no_overflow(openai_server: OpenAIServer, chat: Model) -> None:
+    said = "max_tokens is too large: 50000. This model supports at most 16384 completion tokens."
+    openai_server.will(HttpError(status=400, message=said))
+    with pytest.raises(BadRequestError) as caught:
+        await read(chat)
+    assert type(caught.value) is BadRequestError
+
+
+@pytest.mark.parametrize("script", [HttpError(status=429, code="insufficient_quota"), HttpError(status=402)])
+async def test_an_exhausted_account_is_no_rate_limit(
+    script: HttpError, openai_server: OpenAIServer, chat: Model
+) -> None:
+    openai_server.will(script)
+    with pytest.raises(AuthenticationError) as caught:
+        await read(chat)
+    assert caught.value.status == script.status
+
+
+# --- servers that are out of the ordinary ------------------------------------------------------------------
+
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n'
+STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+
+
+class RawServer:
+    """Answers every request on a connection with the given bytes, in the given pieces.
+
+    Attributes:
+        connections: How many were opened.
+        lines: The request lines that came.
+    """
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+        self.connections = 0
+        self.lines: list[str] = []
+        self.headers: list[str] = []
+        self.address = ""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.lines.append(head.partition("\r\n")[0])
+                self.headers.append(head.lower())
+                length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
+                await reader.readexactly(length)
+                for piece in self.pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+@asynccontextmanager
+async def raw_server(*pieces: bytes) -> AsyncIterator[RawServer]:
+    made = RawServer(list(pieces))
+    server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
+    made.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield made
+
+
+def answer(body: bytes, *, status: str = "200 OK", type: str = "text/event-stream", headers: bytes = b"") -> bytes:
+    start = f"HTTP/1.1 {status}\r\nContent-Type: {type}\r\nContent-Length: {len(body)}\r\n".encode()
+    return start + headers + b"\r\n" + body
+
+
+async def read_from(server: RawServer, **more: Any) -> list[Any]:
+    model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1", **more)
+    try:
+        return await read(model)
+    finally:
+        await model.close()
+
+
+async def test_an_answer_in_small_pieces() -> None:
+    whole = answer(b": hello\r\n\r\n" + EVENT.replace(b"\n", b"\r\n") * 3 + STOP + b"data: [DONE]")
+    async with raw_server(*(whole[i : i + 7] for i in range(0, len(whole), 7))) as server:
+        assert text(await read_from(server)) == ["Hi"] * 3
+
+
+@pytest.mark.parametrize("type", ["text/plain", "application/octet-stream", "text/event-stream; charset=utf-8"])
+async def test_whatever_the_stream_is_called(type: str) -> None:
+    async with raw_server(answer(EVENT + STOP, type=type)) as server:
+        assert text(await read_from(server)) == ["Hi"]
+
+
+async def test_a_server_that_does_not_stream() -> None:
+    body = b'{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}'
+    async with raw_server(answer(body, type="application/json")) as server:
+        assert text(await read_from(server)) == ["Hi"]
+
+
+async def test_an_error_with_status_200() -> None:
+    body = b'{"error":{"message":"no such model","code":404}}'
+    async with raw_server(answer(body, type="application/json")) as server:
+        with pytest.raises(BadRequestError, match="no such model"):
+            await read_from(server)
+
+
+async def test_a_web_page_is_no_api() -> None:
+    async with raw_server(answer(b"<html>Welcome</html>", type="text/html")) as server:
+        with pytest.raises(ModelResponseError, match="is it the address of an API"):
+            await read_from(server)
+
+
+async def test_an_error_page_is_shown() -> None:
+    page = answer(b"<h1>Bad gateway</h1>", status="502 Bad Gateway", type="text/html")
+    async with raw_server(page) as server:
+        with pytest.raises(ModelAPIError, match="Bad gateway") as caught:
+            await read_from(server)
+    assert (caught.value.status, caught.value.body) == (502, "<h1>Bad gateway</h1>")
+
+
+async def test_the_key_does_not_follow_a_redirect() -> None:
+    async with raw_server(answer(EVENT + STOP)) as other:
+        moved = answer(b"", status="307 Moved", headers=f"Location: http://{other.address}/\r\n".encode())
+        async with raw_server(moved) as server:
+            with pytest.raises(ModelAPIError, match=f"moved to http://{other.address}"):
+                await read_from(server, api_key="secret")
+        assert other.connections == 0
+
+
+async def test_a_server_that_says_done_and_stays() -> None:
+    """Its connection cannot be used again, but its answer is complete."""
+    endless = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + EVENT + STOP + b"data: [DONE]\n\n"
+    async with raw_server(endless) as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        assert [text(await read(model)) for _ in range(2)] == [["Hi"], ["Hi"]]
+        assert server.connections == 2
+        await model.close()
+
+
+async def test_milliseconds_to_wait() -> None:
+    busy = answer(b"{}", status="429 Busy", headers=b"retry-after-ms: 1500\r\nRetry-After: 9\r\n")
+    async with raw_server(busy) as server:
+        with pytest.raises(ModelAPIError) as caught:
+            await read_from(server)
+    assert caught.value.retry_after == 1.5
+
+
+# --- proxies -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("_no_proxies")
+async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw_server(answer(EVENT + STOP)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://ada:secret@{proxy.address}")
+        model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
+        assert text(await read(model)) == ["Hi"]
+        await model.close()
+    assert proxy.lines == ["POST http://models.example/v1/chat/completions HTTP/1.1"]
+    assert "proxy-authorization: basic " in proxy.headers[0]
+
+
+@pytest.mark.usefixtures("_no_proxies")
+async def test_addresses_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    async with raw_server(answer(EVENT + STOP)) as server:
+        assert text(await read_from(server)) == ["Hi"]
+
+
+@pytest.mark.usefixtures("_no_proxies")
+async def test_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
+    with pytest.raises(ConfigError, match="only http and https proxies"):
+        await read(model)
+
+
+# --- event loops -------------------------------------------------------------------------------------------
+
+
+def test_several_event_loops_at_once(openai_server: OpenAIServer) -> None:
+    model = ChatWire(openai_server, "lean").model()
+    found: list[list[str]] = []
+
+    async def several() -> None:
+        found.extend([text(await read(model)) for _ in range(3)])
+
+    threads = [threading.Thread(target=asyncio.run, args=(several(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [["ok"]] * 9
+
+
+def test_a_loop_that_ends_closes_its_connections(openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody closes the model; unclosed sessions would warn, and warnings are errors here."""
+    model = ChatWire(openai_server, "lean").model()
+    for _ in range(2):
+        assert text(asyncio.run(read(model))) == ["ok"]
+    del model
+    gc.collect()
+    assert caplog.records == []
+
+
+async def test_a_model_that_is_dropped_closes_its_connections(
+    openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ChatWire(openai_server, "lean").model()
+    assert text(await read(model)) == ["ok"]
+    del model
+    gc.collect()
+    await asyncio.sleep(0)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("way", ["generate_sync", "run_until_complete"])
+def test_a_process_that_ends_says_nothing(way: str, openai_server: OpenAIServer) -> None:
+    """Not even where its loop runs in a thread, or was left open."""
+    code = f"""
+import asyncio
+from diarist import Agent
+from diarist.models import resolve
+agent = Agent(model=resolve("openai/some/model", base_url={openai_server.base_url!r}, api_key="k"))
+if {way!r} == "generate_sync":
+    print(agent.generate_sync("Hello").text)
+else:
+    print(asyncio.new_event_loop().run_until_complete(agent.generate("Hello")).text)
+"""
+    warnings = "error" if way == "generate_sync" else "ignore"  # the open loop itself would warn
+    command = [sys.executable, "-W", warnings, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("ok\n", "")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's own, about its sockets
+def test_a_loop_that_was_closed_the_hard_way(openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
+    model = ChatWire(openai_server, "lean").model()
+    loop = asyncio.new_event_loop()
+    assert text(loop.run_until_complete(read(model))) == ["ok"]
+    loop.close()
+    assert text(asyncio.run(read(model))) == ["ok"]
+    del model, loop
+    gc.collect()
+    assert caplog.records == []
+
+
+# --- TLS ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def self_signed(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody but itself vouches for, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(utc_now() - timedelta(days=1))
+        .not_valid_after(utc_now() + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path / "server.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(certificate.public_bytes(Encoding.PEM) + private)
+    return path
+
+
+async def test_certificates_are_checked(self_signed: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(self_signed)
+    made = RawServer([answer(EVENT + STOP)])
+    server = await asyncio.start_server(made.answer, "127.0.0.1", 0, ssl=context)
+    async with server:
+        model = OpenAIChatModel(
+            provider="vllm", name="m", base_url=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        )
+        with pytest.raises(ModelConnectionError, match="certificate verify failed"):
+            await read(model, ask())
+        await model.close()
+    assert made.lines == []

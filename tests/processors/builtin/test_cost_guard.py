@@ -1,0 +1,166 @@
+"""A run, a conversation or a user spends no more than it may."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from diarist import Agent, DataChunk, Processor, Usage, tool
+from diarist.exceptions import ConfigError
+from diarist.processors import CostGuard, InMemoryLedger, ProcessOutputStepArgs, ResponseCache, StorageLedger
+from diarist.storage import InMemoryStorage
+from diarist.testing import Reply, ScriptedModel, ToolCall
+from tests.agent.kit import collect
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def dollar(answer: str | ToolCall) -> Reply:
+    """A reply that costs one dollar."""
+    calls = [answer] if isinstance(answer, ToolCall) else []
+    text = answer if isinstance(answer, str) else ""
+    return Reply(text=text, tool_calls=calls, usage=Usage(output_tokens=100))
+
+
+def price(model: str, usage: Usage) -> float | None:
+    return usage.output_tokens / 100 if model == "scripted/model" else None
+
+
+def agent(guard: CostGuard, *replies: Any, **options: Any) -> Agent:
+    return Agent(model=ScriptedModel(*replies), tools=[look], input_processors=[guard], **options)
+
+
+async def test_a_run_is_stopped_before_the_step_that_it_cannot_pay() -> None:
+    guard = CostGuard(2, price=price)
+    replies = [dollar(ToolCall("look"))] * 5
+    result = await agent(guard, *replies).generate("?")
+    assert len(result.steps) == 2
+    assert result.tripwire is not None
+    assert result.tripwire.metadata == {"spent": 2.0, "max_cost": 2, "scope": "run"}
+    assert "2.0000 US dollars of 2" in result.tripwire.reason
+
+
+async def test_each_run_begins_at_zero() -> None:
+    guarded = agent(CostGuard(1, price=price), *[dollar("ok")] * 3)
+    assert [(await guarded.generate("?")).text for _ in range(3)] == ["ok"] * 3
+
+
+@pytest.mark.parametrize(
+    ("scope", "texts"),
+    [("run", ["ok", "ok", "ok", "ok"]), ("thread", ["ok", "", "ok", "ok"]), ("resource", ["ok", "", "", "ok"])],
+)
+async def test_scopes(scope: Any, texts: list[str]) -> None:
+    guarded = agent(CostGuard(1, scope=scope, price=price), *[dollar("ok")] * 4)
+    calls = [("a", "ada"), ("a", "ada"), ("b", "ada"), ("c", "bob")]
+    assert [(await guarded.generate("?", thread=t, resource=r)).text for t, r in calls] == texts
+
+
+async def test_without_a_thread_a_run_is_its_own_scope() -> None:
+    guarded = agent(CostGuard(1, scope="thread", price=price), *[dollar("ok")] * 2)
+    assert [(await guarded.generate("?")).text for _ in range(2)] == ["ok", "ok"]
+
+
+async def test_a_window_looks_back_only_so_far() -> None:
+    now = [0.0]
+    ledger = InMemoryLedger(clock=lambda: now[0])
+    guarded = agent(CostGuard(1, scope="thread", window=60, ledger=ledger, price=price), *[dollar("ok")] * 2)
+    texts = []
+    for now[0] in (0.0, 59.0, 60.0):
+        texts.append((await guarded.generate("?", thread="t")).text)
+    assert texts == ["ok", "", "ok"]
+
+
+async def test_a_storage_keeps_the_costs() -> None:
+    storage = InMemoryStorage()
+    options: dict[str, Any] = {"scope": "thread", "window": 3600, "price": price}
+    first = agent(CostGuard(1, ledger=StorageLedger(storage), **options), dollar("ok"))
+    assert (await first.generate("?", thread="t")).text == "ok"
+    second = agent(CostGuard(1, ledger=StorageLedger(storage), **options), dollar("ok"))
+    assert (await second.generate("?", thread="t")).tripwire is not None
+    later = StorageLedger(storage, clock=lambda: datetime.now(UTC) + timedelta(hours=2))
+    third = agent(CostGuard(1, ledger=later, **options), dollar("ok"))
+    assert (await third.generate("?", thread="t")).text == "ok"
+
+
+class Reject(Processor[Any]):
+    def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+        args.abort("again", retry=True)
+
+
+async def test_rejected_attempts_cost_too() -> None:
+    guarded = agent(
+        CostGuard(2, price=price), *[dollar("no")] * 9, output_processors=[Reject()], max_processor_retries=9
+    )
+    result = await guarded.generate("?")
+    assert result.tripwire is not None
+    assert result.tripwire.processor_id == "cost-guard"
+    assert len(result.rejected) == 2
+
+
+async def test_blocked_runs_count() -> None:
+    guarded = agent(CostGuard(1, scope="thread", price=price), dollar("no"), output_processors=[Reject()])
+    await guarded.generate("?", thread="t")
+    result = await guarded.generate("?", thread="t")
+    assert result.tripwire is not None
+    assert result.tripwire.processor_id == "cost-guard"
+
+
+async def test_cached_answers_are_free() -> None:
+    guard = CostGuard(1.5, scope="thread", price=price)
+    model = ScriptedModel(dollar("ok"))
+    cached = Agent(model=model, input_processors=[guard, ResponseCache()])
+    assert [(await cached.generate("?", thread="t")).text for _ in range(4)] == ["ok"] * 4
+
+
+async def test_warn_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = agent(CostGuard(1, strategy="warn", price=price), *[dollar(ToolCall("look"))] * 3, dollar("ok"))
+    with caplog.at_level(logging.WARNING, logger="diarist"):
+        chunks = await collect(guarded.stream("?"))
+    told = [chunk.data for chunk in chunks if isinstance(chunk, DataChunk)]
+    assert told == [{"spent": 1.0, "max_cost": 1, "scope": "run"}]
+    assert len(caplog.records) == 1
+
+
+async def test_an_unknown_price_is_free_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = agent(CostGuard(0.01), ToolCall("look"), "ok")
+    with caplog.at_level(logging.WARNING, logger="diarist"):
+        assert (await guarded.generate("?")).text == "ok"
+    assert [record.message for record in caplog.records] == [
+        "cost-guard: no price is known for scripted/model; its calls count as free"
+    ]
+
+
+async def test_an_unknown_price_can_block() -> None:
+    result = await agent(CostGuard(1, unknown_price="block"), "ok").generate("?")
+    assert result.tripwire is not None
+    assert result.tripwire.reason == "no price is known for scripted/model"
+
+
+async def test_list_prices_are_the_default() -> None:
+    model = ScriptedModel(Reply(text="ok", usage=Usage(output_tokens=1_000_000)), provider="openai", name="gpt-5-mini")
+    guarded = Agent(model=model, input_processors=[CostGuard(0.5, scope="thread")])
+    assert (await guarded.generate("?", thread="t")).text == "ok"
+    assert (await guarded.generate("?", thread="t")).tripwire is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_cost": 0}, "CostGuard: max_cost must be more than 0"),
+        ({"max_cost": 1, "scope": "user"}, "CostGuard: scope must be one of"),
+        ({"max_cost": 1, "window": 60}, r"CostGuard: scope \(with a window\) must be one of 'thread', 'resource'"),
+        ({"max_cost": 1, "scope": "thread", "window": 0}, "CostGuard: window must be more than 0"),
+        ({"max_cost": 1, "strategy": "stop"}, "CostGuard: strategy must be one of"),
+        ({"max_cost": 1, "unknown_price": "free"}, "CostGuard: unknown_price must be one of"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CostGuard(**options)

@@ -1,0 +1,118 @@
+"""An answer in words becomes an object, made by the same model or another."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from diarist import Agent, DataChunk, Memory
+from diarist.exceptions import ConfigError, ProcessorError
+from diarist.processors import StructuredOutput
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel
+from tests.agent.kit import collect
+
+
+class Trip(BaseModel):
+    city: str
+    days: int
+
+
+GOOD = '{"city": "Rome", "days": 3}'
+BAD = '{"city": "Rome"}'
+
+
+async def test_another_model_makes_the_object() -> None:
+    actor, second = ScriptedModel("Three days in Rome."), ScriptedModel(GOOD)
+    trip = StructuredOutput(Trip, model=second, instructions="Days are nights plus one.")
+    result = await Agent(model=actor, output_processors=[trip]).generate("Where?")
+    assert result.text == "Three days in Rome."
+    assert trip.value(result) == Trip(city="Rome", days=3)
+    request = second.requests[0]
+    assert "Three days in Rome." in request.text
+    assert "Days are nights plus one." in request.text
+    assert request.output is not None
+    assert request.output.name == "Trip"
+    assert request.tools == []
+
+
+async def test_the_same_model_makes_it_where_none_is_named() -> None:
+    model = ScriptedModel("Three days in Rome.", f"```json\n{GOOD}\n```")
+    trip = StructuredOutput(Trip)
+    agent = Agent(model=model, input_processors=[trip], output_processors=[trip])
+    assert trip.value(await agent.generate("Where?")) == Trip(city="Rome", days=3)
+
+
+async def test_it_is_streamed_and_stored() -> None:
+    storage = InMemoryStorage()
+    trip = StructuredOutput(Trip, model=ScriptedModel(GOOD))
+    agent = Agent(model=ScriptedModel("Rome."), memory=Memory(storage=storage), output_processors=[trip])
+    chunks = await collect(agent.stream("Where?", thread="t"))
+    data = [chunk.data for chunk in chunks if isinstance(chunk, DataChunk)]
+    assert {"city": "Rome", "days": 3} in data
+    stored = (await storage.list_messages("t"))[-1]
+    assert stored.metadata["structured_output"] == {"city": "Rome", "days": 3}
+    assert stored.text == "Rome."
+
+
+async def test_what_does_not_fit_is_said_to_the_model() -> None:
+    second = ScriptedModel(BAD, "no json", GOOD)
+    trip = StructuredOutput(Trip, model=second)
+    result = await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?")
+    assert trip.value(result) == Trip(city="Rome", days=3)
+    assert "days: Field required" in second.requests[1].text
+    assert len(second.requests) == 3
+
+
+async def failing(**options: Any) -> tuple[Any, StructuredOutput[Trip]]:
+    trip = StructuredOutput(Trip, model=ScriptedModel(lambda request: BAD), max_retries=1, **options)
+    return await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?"), trip
+
+
+async def test_when_none_fits_the_run_is_blocked() -> None:
+    result, trip = await failing()
+    assert result.tripwire is not None
+    assert "no Trip could be made" in result.tripwire.reason
+    assert trip.value(result) is None
+
+
+async def test_when_none_fits_the_answer_may_pass(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="diarist"):
+        result, trip = await failing(on_failure="warn")
+    assert (result.text, trip.value(result)) == ("Rome.", None)
+    assert "has no Trip" in caplog.text
+
+
+async def test_when_none_fits_a_fallback_stands_in() -> None:
+    result, trip = await failing(on_failure="fallback", fallback={"city": "?", "days": 0})
+    assert trip.value(result) == Trip(city="?", days=0)
+
+
+async def test_json_schemas_do_as_well() -> None:
+    schema = {"title": "Trip", "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    trip = StructuredOutput(schema, model=ScriptedModel('{"city": "Rome"}'))
+    result = await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?")
+    assert trip.value(result) == {"city": "Rome"}
+
+
+async def test_without_any_model_it_says_so() -> None:
+    agent = Agent(model=ScriptedModel("Rome."), output_processors=[StructuredOutput(Trip)])
+    with pytest.raises((ConfigError, ProcessorError), match="put it into input_processors as well"):
+        await agent.generate("Where?")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_retries": -1}, "StructuredOutput: max_retries must not be negative"),
+        ({"on_failure": "ignore"}, "StructuredOutput: on_failure must be one of"),
+        ({"on_failure": "fallback"}, "StructuredOutput: fallback does not fit"),
+        ({"output_type": ScriptedModel}, "has no JSON schema"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        StructuredOutput(**{"output_type": Trip, **options})

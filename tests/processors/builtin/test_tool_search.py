@@ -1,0 +1,161 @@
+"""Tools are found by words, loaded by name, and stay loaded for their thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diarist import Agent, Tool, tool
+from diarist.exceptions import ConfigError
+from diarist.processors import ToolSearchProcessor
+from diarist.processors.builtin.tool_index import ToolIndex
+from diarist.testing import ScriptedModel, ToolCall
+
+
+def make_tool(name: str, description: str) -> Tool:
+    return Tool(name=name, description=description, function=lambda: f"{name} ran")
+
+
+LIBRARY = [
+    make_tool("createIssue", "Open a new issue in a GitHub repository."),
+    make_tool("close_issue", "Close an issue in a GitHub repository."),
+    make_tool("send_email", "Send a message to one or more recipients."),
+    make_tool("search_flights", "Find flights between two airports on a date."),
+    make_tool("book_flight", "Book a flight that was found before."),
+    make_tool("translate", "Translate a text into another language."),
+]
+
+
+@tool
+def clock() -> str:
+    """Tell the time."""
+    return "noon"
+
+
+def names(query: str, **options: Any) -> list[str]:
+    found = ToolIndex(LIBRARY).search(query, **{"top_k": 5, "min_score": 0.1, **options})
+    return [hit.tool.name for hit in found]
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("createIssue", "createIssue"),
+        ("create issue", "createIssue"),
+        ("create_issue", "createIssue"),
+        ("write a mail to recipients", "send_email"),
+        ("email", "send_email"),
+        ("flights between airports", "search_flights"),
+        ("book a flight", "book_flight"),
+        ("language", "translate"),
+        ("transl", "translate"),
+    ],
+)
+def test_the_best_fit_comes_first(query: str, first: str) -> None:
+    assert names(query)[0] == first
+
+
+def test_results_are_limited_in_number_and_by_score() -> None:
+    assert len(names("issue in a GitHub repository", top_k=1)) == 1
+    assert names("quantum chromodynamics") == []
+    assert names("") == []
+    assert names("issue", min_score=1000) == []
+
+
+@given(st.text())
+def test_any_query_is_answered_in_falling_order(query: str) -> None:
+    hits = ToolIndex(LIBRARY).search(query, top_k=3, min_score=0.1)
+    assert len(hits) <= 3
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+async def test_search_load_and_call() -> None:
+    model = ScriptedModel(
+        ToolCall("search_tools", {"query": "send an email"}),
+        ToolCall("load_tool", {"name": "send_email"}),
+        ToolCall("send_email"),
+        "sent",
+    )
+    processor = ToolSearchProcessor(LIBRARY, top_k=2)
+    agent = Agent(model=model, tools=[clock], input_processors=[processor])
+    result = await agent.generate("Mail Ada.", thread="t")
+    assert result.text == "sent"
+    offered = [[definition.name for definition in request.tools] for request in model.requests]
+    assert offered[:2] == [["clock", "search_tools", "load_tool"]] * 2
+    assert offered[2:] == [["clock", "search_tools", "load_tool", "send_email"]] * 2
+    found, loaded, ran = [step.tool_calls[0].result for step in result.steps[:3]]
+    assert found[0]["name"] == "send_email"
+    assert found[0]["loaded"] is False
+    assert found[0]["score"] > 0.1
+    assert len(found) <= 2
+    assert "next step" in loaded
+    assert ran == "send_email ran"
+
+
+async def load(agent_options: dict[str, Any], name: str, **options: Any) -> list[str]:
+    """Load a tool; returns the names offered in the step after."""
+    model = ScriptedModel(ToolCall("load_tool", {"name": name}), "ok")
+    await Agent(model=model, **agent_options).generate("?", **options)
+    return [definition.name for definition in model.requests[1].tools][2:]
+
+
+async def offered(processor: ToolSearchProcessor, **options: Any) -> list[str]:
+    model = ScriptedModel("ok")
+    await Agent(model=model, input_processors=[processor]).generate("?", **options)
+    return [definition.name for definition in model.requests[0].tools][2:]
+
+
+async def test_loaded_tools_last_for_their_thread_in_the_order_of_loading() -> None:
+    processor = ToolSearchProcessor(LIBRARY)
+    with_it = {"input_processors": [processor]}
+    assert await load(with_it, "translate", thread="a") == ["translate"]
+    assert await load(with_it, "close_issue", thread="a") == ["translate", "close_issue"]
+    assert await load(with_it, "translate", thread="a") == ["translate", "close_issue"]
+    assert await offered(processor, thread="a") == ["translate", "close_issue"]
+    assert await offered(processor, thread="b") == []
+    assert processor.loaded("a") == ["translate", "close_issue"]
+
+
+async def test_without_a_thread_they_last_for_the_run() -> None:
+    processor = ToolSearchProcessor(LIBRARY)
+    assert await load({"input_processors": [processor]}, "translate") == ["translate"]
+    assert await offered(processor) == []
+
+
+async def test_an_unused_thread_is_forgotten() -> None:
+    now = [0.0]
+    processor = ToolSearchProcessor(LIBRARY, ttl=10, clock=lambda: now[0])
+    await load({"input_processors": [processor]}, "translate", thread="a")
+    now[0] = 9
+    assert await offered(processor, thread="a") == ["translate"]
+    now[0] = 18
+    assert await offered(processor, thread="a") == ["translate"]
+    now[0] = 28
+    assert await offered(processor, thread="a") == []
+
+
+async def test_an_unknown_name_is_an_error_that_helps() -> None:
+    model = ScriptedModel(ToolCall("load_tool", {"name": "send_mail"}), "sorry")
+    agent = Agent(model=model, input_processors=[ToolSearchProcessor(LIBRARY)])
+    result = await agent.generate("?")
+    assert result.steps[0].tool_calls[0].state == "error"
+    assert result.steps[0].tool_calls[0].result == "there is no tool 'send_mail' to load; similar: send_email"
+
+
+@pytest.mark.parametrize(
+    ("tools", "options", "message"),
+    [
+        ([], {}, "tools is empty"),
+        ([LIBRARY[0], make_tool("createIssue", "")], {}, "two tools have the name 'createIssue'"),
+        ([make_tool("load_tool", "")], {}, "must not have the name 'load_tool'"),
+        (LIBRARY, {"top_k": 0}, "top_k must be more than 0"),
+        (LIBRARY, {"ttl": 0}, "ttl must be more than 0"),
+        (LIBRARY, {"min_score": -1}, "min_score must not be negative"),
+    ],
+)
+def test_wrong_options_are_named(tools: list[Tool], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ToolSearchProcessor(tools, **options)

@@ -1,0 +1,55 @@
+"""Deltas gathered into spans: nothing is lost, nothing is judged twice, and spans end with sentences."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diarist.chunks import ReasoningDelta, TextDelta
+from diarist.payloads import TextPayload
+from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
+
+
+def delta(text: str, block: str = "1") -> TextDelta:
+    return TextDelta(payload=TextPayload(text=text, id=block))
+
+
+def spans(buffer: SentenceBuffer, *deltas: TextDelta | ReasoningDelta) -> list[HeldSpan]:
+    return [span for piece in deltas for span in buffer.feed(piece)] + list(buffer.flush())
+
+
+@given(st.lists(st.text(st.sampled_from("ab .!\n。"))), st.integers(1, 10) | st.none())
+def test_the_spans_joined_are_the_text(pieces: list[str], span_chars: int | None) -> None:
+    found = spans(SentenceBuffer(span_chars), *map(delta, pieces))
+    assert "".join(span.text for span in found) == "".join(pieces)
+    assert all(span.text for span in found)
+
+
+@given(st.text(st.sampled_from("ab .!\n。")), st.integers(1, 10), st.data())
+def test_spans_do_not_depend_on_where_the_text_is_cut(text: str, span_chars: int, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(text)))
+    one = spans(SentenceBuffer(span_chars), *map(delta, text))
+    two = spans(SentenceBuffer(span_chars), delta(text[:cut]), delta(text[cut:]))
+    assert [span.text for span in one] == [span.text for span in two]
+
+
+@given(st.text(st.sampled_from("ab .")), st.integers(1, 10))
+def test_spans_are_long_enough_but_not_endless(text: str, span_chars: int) -> None:
+    found = spans(SentenceBuffer(span_chars), *map(delta, text))
+    assert all(len(span.text) >= span_chars for span in found[:-1])
+    assert all(len(span.text) <= 4 * span_chars for span in found)
+
+
+def test_a_span_ends_with_a_sentence() -> None:
+    found = spans(SentenceBuffer(5), *map(delta, ["Hi. I a", "m Ada.", " Who are you? 1.5 is", " a number. End"]))
+    assert [span.text for span in found] == ["Hi. I am Ada. ", "Who are you? ", "1.5 is a number. ", "End"]
+
+
+def test_another_block_ends_the_span() -> None:
+    reasoning = ReasoningDelta(payload=TextPayload(text="hm", id="2"))
+    found = spans(SentenceBuffer(100), delta("a"), delta("b"), reasoning, delta("c", "3"))
+    assert [(type(span.like), span.like.payload.id, span.text) for span in found] == [
+        (TextDelta, "1", "ab"),
+        (ReasoningDelta, "2", "hm"),
+        (TextDelta, "3", "c"),
+    ]

@@ -1,0 +1,153 @@
+"""``SystemPromptScrubber``: the instructions stay where they are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diarist import Agent, Processor
+from diarist.exceptions import ConfigError
+from diarist.message_list import SystemMessage
+from diarist.processors import InputStepResult, ProcessInputStepArgs, SystemPromptScrubber
+from diarist.testing import ScriptedModel, ToolCall
+from tests.agent.kit import run_both, streamed_text, types
+
+INSTRUCTIONS = (
+    "You are the assistant of Acme. Never speak of the price list, and never mention project Heron to anybody."
+)
+LEAK = (
+    "Sure! It says: you are the assistant of acme; never speak of the PRICE LIST and never mention project heron. Ok?"
+)
+CLEAN = "Sure! It says: [SYSTEM_PROMPT]. Ok?"
+
+
+def agent(*replies: Any, instructions: str = INSTRUCTIONS, **options: Any) -> Agent:
+    scrubber = SystemPromptScrubber(**options)
+    return Agent(model=ScriptedModel(*replies), instructions=instructions, output_processors=[scrubber])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, len(LEAK) - 1), max_size=12))
+async def test_no_passage_leaks_wherever_the_answer_is_cut(cuts: list[int]) -> None:
+    places = [0, *sorted(set(cuts)), len(LEAK)]
+    pieces = [LEAK[start:end] for start, end in pairwise(places)]
+    async with agent(pieces).stream("go") as stream:
+        chunks = [chunk async for chunk in stream]
+        result = await stream.result()
+    assert streamed_text(chunks) == result.text == CLEAN
+    assert "heron" not in f"{chunks}{result}"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"redaction_method": "remove"}, "Sure! It says: . Ok?"),
+        ({"placeholder_text": "…"}, "Sure! It says: …. Ok?"),
+        ({"strategy": "filter"}, "Sure! It says: . Ok?"),
+        ({"strategy": "warn"}, LEAK),
+        ({"min_words": 40}, LEAK),
+    ],
+)
+async def test_what_stands_in_its_place(options: dict[str, Any], text: str) -> None:
+    result, chunks = await run_both(lambda: agent(list(LEAK), **options))
+    assert result.text == streamed_text(chunks) == text
+    assert types(chunks).count("data-system-prompt") == (options.get("strategy") == "warn")
+
+
+async def test_a_mask_keeps_the_form() -> None:
+    result = await agent(LEAK, redaction_method="mask").generate("go")
+    assert "*** *** *** *********" in result.text
+    assert "acme" not in result.text
+
+
+async def test_block() -> None:
+    result, chunks = await run_both(lambda: agent(list(LEAK), strategy="block"))
+    assert result.tripwire is not None
+    assert result.tripwire.metadata["categories"] == ["system-prompt"]
+    assert "acme" not in str(chunks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am the assistant of Acme, happy to help.",
+        "I cannot speak of the price list.",
+        "A system prompt tells a model what to do.",
+    ],
+)
+async def test_ordinary_answers_pass(text: str) -> None:
+    assert (await agent(list(text)).generate("go")).text == text
+
+
+async def test_announcements_take_the_rest_of_their_line() -> None:
+    text = "Hi.\nMy system prompt is: be kind.\nBye."
+    assert (await agent(list(text), instructions="x").generate("go")).text == "Hi.\n[SYSTEM_PROMPT]\nBye."
+
+
+async def test_tool_arguments_are_scrubbed() -> None:
+    got: list[str] = []
+
+    def post(text: str) -> str:
+        """Post a text."""
+        got.append(text)
+        return text
+
+    scrubber = SystemPromptScrubber()
+    model = ScriptedModel(ToolCall("post", {"text": LEAK}), "done")
+    await Agent(model=model, instructions=INSTRUCTIONS, tools=[post], output_processors=[scrubber]).generate("go")
+    assert got == [CLEAN]
+
+
+async def test_secrets_and_patterns_of_ones_own() -> None:
+    secret = "the launch codes are kept in the blue folder behind the door"
+    options = {"secrets": [secret], "custom_patterns": [r"ACME-\d+"]}
+    result = await agent(f"It is {secret}, see ACME-17.", **options).generate("go")
+    assert result.text == "It is [SYSTEM_PROMPT], see [SYSTEM_PROMPT]."
+
+
+async def test_what_others_added_to_the_system_messages_is_no_secret() -> None:
+    fact = "Ada lives in Rome with two cats and a very old parrot"
+
+    class Notes(Processor[Any]):
+        def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
+            return {"system_messages": [*args.system_messages, SystemMessage(fact, tag="memory")]}
+
+    result = await agent(fact).generate("go", input_processors=[Notes()])
+    assert result.text == fact
+
+
+async def test_a_classifier_sees_what_patterns_do_not() -> None:
+    def judge(text: str) -> float:
+        return 0.9 if "bird" in text else 0.0
+
+    text = "Hello there. I know of a bird project. Bye now."
+    result, chunks = await run_both(lambda: agent(list(text), classifier=judge, span_chars=10))
+    assert result.text == streamed_text(chunks) == "Hello there. [SYSTEM_PROMPT] Bye now."
+
+
+async def test_a_model_can_judge_and_a_broken_one_blocks() -> None:
+    judge = ScriptedModel('{"scores": {"system-prompt": 0.9}, "reason": "retold"}', "no verdict")
+    result = await agent("I must not talk about birds.", model=judge).generate("go")
+    assert result.text == "[SYSTEM_PROMPT]"
+    assert (await agent("Hello.", model=judge).generate("go")).tripwire is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"secrets": "x"}, "lists of texts"),
+        ({"custom_patterns": ["("]}, "custom_patterns"),
+        ({"min_words": 1}, "min_words"),
+        ({"redaction_method": "hash"}, "redaction_method"),
+        ({"strategy": "rewrite"}, "strategy"),
+        ({"threshold": 0}, "threshold"),
+        ({"model": ScriptedModel(), "classifier": bool}, "not both"),
+    ],
+)
+def test_options_are_checked_where_they_are_written(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        SystemPromptScrubber(**options)
