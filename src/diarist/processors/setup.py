@@ -42,6 +42,8 @@ class StepSetup:
                 case "model_settings":
                     self.model_settings = cast(ModelSettings, value).over(self.model_settings)
                 case "provider_options":
+                    if bad := [provider for provider, options in value.items() if not isinstance(options, Mapping)]:
+                        raise ConfigError(f"provider_options of {bad[0]!r} must be a dictionary of options")
                     self.provider_options = {**self.provider_options, **value}
                 case _:
                     setattr(self, name, value)
