@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_terminal_summary"]
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

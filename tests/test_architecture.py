@@ -15,6 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("exceptions", "messages", "payloads", "chunks"),
     (
         "message_list",
+        "prompt_cache",
         "prompting",
         "tokens",
         "counting",
@@ -23,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "run_context",
         "tracing",
         "database",
+        "postgres_database",
         "concurrency",
     ),
     ("models", "storage"),
@@ -37,7 +39,7 @@ WITHIN = {"messages": {"exceptions"}, "payloads": {"messages"}, "chunks": {"exce
 """Inside the lowest layer words build on words; inside layer 1 modules may use each other."""
 
 LINE_BUDGET = 400
-BUDGET_OF_ALL = 27_500
+BUDGET_OF_ALL = 38_000
 
 
 def modules() -> list[Path]:

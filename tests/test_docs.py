@@ -43,6 +43,7 @@ from diarist import (
     Processor,
     ReflectionConfig,
     exceptions,
+    memory,
     models,
     processor,
     processors,
@@ -50,6 +51,7 @@ from diarist import (
 from diarist.agent.result import StoppedBy
 from diarist.chunks import Chunk, DataChunk, ModelFinish
 from diarist.cli.app import app
+from diarist.memory import MemoryHooks, RetrievalConfig
 from diarist.memory.conversations import FORMATS
 from diarist.memory.observational import data_parts
 from diarist.processors import ProcessorArgs, base
@@ -271,7 +273,7 @@ def test_the_index_links_every_page() -> None:
 # --- completeness -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [diarist, models, processors], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [diarist, memory, models, processors], ids=lambda module: module.__name__)
 def test_every_public_name_is_on_a_page(module: ModuleType) -> None:
     assert set(module.__all__) - code_words(*PAGES) == set()
 
@@ -291,6 +293,8 @@ COMPLETE = {
         *options_of(ObservationalMemoryConfig),
         *options_of(ObservationConfig),
         *options_of(ReflectionConfig),
+        *options_of(RetrievalConfig),
+        *options_of(MemoryHooks),
         *options_of(Memory),
     },
     "call-an-agent": {*CallOptions.__annotations__, *options_of(Agent)},
@@ -362,7 +366,9 @@ def test_its_page_names_its_options(name: str) -> None:
     assert {name, *options_of(getattr(processors, name))} - code_words(page) == set()
 
 
-@pytest.mark.parametrize("kind", [ObservationalMemoryConfig, ObservationConfig, ReflectionConfig, ModelSettings])
+@pytest.mark.parametrize(
+    "kind", [ObservationalMemoryConfig, ObservationConfig, ReflectionConfig, RetrievalConfig, ModelSettings]
+)
 def test_documented_defaults_are_the_real_ones(kind: type[Any]) -> None:
     page = HOWTO / ("choose-a-model.md" if kind is ModelSettings else "keep-a-diary.md")
     section = text_of(page).split(f"## `{kind.__name__}`")[1].split("\n## ")[0]

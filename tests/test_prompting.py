@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,6 +143,41 @@ def test_breakpoints(system: list[SystemMessage], conversation: list[Message], f
     turns = [m for m in marked.messages[len(system) :] if m.message_id is not None]
     if turns:
         assert turns[-1].cache
+
+
+def said(name: str, run_id: str | None = "r1", role: Any = "user") -> Message:
+    return Message(role=role, parts=[TextPart(text=name)], run_id=run_id)
+
+
+def looked(name: str, run_id: str | None = "r1") -> Message:
+    part = ToolPart(call_id=name, name="look", args={}, state="result", result=name)
+    return Message(role="assistant", parts=[part], run_id=run_id)
+
+
+OLD = [said("u1"), looked("s1"), said("a1", role="assistant")]
+
+
+@pytest.mark.parametrize(
+    ("conversation", "sent_before"),
+    [
+        ([said("u1")], None),
+        ([said("u1"), looked("s1")], "u1"),
+        ([said("u1"), looked("s1"), looked("s2")], "s1"),
+        ([*OLD, said("u2", "r2")], "s1"),
+        ([*OLD, said("u2", "r2"), said("u3", "r2")], "s1"),
+        ([*OLD, said("u2", "r2"), said("told", "r2", "assistant"), said("u3", "r2")], "s1"),
+        ([*OLD, said("u2", "r2"), said("context", None)], "s1"),
+        ([*OLD, said("u2", "r2"), looked("s2", "r2")], "u2"),
+        ([*OLD, said("unanswered", "r2"), said("u3", "r3")], "unanswered"),
+        ([said("u1", None), said("a1", None, "assistant"), said("u2", None)], "u1"),
+        ([said("u1", None), said("a1", None, "assistant"), said("u2", None), looked("s2", None)], "u2"),
+    ],
+)
+def test_a_breakpoint_stands_where_the_request_before_ended(conversation: list[Message], sent_before: Any) -> None:
+    prompt = build_prompt([SystemMessage("Be kind.", None)], conversation, cache_breakpoints=True)
+    *before, last = [m.text for m in prompt if m.cache and m.role != "system"]
+    assert before == ([sent_before] if sent_before else [])
+    assert last == prompt.messages[-1].text
 
 
 @given(CONVERSATION)

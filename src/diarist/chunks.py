@@ -1,14 +1,15 @@
 """What a stream yields: one class per chunk type, so that ``match`` works.
 
-Every chunk has ``type``, ``run_id``, ``from_`` and ``payload``; ``to_dict()`` is the wire form, in
-camelCase. Chunks that a model makes (text, reasoning, tool calls, files, sources) pass every
-``process_output_stream`` hook; ``data-*`` chunks only those of processors with ``process_data_parts``.
+Every chunk has ``type``, ``run_id`` and ``from_``, all but ``start`` a ``payload``; ``to_dict()`` is the wire form,
+in camelCase. To a type checker ``chunk.type == "text-delta"`` says what the payload is, as ``isinstance`` does.
+Chunks that a model makes (text, reasoning, tool calls, files, sources) pass every ``process_output_stream`` hook;
+``data-*`` chunks only those of processors with ``process_data_parts``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from diarist.exceptions import InputError
 from diarist.messages import Json
@@ -39,7 +40,7 @@ from diarist.payloads import Usage as Usage
 
 @dataclass(slots=True, kw_only=True)
 class _Base:
-    type: ClassVar[str] = ""
+    type: ClassVar[Any]
     run_id: str = ""
     from_: str = "AGENT"
 
@@ -56,60 +57,60 @@ class _Base:
 class Start(_Base):
     """The run began."""
 
-    type: ClassVar[str] = "start"
+    type: ClassVar[Literal["start"]] = "start"
 
 
 @dataclass(slots=True, kw_only=True)
 class StepStart(_Base):
-    type: ClassVar[str] = "step-start"
+    type: ClassVar[Literal["step-start"]] = "step-start"
     payload: StepStartPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class TextStart(_Base):
-    type: ClassVar[str] = "text-start"
+    type: ClassVar[Literal["text-start"]] = "text-start"
     payload: IdPayload = field(default_factory=IdPayload)
 
 
 @dataclass(slots=True, kw_only=True)
 class TextDelta(_Base):
-    type: ClassVar[str] = "text-delta"
+    type: ClassVar[Literal["text-delta"]] = "text-delta"
     payload: TextPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class TextEnd(_Base):
-    type: ClassVar[str] = "text-end"
+    type: ClassVar[Literal["text-end"]] = "text-end"
     payload: IdPayload = field(default_factory=IdPayload)
 
 
 @dataclass(slots=True, kw_only=True)
 class ReasoningStart(_Base):
-    type: ClassVar[str] = "reasoning-start"
+    type: ClassVar[Literal["reasoning-start"]] = "reasoning-start"
     payload: IdPayload = field(default_factory=IdPayload)
 
 
 @dataclass(slots=True, kw_only=True)
 class ReasoningDelta(_Base):
-    type: ClassVar[str] = "reasoning-delta"
+    type: ClassVar[Literal["reasoning-delta"]] = "reasoning-delta"
     payload: TextPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class ReasoningEnd(_Base):
-    type: ClassVar[str] = "reasoning-end"
+    type: ClassVar[Literal["reasoning-end"]] = "reasoning-end"
     payload: ReasoningEndPayload = field(default_factory=ReasoningEndPayload)
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolInputStart(_Base):
-    type: ClassVar[str] = "tool-call-input-streaming-start"
+    type: ClassVar[Literal["tool-call-input-streaming-start"]] = "tool-call-input-streaming-start"
     payload: ToolInputStartPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolInputDelta(_Base):
-    type: ClassVar[str] = "tool-call-delta"
+    type: ClassVar[Literal["tool-call-delta"]] = "tool-call-delta"
     payload: ToolInputDeltaPayload
 
 
@@ -117,13 +118,13 @@ class ToolInputDelta(_Base):
 class ToolCallChunk(_Base):
     """A complete tool call."""
 
-    type: ClassVar[str] = "tool-call"
+    type: ClassVar[Literal["tool-call"]] = "tool-call"
     payload: ToolCallPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolResultChunk(_Base):
-    type: ClassVar[str] = "tool-result"
+    type: ClassVar[Literal["tool-result"]] = "tool-result"
     payload: ToolResultPayload
 
 
@@ -131,25 +132,25 @@ class ToolResultChunk(_Base):
 class ToolApprovalChunk(_Base):
     """The run ends here: somebody has to approve this call first, with ``agent.resume``."""
 
-    type: ClassVar[str] = "tool-call-approval"
+    type: ClassVar[Literal["tool-call-approval"]] = "tool-call-approval"
     payload: ToolCallPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolErrorChunk(_Base):
-    type: ClassVar[str] = "tool-error"
+    type: ClassVar[Literal["tool-error"]] = "tool-error"
     payload: ToolErrorPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class FileChunk(_Base):
-    type: ClassVar[str] = "file"
+    type: ClassVar[Literal["file"]] = "file"
     payload: FilePayload
 
 
 @dataclass(slots=True, kw_only=True)
 class SourceChunk(_Base):
-    type: ClassVar[str] = "source"
+    type: ClassVar[Literal["source"]] = "source"
     payload: SourcePayload
 
 
@@ -157,25 +158,25 @@ class SourceChunk(_Base):
 class ObjectChunk(_Base):
     """The validated object of a run with ``output_type``."""
 
-    type: ClassVar[str] = "object-result"
+    type: ClassVar[Literal["object-result"]] = "object-result"
     payload: ObjectPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class StepFinish(_Base):
-    type: ClassVar[str] = "step-finish"
+    type: ClassVar[Literal["step-finish"]] = "step-finish"
     payload: StepFinishPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class Finish(_Base):
-    type: ClassVar[str] = "finish"
+    type: ClassVar[Literal["finish"]] = "finish"
     payload: FinishPayload
 
 
 @dataclass(slots=True, kw_only=True)
 class ErrorChunk(_Base):
-    type: ClassVar[str] = "error"
+    type: ClassVar[Literal["error"]] = "error"
     payload: ErrorPayload
 
 
@@ -183,7 +184,7 @@ class ErrorChunk(_Base):
 class AbortChunk(_Base):
     """The caller cancelled the run."""
 
-    type: ClassVar[str] = "abort"
+    type: ClassVar[Literal["abort"]] = "abort"
     payload: AbortPayload = field(default_factory=AbortPayload)
 
 
@@ -191,7 +192,7 @@ class AbortChunk(_Base):
 class TripwireChunk(_Base):
     """A processor blocked the run; nothing follows."""
 
-    type: ClassVar[str] = "tripwire"
+    type: ClassVar[Literal["tripwire"]] = "tripwire"
     payload: TripwirePayload
 
 
@@ -199,7 +200,7 @@ class TripwireChunk(_Base):
 class ModelFinish(_Base):
     """The last thing a ``Model`` yields; the loop reads it and does not pass it on."""
 
-    type: ClassVar[str] = "model-finish"
+    type: ClassVar[Literal["model-finish"]] = "model-finish"
     payload: ModelFinishPayload
 
 
@@ -220,6 +221,11 @@ class DataChunk:
     def __post_init__(self) -> None:
         if not self.type.startswith("data-"):
             raise InputError(f"the type of a data chunk starts with 'data-', not {self.type!r}")
+
+    @property
+    def payload(self) -> Json:
+        """``data``, by the name that it has in other chunks."""
+        return self.data
 
     def to_dict(self) -> dict[str, Json]:
         return {"type": self.type, "runId": self.run_id, "from": self.from_, "data": self.data}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from diarist.messages import FilePart, Message, Part, ReasoningPart, TextPart, ToolPart, as_text
 from diarist.tokens import TokenCounter, count_image
@@ -12,6 +13,13 @@ def count_parts(message: Message, counter: TokenCounter) -> tuple[int, ...]:
     """Tokens of each part: text and reasoning by their text, a tool part by name, arguments and result, an
     image by its provider's formula, everything that no model sees as 0."""
     return tuple(_count(part, counter) for part in message.parts)
+
+
+def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> None:
+    """Count the parts of messages that nobody has counted yet."""
+    for message in messages:
+        if message.part_tokens is None:
+            message.part_tokens = count_parts(message, counter)
 
 
 def message_tokens(message: Message) -> int:

@@ -59,6 +59,12 @@ def _sqlite_now(element: now, compiler: Any, **_: Any) -> str:
     return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
 
+@compiles(now, "postgresql")
+def _postgresql_now(element: now, compiler: Any, **_: Any) -> str:
+    # The start of the statement, not of the transaction, which may have waited for a lock since.
+    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
+
+
 # --- schema ------------------------------------------------------------------------------------------------
 
 _versions = Table(
@@ -150,7 +156,8 @@ class Database(ABC):
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``work(connection, …)`` and commit; an exception rolls all of it back. Raises StorageError.
 
-        A caller that is cancelled before the commit leaves nothing behind.
+        A caller that is cancelled before the commit leaves nothing behind. Where several may write at once, work
+        that collided with another's is rolled back and run again, from its beginning.
         """
 
 
@@ -212,7 +219,7 @@ class SQLiteDatabase(Database):
 
         while True:
             try:
-                return await self._submit(await self._opened(), writes, transaction, _name_of(work))
+                return await self._submit(await self._opened(), writes, transaction, name_of(work))
             except _LanesClosedError:
                 continue  # by another task, between opening and submitting: open again
             except asyncio.CancelledError:
@@ -334,6 +341,7 @@ def _engine(path: Path, busy_timeout: float, *, connections: int, begin: str) ->
 
     def configure(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # what is forgotten must not lie on in unused pages
         # Committed is committed for every process, killed or not. After a power cut the newest commits may be
         # missing, the file stays whole; FULL would wait for the disk at each of a turn's half dozen commits.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -376,6 +384,6 @@ def _open(connection: Connection) -> None:
     """Work that needs an open database only."""
 
 
-def _name_of(work: Callable[..., object]) -> str:
+def name_of(work: Callable[..., object]) -> str:
     """``append_messages`` becomes "append messages", for error messages."""
     return work.__name__.strip("_").replace("_", " ")

@@ -69,6 +69,8 @@ class MessageList:
     Attributes:
         repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
             them again.
+        dropped: Ids of remembered messages that such a repair removed: memory does not bring them back, and deletes
+            them when the run is committed.
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
@@ -76,6 +78,7 @@ class MessageList:
         self._sources: dict[str, Source] = {}
         self._hidden: set[str] = set()
         self.repaired: set[str] = set()
+        self.dropped: set[str] = set()
         self._system: list[SystemMessage] = [SystemMessage(text) for text in instructions if text]
 
     # -- views
@@ -158,8 +161,9 @@ class MessageList:
         self._messages = front + [m for known in self._messages for m in (known, *after.get(known.id, ()))]
 
     def remember(self, window: Sequence[Message]) -> None:
-        """Make ``window`` what the prompt shows of the thread: others that memory brought leave, and messages
-        of this run that are not in it are hidden."""
+        """Make ``window`` what the prompt shows of the thread, without what a repair dropped: others that memory
+        brought leave, and messages of this run that are not in it are hidden."""
+        window = [message for message in window if message.id not in self.dropped]
         shown = {message.id for message in window}
         self.remove([message.id for message in self.remembered if message.id not in shown])
         self.recall(window)

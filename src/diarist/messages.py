@@ -252,6 +252,8 @@ def part_to_dict(part: Part) -> dict[str, Json]:
 
 def part_from_dict(data: Mapping[str, Json]) -> Part:
     kind = data["type"]
+    if kind == "text":  # nearly always, and every run reads its whole window
+        return TextPart(text=data["text"], provider_data=data.get("provider_data"))
     if kind.startswith("data-"):
         return DataPart(type=kind, data=data.get("data"), id=data.get("id", ""))
     part_type = _PART_TYPES.get(kind)
@@ -285,13 +287,18 @@ class ToolCallPart:
 
 @dataclass(slots=True, kw_only=True)
 class ToolResultPart:
-    """A tool's result in a prompt's tool message; ``text`` is what the model reads."""
+    """A tool's result in a prompt's tool message; ``text`` is what the model reads.
+
+    ``provider_executed``: a provider ran it, and it stands right behind its call in the assistant message.
+    """
 
     type: ClassVar[str] = "tool-result"
     call_id: str
     name: str
     text: str
     is_error: bool = False
+    provider_executed: bool = False
+    provider_data: dict[str, Json] | None = None
 
 
 PromptPart = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart

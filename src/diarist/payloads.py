@@ -91,6 +91,7 @@ class ToolResultPayload:
     args: dict[str, Json]
     result: Json
     provider_executed: bool = False
+    provider_data: dict[str, Json] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

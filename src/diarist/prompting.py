@@ -39,21 +39,43 @@ def build_prompt(
     Calls without a result, data parts and sources are left out; a call and its result become an assistant
     message and the tool message right after it. ``feedback`` stands at the very end, in the user role, since
     some providers hoist system messages to the front and would break the cached prefix. With
-    ``cache_breakpoints``, breakpoints stand after the instructions, after the last system message, and after
-    the last two messages that end a turn.
+    ``cache_breakpoints``, breakpoints stand after the instructions, after the last system message, after what the
+    request before ended with, and after the last message: four at most.
     """
     out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
     marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(out) - 1]
-    for message in join_results(messages):
+    joined = join_results(messages)
+    sent_before = _sent_before(joined)
+    for place, message in enumerate(joined):
+        if place == sent_before:
+            marks.append(len(out) - 1)
         out.extend(_from_message(message))
     if cache_breakpoints and len(out) > len(system):
-        before = [i for i in range(len(system), len(out) - 1) if out[i].role in ("user", "tool")]
-        for index in {*(i for i in marks if i >= 0), *before[-1:], len(out) - 1}:
+        for index in {*marks, len(out) - 1} - {-1}:
             out[index].cache = True
     if feedback is not None:
         text = f"<{FEEDBACK_TAG}>\n{feedback}\n</{FEEDBACK_TAG}>"
         out.append(PromptMessage(role="user", parts=[TextPart(text=text)]))
     return Prompt(messages=out)
+
+
+def _sent_before(messages: Sequence[Message]) -> int:
+    """How many of the messages the request before this one had.
+
+    What has come since: within a run its newest step; at its beginning its input, and the last answer of the run
+    before, unless that got none. Rows without a run (what processors add, a history that is not stored) count as
+    the run's own.
+    """
+    end = len(messages)
+    if end and messages[-1].role != "assistant":
+        present = next((message.run_id for message in reversed(messages) if message.run_id is not None), None)
+        while end and _is_input(messages[end - 1], present):
+            end -= 1
+    return end - 1 if end and messages[end - 1].role == "assistant" else end
+
+
+def _is_input(message: Message, run_id: str | None) -> bool:
+    return message.role != "assistant" if message.run_id is None else message.run_id == run_id
 
 
 def join_results(messages: Sequence[Message]) -> list[Message]:
@@ -160,14 +182,15 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
                         provider_data=_copied(part.provider_data),
                     )
                 )
-                results.append(
-                    ToolResultPart(
-                        call_id=part.call_id,
-                        name=part.name,
-                        text=part.result_text,
-                        is_error=part.state != "result",
-                    )
+                result = ToolResultPart(
+                    call_id=part.call_id,
+                    name=part.name,
+                    text=part.result_text,
+                    is_error=part.state != "result",
+                    provider_executed=part.provider_executed,
+                    provider_data=_copied(part.provider_data) if part.provider_executed else None,
                 )
+                (said if part.provider_executed else results).append(result)
             case _:
                 pass
     close()
@@ -184,7 +207,9 @@ def _copied(value: Json) -> Json:
 
 def _own(part: Content) -> Content:
     """A copy: who edits a prompt does not edit the conversation."""
-    if isinstance(part, FilePart) or part.provider_data is None:
+    if isinstance(part, TextPart):  # by far the most, and ``copy`` and ``replace`` take ten times as long
+        return TextPart(text=part.text, provider_data=_copied(part.provider_data))
+    if isinstance(part, FilePart):
         return copy(part)
     return replace(part, provider_data=_copied(part.provider_data))
 

@@ -1,16 +1,19 @@
-"""What belongs to one request: its ids, messages, dependencies, writer and cancel signal."""
+"""What belongs to one request: its ids, messages, dependencies, writer, cancel signal and what it spent."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from diarist.chunks import Chunk, DataChunk
+from diarist.chunks import Chunk, DataChunk, Usage
 from diarist.message_list import MessageList
 from diarist.messages import Json
+from diarist.prompt_cache import MemoryReport
 
 D = TypeVar("D")
 
@@ -46,7 +49,7 @@ class CancelSignal:
         self._told: set[asyncio.Task[Any]] = set()
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
-        """End the run: its model call and tools stop, its finished steps are kept."""
+        """End the run: its model call and tools stop; finished steps are kept, and results of tools that had ended."""
         if self.cancelled:
             return
         self.cancelled, self.reason = True, reason
@@ -62,6 +65,17 @@ class CancelSignal:
         self._tasks[task] = self._tasks.get(task, 0) + 1
         if self.cancelled:
             self._tell(task)
+
+    async def checkpoint(self) -> None:
+        """End the current task's run here if the signal was given, also where a tool or hook has swallowed it."""
+        if not self.cancelled:
+            return
+        task = _current_task()
+        if task.cancelling() == 0:  # not told yet, or somebody took it for his own
+            self._told.add(task)
+            task.cancel()
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError(self.reason)
 
     def take(self) -> bool:
         """Whether it was this signal, and nobody else, that cancelled the current task.
@@ -152,7 +166,11 @@ class RunContext(Generic[D]):
         resource_id: Whose thread it is (a user, a project); the thread's own id where the caller named none.
         deps: The application's own object, as passed in ``deps=``.
         request_context: Free values of this request, as passed in ``request_context=``.
+        report: What memory tells about the run; it becomes ``result.memory``.
         guarded: A processor of the user's judges the output at the end, or holds it back until accepted.
+        usage: Tokens of the model calls that processors made.
+        finished: Ids of the input and response messages that are kept if the run is broken off: those that stood
+            when its last step was finished.
     """
 
     run_id: str
@@ -164,11 +182,23 @@ class RunContext(Generic[D]):
     resource_id: str | None = None
     request_context: dict[str, Any] = field(default_factory=dict[str, Any])
     guarded: bool = False
+    report: MemoryReport = field(default_factory=MemoryReport)
+    usage: Usage = field(default_factory=Usage)
+    finished: set[str] = field(default_factory=set[str])
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
 
     @property
     def thread_id(self) -> str | None:
         return self.thread.id if self.thread else None
+
+    @contextmanager
+    def counting(self) -> Generator[None]:
+        """Let ``count_usage`` count for this run inside the block."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
 
     @property
     def has_endings(self) -> bool:
@@ -192,3 +222,14 @@ class RunContext(Generic[D]):
             for further in errors[1:]:
                 errors[0].add_note(f"another failure at the end of the run: {further!r}")
             raise errors[0]
+
+
+_current: ContextVar[RunContext[Any] | None] = ContextVar("diarist_run", default=None)
+
+
+def count_usage(usage: Usage) -> None:
+    """Add the tokens of a model call to the run that it was made for, if any; those of an agent's own steps are
+    counted already."""
+    run = _current.get()
+    if run is not None:
+        run.usage += usage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import UnionType
@@ -108,6 +109,13 @@ class Tool:
         parameters = self._signature.schema() if self._signature else dict(self.parameters or {"properties": {}})
         parameters.setdefault("type", "object")
         return ToolDefinition(name=self.name, description=self.description, parameters=parameters)
+
+    def with_function(self, function: Callable[..., Any]) -> Tool:
+        """The same tool, run by a function with the same parameters. Its definition is not made again."""
+        _ = self.definition
+        other = copy(self)
+        other.function = function
+        return other
 
     def must_be_approved(self, args: Mapping[str, Json]) -> bool:
         """Whether a call with these arguments waits for approval."""

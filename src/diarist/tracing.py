@@ -77,6 +77,17 @@ def span(name: str, **attributes: Any) -> Generator[Span]:
             raise
 
 
+def listening() -> bool:
+    """Whether anybody listens: skip what only spans need where nobody does."""
+    return _tracer() is not None
+
+
+def record(name: str, began: int, **attributes: Any) -> None:
+    """A span that is over now, a child of the one that is open; ``began`` is in nanoseconds since the epoch."""
+    if (tracer := _tracer()) is not None:
+        tracer.start_span(name, start_time=began, attributes=_values(attributes)).end()
+
+
 def _tracer() -> trace.Tracer | None:
     """Our tracer, or None while no SDK is configured (that may still happen later)."""
     from opentelemetry import trace

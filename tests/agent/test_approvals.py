@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, AgentResult, DataChunk, Memory, Message, Processor, ToolContext, tool
+from diarist import Agent, AgentResult, CancelSignal, DataChunk, Memory, Message, Processor, ToolContext, tool
 from diarist.exceptions import ConfigError, InputError
 from diarist.messages import DataPart
-from diarist.processors import InputStepResult, ProcessInputArgs, ProcessInputStepArgs
+from diarist.processors import InputStepResult, ProcessInputArgs, ProcessInputStepArgs, StepResult
 from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.tools import Tool
@@ -381,3 +382,82 @@ async def test_guards_judge_what_is_said_with_an_approval_before_the_tool_runs()
     result = await agent.resume({call_id: True}, of=first)
     assert (ran, result.text) == (["wired"], "Done.")
     assert asked == ["pay", "EVIL"]
+
+
+# -- the rest of the step that waited is a step like any other
+
+
+async def test_what_was_approved_is_a_step_of_the_resumed_run(memory: Memory) -> None:
+    first, told = agent(CALL, "done", memory=memory), list[tuple[int, str, list[Any]]]()
+
+    def note(step: StepResult) -> None:
+        told.append((step.step_number, step.model, [(call.state, call.result) for call in step.tool_calls]))
+
+    await first.generate("send it", thread="t")
+    result = await first.resume({"s1": True}, thread="t", on_step_finish=note, max_steps=1)
+    assert told == [(0, "", [("result", "sent to ada")]), (1, "scripted/model", [])]
+    assert [step.step_number for step in result.steps] == [0, 1]
+    assert [step.finish_reason for step in result.steps] == ["tool-calls", "stop"]
+    assert (result.text, result.stopped_by) == ("done", "answer"), "max_steps counts calls of the model"
+
+
+async def test_stop_when_is_asked_about_what_was_approved(memory: Memory) -> None:
+    first = agent(CALL, "never", memory=memory)
+    await first.generate("send it", thread="t")
+    result = await first.resume({"s1": True}, thread="t", stop_when=lambda steps: bool(steps[-1].tool_calls))
+    assert (result.stopped_by, sent, len(first.model.requests)) == ("stop_when", ["ada"], 1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_cancelled_while_approved_tools_run(memory: Memory, streamed: bool) -> None:
+    begun, signal = asyncio.Event(), CancelSignal()
+
+    async def hang() -> None:
+        """Hang."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def cancel() -> None:
+        await begun.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)  # let the other tool end
+        signal.cancel("enough")
+
+    async def quick(to: str) -> str:
+        """Send a letter."""
+        return f"sent to {to}"
+
+    tools = [tool(name=name, needs_approval=True)(function) for name, function in (("hang", hang), ("send", quick))]
+    model = ScriptedModel([CALL, ToolCall("hang", id="h1")], "going on")
+    first = Agent(model=model, tools=tools, memory=memory)
+    await first.generate("go", thread="t")
+    canceller = asyncio.create_task(cancel())
+    answers: dict[str, bool | str] = {"s1": True, "h1": True}
+    if streamed:
+        async with first.stream_resume(answers, input="And?", thread="t", cancel=signal) as stream:
+            assert types([chunk async for chunk in stream])[-1] == "abort"
+            result = await stream.result()
+    else:
+        result = await first.resume(answers, input="And?", thread="t", cancel=signal)
+    await canceller
+    ends = [("s1", "result", "sent to ada"), ("h1", "error", "cancelled")]
+    assert (result.stopped_by, results(result.messages)) == ("cancelled", ends)
+    rows = await memory.messages(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "tool", "user"]
+    assert results(rows[2:]) == ends
+    with pytest.raises(InputError, match="waits for approval"):
+        await first.resume({"h1": True}, thread="t")
+
+
+async def test_a_refused_call_is_not_tried_again_when_a_processor_asks_for_a_retry() -> None:
+    class Refuses(Processor[Any]):
+        def process_output_stream(self, args: Any) -> Any:
+            if args.part.type == "tool-error":
+                args.abort("no", retry=True)
+            return args.part
+
+    first = agent(CALL, "never", processors=[Refuses()], max_processor_retries=3)
+    waiting = await first.generate("send it")
+    result = await first.resume({"s1": False}, of=waiting)
+    assert result.tripwire is not None
+    assert (result.tripwire.retry, result.rejected) == (True, [])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diarist import Agent, CancelSignal, Processor
+from diarist import Agent, AgentResult, CancelSignal, Memory, Message, ObservationalMemoryConfig, Processor, Tool
 from diarist.chunks import AbortChunk
 from diarist.exceptions import DiaristError, ProcessorError
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputArgs
+from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
-from tests.agent.kit import RecordingMemory, types
+from tests.agent.kit import RecordingMemory, collect, types
 
 
 class Stage:
@@ -54,8 +57,7 @@ def agent_that_hangs(where: str, stage: Stage, memory: RecordingMemory) -> Agent
 
     hooks = {"process_input_step": step_hook, "process_output_result": result_hook}
     processors = [type("Hanging", (Processor,), {where: hooks[where]})()] if where in hooks else []
-    first = ["first", ToolCall("work")] if where != "tool" else "first"
-    script = [first, answer] if where != "tool" else [[ToolCall("work")] * 3]
+    script = [["first", ToolCall("work")], answer] if where != "tool" else [["first", *[ToolCall("work")] * 3]]
     return Agent(
         model=ScriptedModel(*script),  # pyright: ignore[reportArgumentType]
         tools=[work],
@@ -78,7 +80,7 @@ async def test_a_signal_ends_the_run_and_keeps_its_finished_steps(where: str) ->
     result = await run
     assert stage.stopped
     assert (result.stopped_by, result.finish_reason) == ("cancelled", "other")
-    assert [m.text for m in result.messages] == (["first"] if where != "tool" else [])
+    assert [m.text for m in result.messages] == ["first"]
     assert memory.outcomes == ["interrupted"]
     assert asyncio.all_tasks() == before
 
@@ -117,14 +119,142 @@ async def test_a_cancelled_stream_ends_with_an_abort_chunk(where: str) -> None:
     assert result.stopped_by == "cancelled"
 
 
+class Tools:
+    """Two tools: one is quick, one hangs until it is cancelled; and a run that is cancelled once both have begun."""
+
+    def __init__(self, memory: Memory | None = None, **more: Any) -> None:
+        self.stage, self.quick_done, self.memory = Stage(), asyncio.Event(), memory
+        calls = [ToolCall("hang", id="h"), ToolCall("quick", id="q"), ToolCall("waits", id="w")]
+        self.model = ScriptedModel(["Working.", *calls], "going on")
+        waits = Tool(name="waits", function=lambda: "approved", needs_approval=True)
+        self.agent = Agent(model=self.model, tools=[self.hang, self.quick, waits], memory=memory, **more)
+
+    async def hang(self) -> None:
+        """Hang."""
+        await self.stage.hang()
+
+    async def quick(self) -> str:
+        """Be quick."""
+        self.quick_done.set()
+        return "done"
+
+    async def cancel(self, how: str) -> AgentResult[Any] | None:
+        """Cancel a run of the thread "t" in this way; its result, where there is one."""
+        signal = CancelSignal()
+        if how == "leave the stream":
+            async with self.agent.stream("hi", thread="t", cancel=signal) as stream:
+                async for chunk in stream:
+                    if chunk.type == "tool-result":
+                        break
+                await self.stage.begun.wait()
+            return await stream.result()
+        run = asyncio.create_task(
+            collect(self.agent.stream("hi", thread="t", cancel=signal))
+            if how == "signal, streamed"
+            else self.agent.generate("hi", thread="t", cancel=signal)
+        )
+        await self.stage.begun.wait()
+        await self.quick_done.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)  # let its result be judged
+        if how == "task":
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            return None
+        signal.cancel("enough")
+        answer = await run
+        return answer if isinstance(answer, AgentResult) else None
+
+
+HOW = ["signal", "signal, streamed", "task", "leave the stream"]
+
+KEPT = [("h", "error", "cancelled"), ("q", "result", "done"), ("w", "error", "cancelled")]
+
+
+def ends(messages: list[Message]) -> list[tuple[str, str, Any]]:
+    return [(part.call_id, part.state, part.result) for message in messages for part in message.tool_parts]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("observational", [False, ObservationalMemoryConfig(model="extractive")])
+async def test_results_of_tools_that_had_finished_are_kept(tmp_path: Path, how: str, observational: Any) -> None:
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    memory = Memory(storage=storage, observational_memory=observational)
+    tools = Tools(memory)
+    result = await tools.cancel(how)
+    if result is not None:
+        assert (result.stopped_by, result.pending, ends(result.messages)) == ("cancelled", [], KEPT)
+        assert [(step.text, step.finish_reason) for step in result.steps] == [("Working.", "tool-calls")]
+        assert result.usage == result.steps[0].usage
+    rows = await memory.messages(thread="t")
+    assert [(row.role, row.text) for row in rows] == [("user", "hi"), ("assistant", "Working.")]
+    assert ends(rows) == KEPT
+    assert (await tools.agent.generate("and now?", thread="t")).text == "going on"
+    prompt = tools.model.requests[-1].prompt.messages
+    assert [message.role for message in prompt] == ["user", "assistant", "tool", "user"]
+    await memory.close()
+
+
+class Judge(Processor[Any]):
+    def process_output_result(self, args: Any) -> None: ...
+
+
+class Holds(Processor[Any]):
+    hold_output = True
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("guard", [Judge, Holds])
+async def test_what_nobody_has_judged_is_not_kept(tmp_path: Path, how: str, guard: type[Processor[Any]]) -> None:
+    memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"))
+    result = await Tools(memory, processors=[guard()]).cancel(how)
+    if result is not None:
+        assert (result.stopped_by, result.steps, result.messages) == ("cancelled", [], [])
+    assert [row.text for row in await memory.messages(thread="t")] == ["hi"]
+    await memory.close()
+
+
+async def test_a_result_that_a_processor_was_still_judging_counts_as_cancelled() -> None:
+    class Judges(Processor[Any]):
+        async def process_tool_result(self, args: Any) -> None:
+            if args.call.name == "quick":
+                await asyncio.Event().wait()
+
+    result = await Tools(processors=[Judges()]).cancel("signal")
+    assert result is not None
+    assert [end[1:] for end in ends(result.messages)] == [("error", "cancelled")] * 3
+
+
+@pytest.mark.parametrize("uncancels", [False, True])
+async def test_no_model_is_called_after_a_signal_that_a_hook_has_swallowed(uncancels: bool) -> None:
+    class Stubborn(Processor[Any]):
+        async def process_llm_response(self, args: Any) -> None:
+            args.cancel.cancel("enough")
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            if uncancels:
+                current_task().uncancel()
+
+    model = ScriptedModel(ToolCall("look"), "never")
+    agent = Agent(model=model, tools=[Tool(name="look", function=lambda: "x")], processors=[Stubborn()])
+    result = await agent.generate("hi", cancel=CancelSignal())
+    assert (result.stopped_by, len(result.steps), len(model.requests)) == ("cancelled", 1, 1)
+    assert current_task().cancelling() == 0, "the caller's task is not cancelled"
+
+
+def current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 async def test_a_signal_given_before_the_call() -> None:
     model, memory, signal = ScriptedModel("never"), RecordingMemory(), CancelSignal()
     signal.cancel()
     result = await Agent(model=model, memory=memory).generate("hi", thread="t", cancel=signal)
     assert (result.stopped_by, model.requests) == ("cancelled", [])
-    current = asyncio.current_task()
-    assert current is not None
-    assert current.cancelling() == 0, "the caller's task is not cancelled"
+    assert current_task().cancelling() == 0, "the caller's task is not cancelled"
     await asyncio.sleep(0)  # and nothing of it is left to come
 
 

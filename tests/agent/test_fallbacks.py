@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ from tests.scenarios.kit import observational
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that were asked for; none is made."""
     asked: list[float] = []
-    real = asyncio.sleep
+    real, here = asyncio.sleep, threading.get_ident()
 
     async def sleep(seconds: float, *more: Any) -> None:
+        if threading.get_ident() != here:  # a server of another test
+            return await real(seconds)
         if seconds > 0:
             asked.append(seconds)
         await real(0)
@@ -213,15 +216,13 @@ async def test_each_step_begins_with_the_first_model_and_all_its_remedies(waits:
     assert [step.model for step in result.steps] == ["scripted/b", "scripted/a"]
 
 
-@pytest.mark.parametrize(
-    ("option", "calls"), [({}, 11), ({"max_processor_retries": 2}, 3), ({"max_processor_retries": 0}, 1)]
-)
-async def test_repairs_have_a_counter_of_their_own(option: Any, calls: int) -> None:
+@pytest.mark.parametrize("option", [{}, {"max_processor_retries": 0}, {"max_processor_retries": 20}])
+async def test_repairs_have_a_counter_of_their_own(option: Any) -> None:
     repairs, model = Repairs(1000), ScriptedModel(lambda request: RuntimeError("down"))
     with pytest.raises(RuntimeError, match="down"):
         await Agent(model=model, error_processors=[repairs], **option).generate("hi")
-    assert len(model.requests) == calls
-    assert repairs.counts == list(range(calls - 1))
+    assert len(model.requests) == 11
+    assert repairs.counts == list(range(10))
 
 
 async def test_repairs_and_rejections_are_counted_apart() -> None:

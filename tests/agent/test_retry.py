@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, DataChunk, Message, Processor, Usage
+from diarist import Agent, DataChunk, Memory, Message, Processor, Usage
 from diarist.chunks import Chunk, TextEnd
 from diarist.messages import DataPart, TextPart
 from diarist.processors import (
+    PIIDetector,
     ProcessInputStepArgs,
     ProcessLLMResponseArgs,
     ProcessOutputStepArgs,
     ProcessOutputStreamArgs,
     RegexFilter,
+    TokenLimiter,
+    UnicodeNormalizer,
 )
+from diarist.processors.compose import Sequence
+from diarist.storage import InMemoryStorage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, collect, outline, reasons, run_both, streamed_text, types
 
@@ -280,6 +285,40 @@ async def test_a_step_whose_tools_ran_cannot_be_repeated() -> None:
         assert (result.stopped_by, len(model.requests), ran) == ("tripwire", 1, [1])
 
 
+CALLS_THAT_START_NOTHING = {
+    "unknown": ToolCall("nobody"),
+    "arguments that are no JSON": ToolCall("look", '{"at":'),
+    "arguments that do not fit": ToolCall("look", {"at": {}, "more": 1}),
+    "refused": ToolCall("look", {"at": "refused"}),
+    "answered": ToolCall("look", {"at": "answered"}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_THAT_START_NOTHING.values(), ids=CALLS_THAT_START_NOTHING)
+async def test_a_step_in_which_no_tool_has_really_started_can_be_repeated(call: ToolCall) -> None:
+    ran: list[str] = []
+
+    def look(at: str) -> str:
+        """Look."""
+        ran.append(at)
+        return at
+
+    class Answers(Processor[Any]):
+        def process_tool_call(self, args: Any) -> Any:
+            what = args.call.args.get("at")
+            return {"deny": "no"} if what == "refused" else {"result": "yes"} if what == "answered" else None
+
+        def process_output_result(self, args: Any) -> None:
+            if args.result.steps[-1].tool_calls:
+                args.abort("answer in words", retry=True)
+
+    agent = Agent(
+        model=ScriptedModel(call, "GOOD"), tools=[look], processors=[Answers()], max_steps=1, max_processor_retries=1
+    )
+    result = await agent.generate("hi")
+    assert (ran, result.text, result.tripwire, len(result.rejected)) == ([], "GOOD", None, 1)
+
+
 # -- hold_output
 
 
@@ -399,6 +438,46 @@ async def test_edits_in_place_of_a_rejected_attempt_are_taken_back() -> None:
     result = await Agent(model=model, processors=[Edits()], max_processor_retries=1).generate("hi")
     assert [request.prompt.messages[0].text for request in model.requests] == ["hi [note]", "hi [note]"]
     assert result.conversation[0].metadata["notes"] == 1
+
+
+class Counted(dict[str, Any]):
+    """Data that know how often they were copied."""
+
+    copies = 0
+
+    def __copy__(self) -> Counted:
+        Counted.copies += 1
+        return self
+
+
+class LooksOn(Processor[Any]):
+    edits_in_place = False
+
+    def process_input(self, args: Any) -> None:
+        args.messages[-1].parts.append(DataPart(type="data-x", data=Counted()))
+
+    def process_input_step(self, args: Any) -> None: ...
+
+
+class Heir(LooksOn):
+    """Has to say for itself that it leaves messages as they are."""
+
+
+@pytest.mark.parametrize(
+    ("processors", "copied"),
+    [
+        ([LooksOn(), RegexFilter(), TokenLimiter(1000)], False),
+        ([Sequence(LooksOn(), PIIDetector())], False),
+        ([LooksOn(), UnicodeNormalizer()], False),
+        ([Heir()], True),
+        ([Sequence(LooksOn(), Heir())], True),
+    ],
+)
+async def test_what_messages_said_is_kept_only_where_somebody_may_change_it(processors: Any, copied: bool) -> None:
+    Counted.copies = 0
+    agent = Agent(model=ScriptedModel("ok"), processors=processors, memory=Memory(storage=InMemoryStorage()))
+    assert (await agent.generate("hi", thread="t")).text == "ok"
+    assert (Counted.copies > 0) is copied
 
 
 @pytest.mark.parametrize("hook", ["process_output_step", "process_output_result"])

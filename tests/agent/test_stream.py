@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from typing import Any
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import orjson
 import pytest
@@ -58,6 +58,7 @@ async def test_every_chunk_has_a_wire_form_in_camel_case() -> None:
         "args": {"a": 1, "b": 2},
         "result": 3,
         "providerExecuted": False,
+        "providerData": None,
     }
 
 
@@ -264,7 +265,8 @@ async def test_leaving_early_cancels_and_waits_for_the_end() -> None:
     assert memory.outcomes == ["interrupted"]
     assert asyncio.all_tasks() == before
     result = await stream.result()
-    assert (result.stopped_by, result.steps, result.messages) == ("cancelled", [], [])
+    assert (result.stopped_by, [m.text for m in result.messages]) == ("cancelled", ["Wait."])
+    assert [(call.state, call.result) for call in result.steps[0].tool_calls] == [("error", "cancelled")]
 
 
 async def test_a_stream_that_was_never_read_never_ran() -> None:
@@ -357,3 +359,12 @@ async def test_text_that_a_hook_lets_go_at_the_end_of_the_step_is_in_the_result_
         result = await stream.result()
     assert text == result.text == result.messages[-1].text == "hello there"
     assert [message.text for message in await memory.messages(thread="t")] == ["hi", "hello there"]
+
+
+def test_the_type_of_a_chunk_tells_a_type_checker_what_its_payload_is() -> None:
+    """Each class has its one literal; a data chunk, whose type is open, has its data for a payload."""
+    for chunk in get_args(Chunk):
+        if chunk is not DataChunk:
+            assert get_type_hints(chunk)["type"] == ClassVar[Literal[chunk.type]]
+    assert DataChunk("data-x", {"n": 1}).payload == {"n": 1}
+    assert "payload" not in DataChunk("data-x", {"n": 1}).to_dict()

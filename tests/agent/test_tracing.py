@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from diarist import Agent, ModelSettings, Processor, Usage, tool
+from diarist.chunks import TextDelta
 from diarist.exceptions import ProcessorError
 from diarist.processors.compose import Branch, Parallel, Sequence
 from diarist.testing import Reply, ScriptedModel, ToolCall
@@ -94,6 +95,22 @@ async def test_run_step_model_and_tool(exporter: InMemorySpanExporter) -> None:
     ]
 
 
+async def test_what_was_approved_hangs_below_a_step_of_the_resumed_run(exporter: InMemorySpanExporter) -> None:
+    approved = tool(name="work", needs_approval=True)(work)
+    agent = Agent(model=ScriptedModel(ToolCall("work", {"n": 1}, id="w"), "done"), tools=[approved])
+    waiting = await agent.generate("hi")
+    exporter.clear()
+    await agent.resume({"w": True}, of=waiting)
+    run = "invoke_agent agent"
+    assert tree(exporter) == [
+        run,
+        f"{run} > step 0",
+        f"{run} > step 0 > execute_tool work",
+        f"{run} > step 1",
+        f"{run} > step 1 > chat model",
+    ]
+
+
 async def test_processors_one_span_per_hook_and_one_per_stream(exporter: InMemorySpanExporter) -> None:
     class Watch(Processor[Any]):
         description = "Looks on."
@@ -107,7 +124,7 @@ async def test_processors_one_span_per_hook_and_one_per_stream(exporter: InMemor
             return [args.part, args.part] if args.part.type == "text-delta" else args.part
 
     await Agent(model=ScriptedModel(["a", "b", "c"]), processors=[Watch()]).generate("hi")
-    found = {span["diarist.processor.hook"]: span for span in attributes(exporter, "processor watch")}
+    found = {span["diarist.processor.hook"]: span for span in attributes(exporter, "processor watch")[:-1]}
     assert list(found) == ["process_input_step", "process_output_step", "process_output_stream"]
     assert found["process_input_step"]["diarist.processor.returned"] == ("tool_choice",)
     assert found["process_input_step"]["diarist.processor.description"] == "Looks on."
@@ -121,7 +138,85 @@ async def test_processors_in_compositions_have_spans_too(exporter: InMemorySpanE
     whole = Sequence(quiet[0], Parallel(quiet[1]), Branch((lambda args: True, quiet[2]), default=quiet[3]))
     await Agent(model=ScriptedModel("x"), output_processors=[whole]).generate("hi")
     names = [span.name for span in exporter.get_finished_spans()]
-    assert [names.count(f"processor {name}") for name in "abcd"] == [1, 1, 1, 0]
+    assert [names.count(f"processor {name}") for name in "abcd"] == [2, 2, 2, 0], "the step, and the end of the run"
+
+
+class Edits(Processor[Any]):
+    """Changes everything where it stands, and returns nothing."""
+
+    def process_input(self, args: Any) -> None:
+        args.messages[0].parts[0].text += "!"
+
+    def process_input_step(self, args: Any) -> None:
+        args.message_list.add_system("Be kind.")
+
+    def process_llm_request(self, args: Any) -> None:
+        args.prompt.messages[-1].parts[0].text += "?"
+
+    def process_output_stream(self, args: Any) -> Any:
+        if isinstance(args.part, TextDelta):
+            args.part.payload.text = args.part.payload.text.upper()
+        return args.part
+
+    def process_tool_call(self, args: Any) -> None:
+        args.call.args["n"] = 2
+
+    def process_tool_result(self, args: Any) -> None:
+        args.call.result = "redacted"
+
+    def process_output_step(self, args: Any) -> None:
+        args.messages[-1].metadata["seen"] = True
+
+    def process_output_result(self, args: Any) -> None: ...
+
+
+async def test_what_a_hook_changed_in_place_is_named(exporter: InMemorySpanExporter) -> None:
+    model = ScriptedModel(ToolCall("work", {"n": 1}), ["a", "b"])
+    await Agent(model=model, tools=[work], processors=[Edits()]).generate("hi")
+    found = attributes(exporter, "processor edits")
+    changed = {
+        span["diarist.processor.hook"]: span["diarist.processor.changed"]
+        for span in found
+        if "diarist.processor.changed" in span
+    }
+    assert changed == {
+        "process_input": ("messages",),
+        "process_input_step": ("system_messages",),
+        "process_llm_request": ("prompt",),
+        "process_tool_call": ("args",),
+        "process_tool_result": ("result",),
+        "process_output_step": ("messages",),
+        "process_output_result": (),
+    }
+    streams = [span["diarist.stream.changed"] for span in found if "diarist.stream.changed" in span]
+    assert streams == [0, 2, 0], "two steps, and the end of the run"
+
+
+async def test_what_a_hook_returned_without_changing_anything_is_no_change(exporter: InMemorySpanExporter) -> None:
+    same = acts("same", "process_input", lambda args: list(args.messages))
+    await Agent(model=ScriptedModel("x"), input_processors=[same]).generate("hi")
+    (span,) = attributes(exporter, "processor same")
+    assert (span["diarist.processor.returned"], span["diarist.processor.changed"]) == (("list",), ())
+
+
+async def test_a_streams_span_lasts_from_its_first_chunk_to_its_last(exporter: InMemorySpanExporter) -> None:
+    quiet = acts("quiet", "process_output_stream", lambda args: args.part)
+    await Agent(model=ScriptedModel(["a", "b"]), tools=[work], output_processors=[quiet]).generate("hi")
+    step, end = sorted(
+        (span for span in exporter.get_finished_spans() if span.name == "processor quiet"), key=lambda s: s.start_time
+    )
+    (chat,) = [span for span in exporter.get_finished_spans() if span.name == "chat model"]
+    assert step.start_time <= chat.start_time
+    assert step.end_time >= chat.end_time
+    assert end.start_time >= step.end_time
+
+
+async def test_work_at_the_end_of_the_run_hangs_below_the_run(exporter: InMemorySpanExporter) -> None:
+    late = acts("late", "process_output_stream", lambda args: args.part)
+    await Agent(model=ScriptedModel("x"), output_processors=[late]).generate("hi")
+    paths = tree(exporter)
+    assert paths.count("invoke_agent agent > step 0 > processor late") == 1
+    assert paths[-1] == "invoke_agent agent > processor late"
 
 
 async def test_guards_and_tools_hang_below_their_step(exporter: InMemorySpanExporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,6 +69,13 @@ def _blocks(answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any
         if answer.signature:
             deltas.append({"type": "signature_delta", "signature": answer.signature})
         yield {"type": "thinking", "thinking": "", "signature": ""}, deltas
+    if answer.search:
+        query = json.dumps({"query": answer.search.query})
+        use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+        yield use, [{"type": "input_json_delta", "partial_json": query}]
+        page = {"type": "web_search_result", "url": answer.search.url, "title": answer.search.title}
+        found = [{**page, "encrypted_content": "c2VjcmV0", "page_age": None}]
+        yield {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": found}, []
     if answer.text:
         start = {"type": "text", "text": ""}
         yield start, [{"type": "text_delta", "text": text} for text in answer.text]

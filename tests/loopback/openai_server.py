@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.loopback.server import Answer, Call, HttpError, LoopbackServer, Recorded, sse
+from tests.loopback.server import Answer, Call, HttpError, LoopbackServer, Recorded, Search, sse
 
 _CHAT_FINISH = {"stop": "stop", "length": "length", "filter": "content_filter", "unsaid": None}
 
@@ -121,6 +121,9 @@ def _responses_events(request: Recorded, answer: Answer) -> Iterator[str]:
     if answer.reasoning or answer.signature:
         yield from _reasoning_item(index, answer)
         index += 1
+    if answer.search:
+        yield from _search_item(index, answer.search)
+        index += 1
     if answer.text:
         yield from _message_item(index, answer.text)
         index += 1
@@ -139,6 +142,15 @@ def _reasoning_item(index: int, answer: Answer) -> Iterator[str]:
         yield _event("response.reasoning_summary_part.added", summary_index=n, part=part, **at)
         yield _event("response.reasoning_summary_text.delta", summary_index=n, delta=text, **at)
     done = {**item, "encrypted_content": answer.signature}
+    yield _event("response.output_item.done", output_index=index, item=done)
+
+
+def _search_item(index: int, search: Search) -> Iterator[str]:
+    item = {"id": "ws_1", "type": "web_search_call"}
+    added = {**item, "status": "in_progress", "action": {"type": "search", "query": ""}}
+    yield _event("response.output_item.added", output_index=index, item=added)
+    action = {"type": "search", "query": search.query, "sources": [{"type": "url", "url": search.url}]}
+    done = {**item, "status": "completed", "action": action}
     yield _event("response.output_item.done", output_index=index, item=done)
 
 

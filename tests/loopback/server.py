@@ -29,6 +29,15 @@ class Call:
 
 
 @dataclass(kw_only=True)
+class Search:
+    """A web search that the provider runs itself, and the page that it finds."""
+
+    query: str
+    url: str
+    title: str
+
+
+@dataclass(kw_only=True)
 class Tokens:
     """``input`` includes ``cached`` and ``written``; ``output`` includes ``reasoning``."""
 
@@ -41,7 +50,7 @@ class Tokens:
 
 @dataclass(kw_only=True)
 class Answer:
-    """One answer: reasoning, text, tool calls, and then how the stream goes on.
+    """One answer: reasoning, a web search, text, tool calls, and then how the stream goes on.
 
     ``then``: ``end`` is the protocol's proper end; ``error`` an error event inside the open stream; ``cut``
     drops the connection; ``eof`` closes it in good order, but too early; ``hang`` sends nothing more.
@@ -50,6 +59,8 @@ class Answer:
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     signature: str | None = None
+    search: Search | None = None
+    """Of the provider's own; responses and Anthropic only."""
     calls: list[Call] = field(default_factory=list[Call])
     mix_calls: bool = False
     """Send the fragments of several calls in turns, as some servers do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -45,6 +46,32 @@ async def test_a_window_begins_with_the_user(last_messages: Any, shown: list[str
     await talk(agent, 5, size=1)
     assert sent(model) == shown
     assert len(await memory.messages(thread="t")) == 10
+
+
+@pytest.mark.parametrize("last_messages", [1, 2, 3, 5, 10, 40])
+@pytest.mark.parametrize("steps", [0, 1, 4, 17])
+async def test_the_window_moves_in_hops(last_messages: int, steps: int) -> None:
+    """A prompt extends the one before but where a hop is due, and then 70% of the window stay."""
+    calls = count()
+    model = ScriptedModel(lambda _: ToolCall("look", {}) if next(calls) % (steps + 1) < steps else "noted")
+    memory = Memory(storage=InMemoryStorage(), last_messages=last_messages)
+    tools = [Tool(name="look", function=lambda: "seen")]
+    agent = Agent(model=model, memory=memory, tools=tools, max_steps=steps + 2)
+    hop = last_messages - last_messages * 7 // 10
+    turn = steps + 2  # rows of a turn: the question, and one for each call of the model
+    begins: list[int] = []
+    for number in range(8 + 3 * last_messages // turn):
+        first = len(model.requests)
+        await agent.generate(f"turn-{number}", thread="t")
+        rows = turn * number
+        begins.append(max(0, -(-(rows - last_messages) // hop) * hop))
+        shown = list(dict.fromkeys(m.message_id for m in model.requests[first].prompt))[:-1]
+        assert len(shown) <= last_messages + 1
+        assert begins[-1] == 0 or rows - begins[-1] > last_messages * 7 // 10
+        if number and begins[-1] == begins[-2]:
+            assert model.requests[first].text.startswith(model.requests[first - 1].text)
+    assert_all_well_formed([model])
+    assert len(set(begins)) > 1
 
 
 async def test_a_last_turn_that_is_longer_than_the_window_is_shown_from_its_question() -> None:

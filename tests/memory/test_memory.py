@@ -110,10 +110,9 @@ def test_with_its_key_the_default_model_observes(
         ObservationalMemoryConfig(model="no-slash"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_refused_when_the_agent_is_made(config: ObservationalMemoryConfig) -> None:
-    memory = Memory(storage=InMemoryStorage(), observational_memory=config)
+def test_a_model_that_cannot_be_used_is_refused_at_once(config: ObservationalMemoryConfig) -> None:
     with pytest.raises(ConfigError):
-        Agent(model=answering(), memory=memory)
+        Memory(storage=InMemoryStorage(), observational_memory=config)
 
 
 async def test_a_memory_without_an_agent_needs_a_model(storage: InMemoryStorage) -> None:

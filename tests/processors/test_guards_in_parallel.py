@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from diarist import Agent, DataChunk, Memory, Message, Processor
-from diarist.exceptions import ProcessorError, ProcessorResultError
+from diarist.exceptions import ConfigError, ProcessorError, ProcessorResultError
 from diarist.models.base import ModelRequest
+from diarist.processors.compose import Branch, Parallel, Sequence
 from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, streamed_text, types
@@ -268,3 +269,47 @@ async def test_cancelling_the_run_ends_its_guards() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
     assert guard.cancelled
+
+
+@pytest.mark.parametrize("made", [Sequence, Parallel, lambda a, b: Branch((lambda args: True, Sequence(a, b)))])
+async def test_guards_in_a_composition_run_beside_the_model_too(made: Any) -> None:
+    asked = asyncio.Event()
+
+    def answer(request: ModelRequest) -> str:
+        asked.set()
+        return "ok"
+
+    def guards(do: Any) -> Any:
+        return made(Guard(gate=asked, id="a"), Guard(do, gate=asked, id="b"))
+
+    async with asyncio.timeout(10):
+        result = await Agent(model=ScriptedModel(answer), input_processors=[guards(None)]).generate("hi")
+        assert result.text == "ok"
+        blocked, chunks = await run_both(
+            lambda: Agent(model=ScriptedModel(answer), input_processors=[guards(block)]), "hi"
+        )
+    assert blocked.tripwire is not None
+    assert blocked.tripwire.processor_id == "b"
+    assert types(chunks) == ["start", "tripwire"]
+
+
+class Observes(Processor[Any]):
+    def process_output_step(self, args: Any) -> None: ...
+
+
+class Cleans(Processor[Any]):
+    def process_input(self, args: Any) -> None: ...
+
+
+class Opens(Cleans):
+    opens_run = True
+
+
+def test_a_part_that_runs_at_another_time_than_its_composition_is_refused() -> None:
+    assert Sequence(Guard(), Observes()).run_in_parallel, "the other part has no process_input"
+    with pytest.raises(ConfigError, match=r"sequence\(guard,cleans\).*'guard' has run_in_parallel.*'cleans'"):
+        Sequence(Guard(), Cleans())
+    with pytest.raises(ConfigError, match=r"branch\(cleans,guard\).*'guard'"):
+        Branch((bool, Cleans()), default=Guard())
+    with pytest.raises(ConfigError, match=r"parallel\(opens\).*'opens' has opens_run.*by itself"):
+        Parallel(Opens())

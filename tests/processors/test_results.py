@@ -213,3 +213,44 @@ async def test_a_stream_ends_with_the_error() -> None:
     chunks = await collect(agent.stream("hi"))
     assert types(chunks) == ["start", "error"]
     assert chunks[-1].to_dict()["payload"]["kind"] == "ProcessorResultError"
+
+
+# -- async by halves
+
+
+async def later(value: Any = None) -> Any:
+    return value
+
+
+HOOKS = [*INPUT, "process_llm_request", "process_llm_response", "process_output_stream", *OUTPUT]
+
+
+class Passes(Processor[Any]):
+    """With it in a list, the stream hooks of that list are awaited."""
+
+    async def process_output_stream(self, args: Any) -> Any:
+        return args.part
+
+
+@pytest.mark.parametrize("others", [[], [Passes()]])
+async def test_a_plain_stream_hook_that_returns_something_to_await_is_told_so(others: list[Any]) -> None:
+    hook = returning("process_output_stream", lambda args: later(args.part))
+    with pytest.raises(
+        ProcessorResultError, match=r"'returns'.*process_output_stream at step 0.*make the hook async def"
+    ):
+        await run(hook, *others)
+
+
+@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "process_output_stream"])
+async def test_what_any_other_plain_hook_returns_may_be_awaited(hook: str) -> None:
+    _, result = await run(returning(hook, lambda args: later()))
+    assert result.text == "ok"
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_a_forgotten_await_is_named(hook: str) -> None:
+    async def forgets(self: Any, args: Any) -> Any:
+        return later()
+
+    with pytest.raises(ProcessorResultError, match=rf"'forgets'.*{hook}.*nobody has awaited.*`await`"):
+        await run(type("Forgets", (Processor,), {hook: forgets})())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diarist import DROP, Agent, DataChunk, Processor, ToolContext
+from diarist import DROP, Agent, DataChunk, Memory, Processor, ToolContext
 from diarist.chunks import Chunk, Finish, TextDelta, TextPayload, ToolCallChunk, Usage
-from diarist.messages import DataPart
+from diarist.messages import DataPart, TextPart
 from diarist.processors import ProcessOutputStreamArgs
+from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
-from tests.agent.kit import collect, run_both, streamed_text, types
+from tests.agent.kit import collect, reasons, run_both, streamed_text, types
 
 
 def on_text(change: Any, *, id: str = "changes", is_async: bool = False, **attributes: Any) -> Processor[Any]:
@@ -358,3 +360,115 @@ async def test_one_that_was_shown_nothing_is_not_warned_about(caplog: pytest.Log
     caplog.set_level(logging.WARNING, logger="diarist")
     await Agent(model=ScriptedModel("ok"), output_processors=[Drops(), Later()]).generate("hi")
     assert caplog.records == []
+
+
+# -- late text
+
+
+class Keeps(Processor[Any]):
+    """Holds all text back until a chunk of this type comes."""
+
+    def __init__(self, until: str) -> None:
+        self.until = until
+
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+        if isinstance(args.part, TextDelta):
+            args.state["text"] = args.state.get("text", "") + args.part.payload.text
+            return DROP
+        text = args.state.get("text")
+        if args.part.type != self.until or not text:
+            return args.part
+        args.state["text"] = ""
+        return [TextDelta(payload=TextPayload(text=text)), args.part]
+
+
+class Judges(Processor[Any]):
+    """Notes what it is asked about, and does as it is told."""
+
+    def __init__(self, hook: str, do: Any = None, *, hold_output: bool = False) -> None:
+        self.hook, self.do, self.hold_output = hook, do, hold_output
+        self.seen: list[str] = []
+
+    def handles(self, hook: str) -> bool:
+        return hook == self.hook
+
+    def _judge(self, args: Any) -> Any:
+        text = "".join(message.text for message in args.messages if message.role == "assistant")
+        self.seen.append(text)
+        return self.do(args) if self.do and text else None
+
+    process_output_step = _judge
+    process_output_result = _judge
+
+
+ENDS = ["step-finish", "finish"]
+JUDGES = ["process_output_step", "process_output_result"]
+
+
+def rewrite(args: Any) -> None:
+    args.messages[-1].parts = [TextPart(text="clean")]
+
+
+@pytest.mark.parametrize("until", ENDS)
+@pytest.mark.parametrize("hook", JUDGES)
+@pytest.mark.parametrize("hold", [False, True])
+async def test_late_text_is_judged_before_it_goes_out(until: str, hook: str, hold: bool) -> None:
+    judge = Judges(hook, lambda args: args.abort("no"), hold_output=hold)
+    result, chunks = await stream(Keeps(until), judge)
+    assert judge.seen[-1] == "abc"
+    assert (result.stopped_by, result.text, streamed_text(chunks)) == ("tripwire", "", "")
+    assert "finish" not in types(chunks)
+
+
+@pytest.mark.parametrize("until", ENDS)
+@pytest.mark.parametrize("hook", JUDGES)
+async def test_late_text_is_part_of_the_answer_as_it_was_accepted(until: str, hook: str) -> None:
+    result, chunks = await stream(Keeps(until), Judges(hook, rewrite, hold_output=True))
+    assert streamed_text(chunks) == result.text == result.messages[-1].text == result.steps[-1].text == "clean"
+    assert types(chunks)[-1] == "finish"
+    last = chunks[-1]
+    assert isinstance(last, Finish)
+    assert [message.text for message in last.payload.messages] == ["clean"]
+
+
+@pytest.mark.parametrize("until", ENDS)
+async def test_late_text_passes_the_hooks_behind(until: str, tmp_path: Path) -> None:
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    shouts = on_text(lambda args: TextDelta(payload=TextPayload(text=args.part.payload.text.upper())))
+    agent = Agent(model=ScriptedModel(["a", "b"]), memory=Memory(storage=storage), processors=[Keeps(until), shouts])
+    async with agent, agent.stream("hi", thread="t") as run:
+        chunks = [chunk async for chunk in run]
+        result = await run.result()
+    assert streamed_text(chunks) == result.text == "AB"
+    assert [row.text for row in await storage.list_messages("t")] == ["hi", "AB"]
+    await storage.close()
+
+
+async def test_only_what_came_late_is_sent_late() -> None:
+    judge = Judges("process_output_step", hold_output=True)
+
+    class Adds(Processor[Any]):
+        def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+            more = TextDelta(payload=TextPayload(text=" (end)"))
+            return [more, args.part] if args.part.type in ENDS else args.part
+
+    result, chunks = await stream(Adds(), judge, model=ScriptedModel(["a", "b", "c"]))
+    assert judge.seen == ["abc", "abc (end)", "abc (end) (end)"]
+    assert streamed_text(chunks) == result.text == "abc (end) (end)"
+
+
+async def test_late_text_may_be_sent_back() -> None:
+    def again(args: Any) -> None:
+        if args.retry_count == 0:
+            args.abort("again", retry=True)
+
+    agent = Agent(
+        model=ScriptedModel("one", "two"),
+        processors=[Keeps("step-finish"), Judges("process_output_step", again)],
+        max_processor_retries=1,
+    )
+    async with agent.stream("hi") as run:
+        chunks = [chunk async for chunk in run]
+        result = await run.result()
+    assert streamed_text(chunks) == result.text == "two"
+    assert reasons(chunks) == ["retry", "stop"]

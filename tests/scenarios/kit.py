@@ -67,6 +67,7 @@ def observational(
     reflector_model: Model | str | None = None,
     observe_timeout: float = 30.0,
     thread_wait: float = 30.0,
+    await_background: bool = False,
     **observation: Any,
 ) -> Memory:
     """Memory that counts words, observes at 100 of them and keeps 20."""
@@ -81,7 +82,41 @@ def observational(
         ),
         thread_wait=thread_wait,
         token_counter=WordCounter(),
+        await_background=await_background,
     )
+
+
+def configured(
+    storage: Storage,
+    *,
+    observation: dict[str, Any] | None = None,
+    reflection: dict[str, Any] | None = None,
+    await_background: bool = False,
+    **options: Any,
+) -> Memory:
+    """Memory as in ``observational``, with any option; the roles' models play unless ``model`` says otherwise."""
+    roles = ({}, {}) if "model" in options else ({"model": observer()}, {"model": reflector()})
+    config = ObservationalMemoryConfig(
+        observation=ObservationConfig(**{"message_tokens": 100, **roles[0], **(observation or {})}),
+        reflection=ReflectionConfig(**{"observation_tokens": 10_000, **roles[1], **(reflection or {})}),
+        **options,
+    )
+    return Memory(
+        storage=storage,
+        observational_memory=config,
+        token_counter=WordCounter(),
+        await_background=await_background,
+    )
+
+
+ways = pytest.mark.parametrize("buffer_tokens", [False, 0.2], ids=["awaited", "background"])
+"""The Observer and the Reflector work while the run waits, or beside it."""
+
+
+async def told(storage: Storage, kind: str, thread: str = "t") -> list[dict[str, Any]]:
+    """Data of the events of all work that ``start``s, ``end``s or ``failed``, awaited or in the background."""
+    types = {f"data-om-observation-{kind}", f"data-om-buffering-{kind}"}
+    return [event.data for event in await storage.list_events(f"thread:{thread}") if event.type in types]
 
 
 def words(name: str, number: int) -> str:
@@ -142,8 +177,8 @@ class Recount(Processor[Any]):
         log = await log_of(self._storage, args.thread_id)
         shown = ids_sent(args.request)
         for row in rows:
-            entries = sum(covers(entry, row) for entry in log.entries)
-            assert entries <= 1, f"{row.text[:20]!r} is covered twice"
+            assert sum(covers(entry, row) for entry in log.entries) <= 1, f"{row.text[:20]!r} is covered twice"
+            entries = sum(covers(entry, row) for entry in log.active)
             if entries == 0:
                 assert row.id in shown, f"{row.text[:20]!r} is neither raw nor covered"
             elif row.id in shown:
@@ -170,8 +205,8 @@ def covers(entry: Observation, row: Message) -> bool:
 
 
 async def raw_rows(storage: Storage, thread: str = "t") -> list[Message]:
-    """The rows that no entry covers, after checking that no row is covered twice, that every entry was made
-    of what the rows say today, and that none belongs to a run."""
+    """The rows that no active entry covers, after checking that no row is covered twice, that every entry, also one
+    that waits, was made of what the rows say today, and that none belongs to a run."""
     rows = await storage.list_messages(thread)
     log = await log_of(storage, thread)
     for row in rows:
@@ -183,7 +218,7 @@ async def raw_rows(storage: Storage, thread: str = "t") -> list[Message]:
         for source in entry.sources:
             inside = [row for row in rows if source.first_seq <= (row.seq or 0) <= source.last_seq]
             assert digest_rows(inside) == source.digest
-    return [row for row in rows if not any(covers(entry, row) for entry in log.entries)]
+    return [row for row in rows if not any(covers(entry, row) for entry in log.active)]
 
 
 def ids_sent(request: ModelRequest) -> list[str]:

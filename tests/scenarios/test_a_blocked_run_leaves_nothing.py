@@ -22,7 +22,7 @@ from diarist.processors import (
 )
 from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
-from tests.scenarios.kit import Recount, answering, log_of, observational, play, raw_rows, talk, words
+from tests.scenarios.kit import Recount, answering, log_of, observational, play, raw_rows, talk, told, ways, words
 
 MARK = "ultramarine"
 """A word that only the blocked run speaks of."""
@@ -80,13 +80,14 @@ async def storage(path: Path) -> AsyncIterator[SQLiteStorage]:
 
 
 def content(path: Path) -> dict[str, list[Any]]:
-    """All rows of all tables but the runs, leases and versions, which say nothing of what was said."""
+    """All rows of all tables but the runs, leases and versions, which say nothing of what was said; and but the
+    pages of the search index, where SQLite overwrites the terms of deleted rows only when it merges them."""
     with sqlite3.connect(path) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = {
             name: database.execute(f'SELECT * FROM "{name}"').fetchall()
             for name in names
-            if not any(word in name for word in ("runs", "leases", "schema", "sqlite_"))
+            if not any(word in name for word in ("runs", "leases", "schema", "sqlite_", "search_index_"))
         }
     database.close()
     return rows
@@ -127,8 +128,9 @@ async def test_what_was_there_before_is_untouched(
     result = await agent.generate(f"{MARK}?", thread="t")
     assert result.tripwire is not None
     assert await storage.list_messages("t") == rows
+    await memory.settled()
     after = await log_of(storage)
-    assert after.entries[: len(log.entries)] == log.entries  # the turn may have observed what others had said
+    assert after.active[: len(log.active)] == log.active  # the turn may have observed what others had said
     assert tells(path, MARK) == []
     await talk(Agent(model=answering(), memory=memory, input_processors=[Recount(storage)] if observing else []), 6)
     await raw_rows(storage)
@@ -151,9 +153,14 @@ def copying_observer() -> ScriptedModel:
     )
 
 
+@ways
 @pytest.mark.parametrize("new_thread", [True, False])
-async def test_steps_that_were_observed_within_the_run(storage: SQLiteStorage, path: Path, new_thread: bool) -> None:
-    memory = observational(storage, observer_model=copying_observer())
+async def test_steps_that_were_observed_within_the_run(
+    storage: SQLiteStorage, path: Path, new_thread: bool, buffer_tokens: float
+) -> None:
+    """Awaited or not: what is still being observed when the run is blocked comes to nothing."""
+    notes = copying_observer()
+    memory = observational(storage, observer_model=notes, buffer_tokens=buffer_tokens)
     if not new_thread:
         await talk(Agent(model=answering(), memory=memory), 6)
     before = len(await storage.list_messages("t"))
@@ -167,7 +174,8 @@ async def test_steps_that_were_observed_within_the_run(storage: SQLiteStorage, p
     played = await play(agent, f"{MARK}?", thread="t")
     assert played.result is not None
     assert played.result.tripwire is not None
-    assert any(MARK in data["observations"] for data in played.data("observation-end")), "the loop must be observed"
+    assert any(MARK in request.text for request in notes.requests), "the loop must be observed"
+    await memory.settled()
     assert len(await storage.list_messages("t")) == before
     assert tells(path, MARK) == []
     if new_thread:
@@ -178,10 +186,13 @@ async def test_steps_that_were_observed_within_the_run(storage: SQLiteStorage, p
     await raw_rows(storage)
 
 
-async def test_a_failing_observer_leaves_no_word_either(storage: SQLiteStorage, path: Path) -> None:
+@ways
+async def test_a_failing_observer_leaves_no_word_either(
+    storage: SQLiteStorage, path: Path, buffer_tokens: float
+) -> None:
     """What it was asked about, and what it answered, are in no failure that is kept."""
     refusing = ScriptedModel(lambda r: f"I cannot speak of {MARK}." if MARK in r.text else "- 🟢 harmless")
-    memory = observational(storage, observer_model=refusing)
+    memory = observational(storage, observer_model=refusing, buffer_tokens=buffer_tokens)
     await talk(Agent(model=answering(), memory=memory), 1, size=1)
     agent = Agent(
         model=looping(12),
@@ -190,14 +201,17 @@ async def test_a_failing_observer_leaves_no_word_either(storage: SQLiteStorage, 
         max_steps=20,
         output_processors=[InOutputResult()],
     )
-    played = await play(agent, f"{MARK}?", thread="t")
-    assert MARK in played.data("observation-failed")[0]["error"]
+    await play(agent, f"{MARK}?", thread="t")
+    await memory.settled()
+    assert any(MARK in request.text for request in refusing.requests)
+    assert await told(storage, "failed")
     assert (await log_of(storage)).observer_failures.count > 0
     assert tells(path, MARK) == []
 
 
-async def test_the_events_of_a_run_that_ended_well_are_kept_whole(storage: SQLiteStorage) -> None:
-    memory = observational(storage, observer_model=copying_observer())
+@ways
+async def test_the_events_of_a_run_that_ended_well_are_kept_whole(storage: SQLiteStorage, buffer_tokens: float) -> None:
+    memory = observational(storage, observer_model=copying_observer(), buffer_tokens=buffer_tokens)
     agent = Agent(
         model=looping(12),
         memory=memory,
@@ -205,9 +219,9 @@ async def test_the_events_of_a_run_that_ended_well_are_kept_whole(storage: SQLit
         max_steps=20,
     )
     await agent.generate("go", thread="t")
-    ends = [event for event in await storage.list_events("thread:t") if event.type == "data-om-observation-end"]
+    await memory.settled()
     log = await log_of(storage)
-    assert {event.data["cycleId"] for event in ends} == {entry.cycle_id for entry in log.entries}
+    assert {data["cycleId"] for data in await told(storage, "end")} == {entry.cycle_id for entry in log.entries}
 
 
 async def test_blocked_while_another_process_looks_on(storage: SQLiteStorage, path: Path) -> None:

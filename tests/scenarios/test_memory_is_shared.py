@@ -35,9 +35,11 @@ async def test_from_history_to_observational_memory(storage: Storage) -> None:
     """A thread that grew without a diary gets one, in pieces, when memory is switched on."""
     await talk(Agent(model=answering(), memory=Memory(storage=storage)), 30)
     model = answering()
-    agent = Agent(model=model, memory=observational(storage), input_processors=[Recount(storage)])
+    memory = observational(storage)
+    agent = Agent(model=model, memory=memory, input_processors=[Recount(storage)])
     await talk(agent, 1, first=31)
     assert "turn-1 " not in model.requests[-1].text
+    await memory.settled()
     log = await log_of(storage)
     assert len(log.entries) >= 8
     assert max(entry.message_tokens for entry in log.entries) < 150

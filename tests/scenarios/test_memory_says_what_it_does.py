@@ -26,7 +26,7 @@ def looping(storage: Storage, steps: int, **options: Any) -> Agent:
     return Agent(
         model=model,
         tools=[Tool(name="look", function=lambda: words("found", 25))],
-        memory=observational(storage, **options),
+        memory=observational(storage, buffer_tokens=False, **options),
         max_steps=steps + 1,
     )
 
@@ -67,8 +67,8 @@ async def test_the_counters_equal_a_recount(storage: Storage) -> None:
 
 
 async def test_status_fields(storage: Storage) -> None:
-    await talk(Agent(model=answering(), memory=observational(storage, observation_tokens=20)), 20)
-    agent = Agent(model=answering(), memory=observational(storage, observation_tokens=20))
+    await talk(Agent(model=answering(), memory=observational(storage, observation_tokens=20, buffer_tokens=False)), 20)
+    agent = Agent(model=answering(), memory=observational(storage, observation_tokens=20, buffer_tokens=False))
     (status,) = (await play(agent, "short", thread="t")).data("status")
     log = await log_of(storage)
     assert log.generation > 0
@@ -89,7 +89,7 @@ async def test_status_fields(storage: Storage) -> None:
 
 
 async def test_start_and_end_of_observations_and_reflections(storage: Storage) -> None:
-    agent = Agent(model=answering(), memory=observational(storage, observation_tokens=25))
+    agent = Agent(model=answering(), memory=observational(storage, observation_tokens=25, buffer_tokens=False))
     starts: list[dict[str, Any]] = []
     ends: list[dict[str, Any]] = []
     for number in range(12):
@@ -114,7 +114,7 @@ async def test_start_and_end_of_observations_and_reflections(storage: Storage) -
 
 
 async def test_failures(storage: Storage) -> None:
-    agent = Agent(model=answering(), memory=observational(storage, observer_model=failing()))
+    agent = Agent(model=answering(), memory=observational(storage, observer_model=failing(), buffer_tokens=False))
     await talk(agent, 2)
     played = await play(agent, words("turn-3", 60), thread="t")
     (start,), (failed,) = played.data("observation-start"), played.data("observation-failed")
@@ -127,7 +127,6 @@ async def test_failures(storage: Storage) -> None:
 
 async def test_the_event_log_has_them_all(storage: Storage) -> None:
     agent = looping(storage, 9)
-    await talk(agent, 0)
     played = [await play(agent, "go", thread="t"), await play(agent, words("and", 60), thread="t")]
     streamed = [c for p in played for c in p.chunks if c.type.startswith("data-om-")]
     kept = await storage.list_events("thread:t")

@@ -20,6 +20,7 @@ from tests.scenarios.kit import (
     raw_rows,
     reflector,
     talk,
+    ways,
     words,
 )
 
@@ -44,11 +45,16 @@ async def test_below_the_threshold_everything_is_raw_and_nothing_is_added(storag
     assert model.requests[-1].text.count("turn-1") == 30
 
 
-async def test_every_row_is_in_the_prompt_or_in_one_entry(storage: Storage) -> None:
+@ways
+@pytest.mark.parametrize("settles", [True, False])
+async def test_every_row_is_in_the_prompt_or_in_one_entry(
+    storage: Storage, buffer_tokens: float, settles: bool
+) -> None:
     recount = Recount(storage)
-    memory = observational(storage, observation_tokens=30)
+    memory = observational(storage, observation_tokens=30, buffer_tokens=buffer_tokens, await_background=settles)
     agent = Agent(model=answering(), memory=memory, input_processors=[recount])
     await talk(agent, 25)
+    await memory.settled()
     await raw_rows(storage)
     assert recount.prompts == 25
     assert recount.covered > 100
@@ -74,9 +80,17 @@ turns = st.lists(
     observation_tokens=st.integers(10, 80),
     keep=st.sampled_from([0.5, 0.8, 1.0]),
     noted=st.integers(4, 12),
+    buffer=st.sampled_from([False, 0.1, 0.4]),
+    settles=st.booleans(),
 )
 async def test_exactly_once_in_any_conversation(
-    turns: list[tuple[int, list[list[int]]]], message_tokens: int, observation_tokens: int, keep: float, noted: int
+    turns: list[tuple[int, list[list[int]]]],
+    message_tokens: int,
+    observation_tokens: int,
+    keep: float,
+    noted: int,
+    buffer: float,
+    settles: bool,
 ) -> None:
     """Turns of any size with tool loops of any length, under any thresholds."""
     storage = InMemoryStorage()
@@ -90,6 +104,8 @@ async def test_exactly_once_in_any_conversation(
         message_tokens=message_tokens,
         observation_tokens=observation_tokens,
         buffer_activation=keep,
+        buffer_tokens=buffer,
+        await_background=settles,
         observer_model=observer(noted),
         reflector_model=reflector(),
     )
@@ -106,6 +122,8 @@ async def test_exactly_once_in_any_conversation(
         added = (await storage.list_messages("t"))[len(before) :]
         assert [row.id for row in added[1:]] == [message.id for message in result.messages]
         await raw_rows(storage)
+    await memory.settled()
+    await raw_rows(storage)
     event(f"observations: {min(len(await generations(storage)), 5)}")
 
 
@@ -123,4 +141,4 @@ async def test_the_diary_of_a_thread_can_be_read(storage: Storage, turns_played:
     log = await memory.observations(thread="t")
     assert log.key == "thread:t"
     assert bool(log.entries) is (turns_played == 8)
-    assert log.tokens == sum(entry.tokens for entry in log.entries)
+    assert log.tokens == sum(entry.tokens for entry in log.active)

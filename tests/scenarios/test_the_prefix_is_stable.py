@@ -21,6 +21,7 @@ from tests.scenarios.kit import (
     observational,
     play,
     raw_rows,
+    ways,
     words,
 )
 
@@ -62,7 +63,7 @@ async def walk(agent: Agent, model: ScriptedModel, turns: int, *, hours: int = 7
         for chunk in played.chunks:
             if chunk.type == "step-start":
                 step += 1
-            elif chunk.type == "data-om-observation-end":
+            elif chunk.type in ("data-om-observation-end", "data-om-activation"):
                 acted_at.add(step)
         for step, request in enumerate(model.requests[first:]):
             before = model.requests[first + step - 1].text if first + step else ""
@@ -74,13 +75,11 @@ async def walk(agent: Agent, model: ScriptedModel, turns: int, *, hours: int = 7
     return extended, changed
 
 
-async def test_prompts_of_many_days_extend_each_other(storage: Storage) -> None:
+@ways
+async def test_prompts_of_many_days_extend_each_other(storage: Storage, buffer_tokens: float) -> None:
     model = answering()
-    agent = Agent(
-        model=model,
-        instructions="Be kind.",
-        memory=observational(storage, observation_tokens=60, observer_model=dated_observer()),
-    )
+    memory = observational(storage, observation_tokens=60, observer_model=dated_observer(), buffer_tokens=buffer_tokens)
+    agent = Agent(model=model, instructions="Be kind.", memory=memory)
     extended, changed = await walk(agent, model, 60)
     log = await log_of(storage)
     assert log.generation >= 2, "the walk must see reflections"
@@ -88,7 +87,8 @@ async def test_prompts_of_many_days_extend_each_other(storage: Storage) -> None:
     assert changed >= 5
 
 
-async def test_with_tool_loops_too(storage: Storage) -> None:
+@ways
+async def test_with_tool_loops_too(storage: Storage, buffer_tokens: float) -> None:
     def answer(request: ModelRequest) -> Any:
         looked = sum(message.role == "tool" for message in request.prompt)
         return "Done." if looked % 4 == 3 else ToolCall("look", {})
@@ -97,7 +97,9 @@ async def test_with_tool_loops_too(storage: Storage) -> None:
     agent = Agent(
         model=model,
         tools=[Tool(name="look", function=lambda: words("found", 10))],
-        memory=observational(storage, observation_tokens=60, observer_model=dated_observer()),
+        memory=observational(
+            storage, observation_tokens=60, observer_model=dated_observer(), buffer_tokens=buffer_tokens
+        ),
         max_steps=4,
     )
     extended, changed = await walk(agent, model, 25)
@@ -175,16 +177,22 @@ async def test_the_note_is_never_shown_nor_observed(storage: Storage) -> None:
         assert "Today is" not in request.text
 
 
-async def test_the_first_prompt_after_an_observation_says_what_is_true_now(storage: Storage) -> None:
+@ways
+async def test_the_first_prompt_after_an_observation_says_what_is_true_now(
+    storage: Storage, buffer_tokens: float
+) -> None:
     """The note is composed before the Observer is asked, and again when the diary has changed by then."""
     model = answering()
-    agent = Agent(model=model, memory=observational(storage, observer_model=dated_observer()))
-    for number in range(12):
+    memory = observational(storage, observer_model=dated_observer(), buffer_tokens=buffer_tokens)
+    agent = Agent(model=model, memory=memory)
+    changes = 0
+    for number in range(20):
         played = await play(agent, asked(number, MONDAY + timedelta(days=number)), thread="t")
-        ends = played.data("observation-end")
-        if ends:
+        if played.data("observation-end") or played.data("activation"):
+            changes += 1
             note = model.requests[-1].prompt.messages[-1].text
-            assert f"Current task: {ends[-1]['currentTask']}\n" in note
+            assert f"Current task: {(await log_of(storage)).current_task}\n" in note
+    assert changes > 1
     rows = await raw_rows(storage)
     stored = {row.id: row for row in await storage.list_messages("t")}
     for message in model.requests[-1].prompt:

@@ -26,6 +26,8 @@ from tests.scenarios.kit import (
     play,
     raw_rows,
     talk,
+    told,
+    ways,
     words,
 )
 
@@ -47,13 +49,11 @@ LOOP = "- 🟡 12:00 the same again and again and again\n" * 200
     ],
     ids=repr,
 )
-async def test_an_observer_that_fails(storage: Storage, reply: Any) -> None:
+@ways
+async def test_an_observer_that_fails(storage: Storage, reply: Any, buffer_tokens: float) -> None:
     model = answering()
-    agent = Agent(
-        model=model,
-        memory=observational(storage, observer_model=ScriptedModel(lambda _: reply)),
-        input_processors=[Recount(storage)],
-    )
+    memory = observational(storage, observer_model=ScriptedModel(lambda _: reply), buffer_tokens=buffer_tokens)
+    agent = Agent(model=model, memory=memory, input_processors=[Recount(storage)])
     await talk(agent, 3)
     played = await play(agent, words("turn-4", 30), thread="t")
     assert played.result is not None
@@ -61,9 +61,11 @@ async def test_an_observer_that_fails(storage: Storage, reply: Any) -> None:
     assert "turn-1" in model.requests[-1].text
     assert (await log_of(storage)).entries == ()
     assert len(await raw_rows(storage)) == 8
-    failures = [e.data for e in await storage.list_events("thread:t") if e.type == "data-om-observation-failed"]
+    await memory.settled()
+    failures = await told(storage, "failed")
     assert failures
     assert all(data["error"] and data["willRetry"] for data in failures)
+    assert (await log_of(storage)).entries == ()
 
 
 async def test_prose_instead_of_notes_is_no_reason_to_lose_the_messages(storage: Storage) -> None:
@@ -107,7 +109,7 @@ async def test_an_observer_that_never_answers_is_given_up(storage: Storage) -> N
     agent = Agent(
         model=ScriptedModel("One.", "Two.", look, look, look, "Three."),
         tools=[Tool(name="look", function=lambda: words("found", 30))],
-        memory=observational(storage, observer_model=ScriptedModel(hang), observe_timeout=0.05),
+        memory=observational(storage, observer_model=ScriptedModel(hang), observe_timeout=0.05, buffer_tokens=False),
         input_processors=[Recount(storage)],
     )
     await talk(agent, 2)
@@ -120,31 +122,58 @@ async def test_an_observer_that_never_answers_is_given_up(storage: Storage) -> N
     assert played.result.text == "Three."
 
 
-async def test_a_failing_reflector_leaves_the_diary_as_it_is(storage: Storage) -> None:
-    model = answering()
+async def test_a_background_observer_that_never_answers_holds_nobody_up(storage: Storage) -> None:
+    """The run waits for it once, where the window is full, and no longer than a run may."""
+    answer = asyncio.Event()
+
+    async def hang(_: Any) -> str:
+        await answer.wait()
+        return "- 🟡 noted at last"
+
+    look = ToolCall("look")
+    memory = observational(storage, observer_model=ScriptedModel(hang), observe_timeout=0.05)
     agent = Agent(
-        model=model,
-        memory=observational(storage, observation_tokens=25, reflector_model=failing()),
+        model=ScriptedModel("One.", "Two.", look, look, look, "Three.", "Four."),
+        tools=[Tool(name="look", function=lambda: words("found", 30))],
+        memory=memory,
         input_processors=[Recount(storage)],
     )
+    await talk(agent, 2)
+    result = await agent.generate(words("turn-3", 60), thread="t")
+    assert result.text == "Three."
+    assert await told(storage, "end") == await told(storage, "failed") == []
+    answer.set()
+    await memory.settled()
+    assert (await log_of(storage)).buffered
+    assert (await agent.generate("and?", thread="t")).text == "Four."
+    assert "noted at last" in agent.model.requests[-1].text  # type: ignore[attr-defined]
+    await raw_rows(storage)
+
+
+@ways
+async def test_a_failing_reflector_leaves_the_diary_as_it_is(storage: Storage, buffer_tokens: float) -> None:
+    model = answering()
+    memory = observational(storage, observation_tokens=25, reflector_model=failing(), buffer_tokens=buffer_tokens)
+    agent = Agent(model=model, memory=memory, input_processors=[Recount(storage)])
     await talk(agent, 20)
+    await memory.settled()
     log = await log_of(storage)
     assert log.generation == 0
-    assert len(log.entries) > 3
-    assert model.requests[-1].text.count("note-") == len(log.entries)
-    failed = [e.data for e in await storage.list_events("thread:t") if e.type == "data-om-observation-failed"]
-    assert {data["operationType"] for data in failed} == {"reflection"}
+    assert len(log.active) > 3
+    assert model.requests[-1].text.count("note-") == len(log.active)
+    assert {data["operationType"] for data in await told(storage, "failed")} == {"reflection"}
 
 
-async def test_a_reflector_that_makes_it_longer_changes_nothing(storage: Storage) -> None:
+@ways
+async def test_a_reflector_that_makes_it_longer_changes_nothing(storage: Storage, buffer_tokens: float) -> None:
     longer = ScriptedModel(lambda _: "- 🔴 " + words("more", 500))
-    agent = Agent(
-        model=answering(),
-        memory=observational(storage, observation_tokens=25, reflector_model=longer),
-        input_processors=[Recount(storage)],
-    )
+    memory = observational(storage, observation_tokens=25, reflector_model=longer, buffer_tokens=buffer_tokens)
+    agent = Agent(model=answering(), memory=memory, input_processors=[Recount(storage)])
     await talk(agent, 20)
-    assert (await log_of(storage)).generation == 0
+    await memory.settled()
+    assert longer.requests
+    log = await log_of(storage)
+    assert (log.generation, log.reflection) == (0, None)
 
 
 # --- and it recovers -----------------------------------------------------------------------------------
@@ -166,7 +195,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-async def test_after_an_outage_the_rest_is_worked_off(storage: Storage, clock: Clock) -> None:
+@ways
+async def test_after_an_outage_the_rest_is_worked_off(storage: Storage, clock: Clock, buffer_tokens: float) -> None:
     down = True
     recovered = observer()
 
@@ -177,8 +207,10 @@ async def test_after_an_outage_the_rest_is_worked_off(storage: Storage, clock: C
 
     notes = ScriptedModel(answer)
     model = answering()
-    agent = Agent(model=model, memory=observational(storage, observer_model=notes), input_processors=[Recount(storage)])
+    memory = observational(storage, observer_model=notes, buffer_tokens=buffer_tokens)
+    agent = Agent(model=model, memory=memory, input_processors=[Recount(storage)])
     await talk(agent, 10)
+    await memory.settled()
     assert 1 <= len(notes.requests) <= 2, "the key backs off"
     assert len(await raw_rows(storage)) == 20
     down = False
@@ -190,6 +222,7 @@ async def test_after_an_outage_the_rest_is_worked_off(storage: Storage, clock: C
     assert log.entries
     assert log.observer_failures.count == 0
     assert "turn-1 " not in model.requests[-1].text
+    await memory.settled()
     await raw_rows(storage)
 
 
@@ -231,9 +264,10 @@ def test_the_memory_of_a_broken_file_is_an_error_of_the_caller(tmp_path: Any) ->
         agent.generate_sync("hello", thread="t")
 
 
+@ways
 @pytest.mark.parametrize("blocked", [False, True])
-async def test_notes_that_cannot_be_closed_are_closed_by_the_next_run(blocked: bool) -> None:
-    """The run has ended in storage by then: its caller gets the result."""
+async def test_notes_that_cannot_be_closed_are_closed_by_the_next_run(blocked: bool, buffer_tokens: float) -> None:
+    """The end of the run does not depend on it: its caller gets the result."""
 
     class Failing(WatchedStorage):
         full = False
@@ -247,21 +281,24 @@ async def test_notes_that_cannot_be_closed_are_closed_by_the_next_run(blocked: b
     class Block(Processor[Any]):
         def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
             if blocked:
+                storage.full = True
                 args.abort("no")
 
     storage = Failing()
+    memory = observational(storage, buffer_tokens=buffer_tokens)
     agent = Agent(
         model=ScriptedModel(*[ToolCall("look")] * 8, "Done.", lambda _: "Yes."),
         tools=[Tool(name="look", function=lambda: words("found", 40))],
-        memory=observational(storage),
+        memory=memory,
         max_steps=20,
         output_processors=[Block()],
     )
     await storage.create_thread(Thread(id="t", resource_id="t"))
     result = await agent.generate("go", thread="t")
     assert (result.tripwire is not None) is blocked
+    await memory.settled()
     assert {entry.run_id for entry in (await log_of(storage)).entries} == {result.run_id}
-    agent = Agent(model=answering(), memory=observational(storage))
+    agent = Agent(model=answering(), memory=memory)
     await agent.generate("next, on a disk that is still full", thread="t")
     storage.full = False
     await agent.generate("next", thread="t")

@@ -28,6 +28,8 @@ from tests.scenarios.kit import (
     observational,
     raw_rows,
     talk,
+    told,
+    ways,
     words,
 )
 
@@ -77,23 +79,27 @@ async def test_a_guard_that_never_spoke(storage: Storage, make: MakeMemory) -> N
     assert await texts(memory) == ["go"]
 
 
-async def test_notes_of_unjudged_steps_go_with_them(storage: Storage) -> None:
-    memory = observational(storage)
+@ways
+async def test_notes_of_unjudged_steps_go_with_them(storage: Storage, buffer_tokens: float) -> None:
+    memory = observational(storage, buffer_tokens=buffer_tokens)
     model = ScriptedModel(*[["said " * 30, ToolCall("look")]] * 8, ModelConnectionError("cut"))
     agent = Agent(model=model, memory=memory, tools=tools(), output_processors=[Guard()], max_steps=20)
     with pytest.raises(ModelConnectionError):
         await agent.generate("go", thread="t")
-    assert any(event.type.endswith("observation-end") for event in await storage.list_events("thread:t"))
+    await memory.settled()
+    assert await told(storage, "end")
     assert (await log_of(storage)).entries == ()
     assert await texts(memory) == ["go"]
 
 
-async def test_notes_of_finished_steps_stay_with_them(storage: Storage) -> None:
-    memory = observational(storage)
+@ways
+async def test_notes_of_finished_steps_stay_with_them(storage: Storage, buffer_tokens: float) -> None:
+    memory = observational(storage, buffer_tokens=buffer_tokens)
     model = ScriptedModel(*[["said " * 30, ToolCall("look")]] * 8, ModelConnectionError("cut"), lambda _: "Yes.")
     agent = Agent(model=model, memory=memory, tools=tools(), max_steps=20, input_processors=[Recount(storage)])
     with pytest.raises(ModelConnectionError):
         await agent.generate("go", thread="t")
+    await memory.settled()
     assert (await log_of(storage)).entries
     assert len(await texts(memory)) == 9
     await raw_rows(storage)

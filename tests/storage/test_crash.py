@@ -11,13 +11,14 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from diarist.storage import ObservationLog, SQLiteStorage, Storage, Thread
+from diarist.storage import ObservationLog, Storage, Thread
+from tests.storage.backends import OPENED, Backend
+from tests.storage.backends import backend as backend
 
-KILLS = 24
+KILLS = {"sqlite": 24, "postgres": 12}
 PROCESSES = 3
 BATCHES, ROWS = 2, 3
 
@@ -27,10 +28,11 @@ WRITER = f"""
 import asyncio, sys
 from diarist.exceptions import ThreadBusyError
 from diarist.messages import Message, new_id
-from diarist.storage import SQLiteStorage, Thread
+from diarist.storage import Thread
+{OPENED}
 
-async def main(path, thread_id):
-    storage = SQLiteStorage(path)
+async def main(address, thread_id):
+    storage = opened(address)
     thread = Thread(id=thread_id, resource_id="ada")
     while True:
         run = await storage.begin_run(new_id("run"), thread, ttl=0)
@@ -43,14 +45,15 @@ async def main(path, thread_id):
 asyncio.run(main(*sys.argv[1:]))
 """
 
-COUNTER = """
+COUNTER = f"""
 import asyncio, sys
 from dataclasses import replace
 from diarist.exceptions import ConflictError
-from diarist.storage import ObservationLog, SQLiteStorage
+from diarist.storage import ObservationLog
+{OPENED}
 
-async def main(path, times):
-    async with SQLiteStorage(path) as storage:
+async def main(address, times):
+    async with opened(address) as storage:
         for _ in range(int(times)):
             while True:
                 log = await storage.get_log("thread:t")
@@ -70,10 +73,10 @@ asyncio.run(main(*sys.argv[1:]))
 class Writer:
     """A process that writes to one thread until it is killed, and what it was told is committed."""
 
-    def __init__(self, path: Path, thread_id: str) -> None:
+    def __init__(self, address: str, thread_id: str) -> None:
         self.thread_id = thread_id
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), thread_id],
+            [sys.executable, "-c", WRITER, address, thread_id],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -103,22 +106,17 @@ class Writer:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def killed(path: Path) -> Iterator[list[Writer]]:
+def killed(backend: Backend) -> Iterator[list[Writer]]:
     """Writers that were killed one by one, each followed by another on the same thread."""
     moments = random.Random(20260120)
-    living = [Writer(path, f"t{number}") for number in range(PROCESSES)]
+    living = [Writer(backend.address, f"t{number}") for number in range(PROCESSES)]
     dead: list[Writer] = []
     try:
-        while len(dead) < KILLS:
+        while len(dead) < KILLS[backend.name]:
             victim = living.pop(moments.randrange(len(living)))
             victim.kill_after(moments.randint(1, 4), moments.uniform(0, 0.02))
             dead.append(victim)
-            living.append(Writer(path, victim.thread_id))
+            living.append(Writer(backend.address, victim.thread_id))
         for writer in living:
             writer.kill_after(1, 0)
             dead.append(writer)
@@ -128,20 +126,21 @@ def killed(path: Path) -> Iterator[list[Writer]]:
             writer.process.kill()
 
 
-def test_killed_writers_lose_nothing_that_was_acknowledged(killed: list[Writer], path: Path) -> None:
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    connection.close()
-    asyncio.run(_check(killed, path))
+def test_killed_writers_lose_nothing_that_was_acknowledged(killed: list[Writer], backend: Backend) -> None:
+    assert len(killed) > KILLS[backend.name]
+    if backend.name == "sqlite":
+        connection = sqlite3.connect(backend.address)
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        connection.close()
+    asyncio.run(_check(killed, backend))
 
 
-async def _check(killed: list[Writer], path: Path) -> None:
+async def _check(killed: list[Writer], backend: Backend) -> None:
     acknowledged: dict[str, list[str]] = defaultdict(list)
     for writer in killed:
         acknowledged[writer.thread_id] += writer.acknowledged
-    assert len(killed) > KILLS
-    async with SQLiteStorage(path) as storage:
+    async with backend.storage() as storage:
         for thread_id, run_ids in acknowledged.items():
             await _check_thread(storage, thread_id, run_ids)
 
@@ -171,18 +170,18 @@ async def _check_thread(storage: Storage, thread_id: str, acknowledged: list[str
         assert len(by_run[run_id]) == len(whole)
 
 
-def test_processes_lose_none_of_each_others_updates(path: Path) -> None:
+def test_processes_lose_none_of_each_others_updates(backend: Backend) -> None:
     processes, times = 4, 50
     workers = [
-        subprocess.Popen([sys.executable, "-c", COUNTER, str(path), str(times)], stderr=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", COUNTER, backend.address, str(times)], stderr=subprocess.PIPE)
         for _ in range(processes)
     ]
     assert [worker.communicate(timeout=60)[1] for worker in workers] == [b""] * processes
-    log = asyncio.run(_log(path))
+    log = asyncio.run(_log(backend))
     assert log is not None
     assert (log.version, log.observer_failures.count) == (processes * times, processes * times)
 
 
-async def _log(path: Path) -> ObservationLog | None:
-    async with SQLiteStorage(path) as storage:
+async def _log(backend: Backend) -> ObservationLog | None:
+    async with backend.storage() as storage:
         return await storage.get_log("thread:t")

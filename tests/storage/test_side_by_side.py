@@ -1,10 +1,9 @@
-"""Random operations on the in-memory storage and on SQLite show the same, step by step."""
+"""Random operations on the in-memory storage and on each database show the same, step by step."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import is_dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from diarist.exceptions import DiaristError
 from diarist.messages import Message
@@ -25,10 +24,12 @@ from diarist.storage import (
     Page,
     Resource,
     Run,
+    SearchStorage,
     SQLiteStorage,
     Storage,
     Thread,
 )
+from diarist.storage.postgres import PostgresStorage
 
 NOON = datetime(2026, 1, 20, 12, tzinfo=UTC)
 THREADS = st.sampled_from(["a", "b"])
@@ -44,11 +45,14 @@ METADATA = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from([1, True
 class SideBySide(RuleBasedStateMachine):
     """What both storages must agree on: each call's result or error, and then everything visible."""
 
+    def __init__(self, empty_storage: Callable[[], Storage]) -> None:
+        super().__init__()
+        self.empty_storage = empty_storage
+
     @initialize()
     def begin(self) -> None:
-        self.folder = tempfile.mkdtemp()
         self.runner = asyncio.Runner()
-        self.storages: list[Storage] = [InMemoryStorage(), SQLiteStorage(Path(self.folder) / "memory.db")]
+        self.storages: list[Storage] = [InMemoryStorage(), self.empty_storage()]
         for storage in self.storages:
             storage.events_kept = 3
         self.runs: list[Run] = []
@@ -58,7 +62,6 @@ class SideBySide(RuleBasedStateMachine):
         if hasattr(self, "runner"):
             self.runner.run(self.storages[1].close())
             self.runner.close()
-            shutil.rmtree(self.folder)
 
     def both(self, call: Callable[[Storage], Awaitable[Any]]) -> Any:
         """The common result of a call, None where it failed on both in the same way."""
@@ -196,6 +199,9 @@ class SideBySide(RuleBasedStateMachine):
         for key in ("thread:a", "thread:b", "resource:ada"):
             seen += [await storage.get_log(key), await storage.list_generations(key)]
             seen += [await storage.list_events(key)]
+        for resource in ("ada", "grace"):
+            assert isinstance(storage, SearchStorage)
+            seen += [await storage.search_messages(word, resource_id=resource) for word in ("of", "rewritten")]
         return [*seen, await storage.get_resource("ada"), await storage.get_resource("grace")]
 
 
@@ -222,5 +228,18 @@ def _timeless(value: Any) -> Any:
             return value
 
 
-SideBySide.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
-TestSideBySide = SideBySide.TestCase
+def test_sqlite(tmp_path: Path) -> None:
+    numbers = itertools.count()
+    _play(lambda: SQLiteStorage(tmp_path / f"{next(numbers)}.db"), max_examples=25)
+
+
+def test_postgres(postgres_url: str) -> None:
+    numbers = itertools.count()
+    _play(lambda: PostgresStorage(postgres_url, schema=f"s{next(numbers)}"), max_examples=8)
+
+
+def _play(empty_storage: Callable[[], Storage], max_examples: int) -> None:
+    run_state_machine_as_test(
+        lambda: SideBySide(empty_storage),
+        settings=settings(max_examples=max_examples, stateful_step_count=30, deadline=None),
+    )

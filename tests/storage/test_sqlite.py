@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from diarist.exceptions import ConfigError, SchemaError, StorageError
 from diarist.messages import Message
 from diarist.storage import SQLiteStorage, Storage, Thread
 from diarist.testing import StorageConformance
+from tests.processes import run_python
 
 TRIP = Thread(id="trip", resource_id="ada")
 
@@ -56,14 +55,6 @@ async def _create(path: Path) -> None:
 async def _thread_ids(path: Path) -> set[str]:
     async with SQLiteStorage(path) as storage:
         return {thread.id for thread in (await storage.list_threads()).items}
-
-
-def run_python(script: str, *args: object) -> str:
-    """What the script prints; it must not fail or warn."""
-    command = [sys.executable, "-W", "error", "-c", script, *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 async def test_default_file_lies_in_the_working_directory_of_construction(
@@ -193,7 +184,7 @@ async def test_newer_schema_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE diarist_schema SET version = 99")
     connection.close()
-    with pytest.raises(SchemaError, match=r"version 99 .* knows version 1"):
+    with pytest.raises(SchemaError, match=r"version 99 .* knows version \d"):
         await SQLiteStorage(path).open()
 
 
@@ -216,25 +207,6 @@ storage = SQLiteStorage(sys.argv[1])
 def create(id):
     asyncio.run(storage.create_thread(Thread(id=id, resource_id="ada")))
 """
-
-
-def test_first_opening_by_many_processes_at_once(path: Path) -> None:
-    script = f"{USE}\nsys.stdin.read(1)\ncreate(sys.argv[2])"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, path, str(number)],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(6)
-    ]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("!")
-        process.stdin.flush()
-    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 6
-    assert asyncio.run(_thread_ids(path)) == set("012345")
 
 
 def test_storage_that_nobody_closed_is_tidied_up_at_exit(path: Path) -> None:

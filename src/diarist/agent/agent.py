@@ -147,9 +147,14 @@ class Agent:
         return AgentStream(self._resumed(approvals, of, input, options))
 
     async def close(self) -> None:
-        """Wait for memory's background work and release the model's connections."""
+        """Wait for memory's background work, and release the connections of the model and those of processors.
+
+        A model that was given to a processor as an object is its maker's to close.
+        """
         if self.memory is not None:
             await self.memory.settled()
+        if self._compiled is not None:
+            await self._compiled[0].close()
         for entry in self._entries:
             await entry.model.close()
 

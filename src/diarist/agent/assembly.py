@@ -16,9 +16,10 @@ from diarist.chunks import (
     TextEnd,
     TextStart,
     ToolCallChunk,
+    ToolResultChunk,
 )
 from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SourcePart, TextPart, ToolPart
-from diarist.payloads import IdPayload, TextPayload
+from diarist.payloads import IdPayload, TextPayload, ToolResultPayload
 
 
 class MessageAssembler:
@@ -62,6 +63,8 @@ class MessageAssembler:
             case ToolCallChunk():
                 self._close()
                 self._add_call(chunk)
+            case ToolResultChunk():
+                self._add_result(chunk.payload)
             case FileChunk():
                 self._close()
                 file = chunk.payload
@@ -96,6 +99,13 @@ class MessageAssembler:
                 provider_data=call.provider_data,
             )
         )
+
+    def _add_result(self, found: ToolResultPayload) -> None:
+        """What a tool of the provider's own came to."""
+        for part in self._parts:
+            if isinstance(part, ToolPart) and part.call_id == found.tool_call_id and part.provider_executed:
+                part.state, part.result = "result", found.result
+                part.provider_data = {**(part.provider_data or {}), **(found.provider_data or {})} or None
 
     def _close(self) -> None:
         self._close_text(None)

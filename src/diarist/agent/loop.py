@@ -13,15 +13,14 @@ from diarist.agent.outlet import Outlet
 from diarist.agent.output import OutputType
 from diarist.agent.remedies import Remedies
 from diarist.agent.result import AgentResult, Rejected, StoppedBy, Tripwire
-from diarist.agent.resuming import Resumed
+from diarist.agent.resuming import ResumedAttempt, suspend, suspended
 from diarist.agent.step import StepAttempt
-from diarist.agent.step_input import OUTPUT_TYPE, CallFailed, StepInput, ask_input_step
-from diarist.agent.waiting import being_cancelled, stop, undisturbed, with_written
+from diarist.agent.step_input import OUTPUT_TYPE, CallFailed, StepInput
+from diarist.agent.waiting import being_cancelled, stop, undisturbed
 from diarist.chunks import (
     AbortChunk,
     AbortPayload,
     Chunk,
-    DataChunk,
     ErrorChunk,
     ErrorPayload,
     Finish,
@@ -29,19 +28,18 @@ from diarist.chunks import (
     Start,
     StepFinish,
     StepFinishPayload,
+    TextDelta,
     TripwireChunk,
     TripwirePayload,
 )
 from diarist.exceptions import DiaristError, OutputError, TripWire
-from diarist.message_list import MessageList, Snapshot, SystemMessage
+from diarist.message_list import Snapshot, SystemMessage
 from diarist.models.entry import ModelEntry
-from diarist.processors.base import OutputResult, StepResult
-from diarist.processors.cases import OutputResultCase
+from diarist.processors.base import StepResult
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.processors.streaming import StreamRun
 from diarist.run_context import Outcome, RunContext
-from diarist.tools import Tool
 from diarist.tracing import span
 
 
@@ -62,8 +60,12 @@ class Run:
     error: Exception | None = None
 
     def __post_init__(self) -> None:
+        self._last: StepAttempt | None = None
         self.result: AgentResult[Any] = AgentResult(
-            run_id=self.context.run_id, thread_id=self.context.thread_id, resource_id=self.context.resource_id
+            run_id=self.context.run_id,
+            thread_id=self.context.thread_id,
+            resource_id=self.context.resource_id,
+            memory=self.context.report,
         )
 
     async def execute(self) -> None:
@@ -74,7 +76,7 @@ class Run:
             "gen_ai.conversation.id": self.context.thread_id,
             "diarist.run.id": self.context.run_id,
         }
-        with span(f"invoke_agent {self.name}", **attributes) as current:
+        with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
             await self._traced()
             if current.recording:
                 result, error = self.result, self.error
@@ -94,6 +96,9 @@ class Run:
         self.context.cancel.attach()
         try:
             outcome, last, cancelled = await self._outcome()
+            self.result.usage += self.context.usage
+            if isinstance(last, Finish):
+                last.payload.usage = self.result.usage
             try:
                 if self.context.has_endings:
                     await undisturbed(self._end(outcome))
@@ -139,16 +144,16 @@ class Run:
 
     async def _execute(self) -> Chunk:
         await self.outlet.send(Start(run_id=self.context.run_id))
-        if self.context.cancel.cancelled:
-            await asyncio.sleep(0)  # a signal that was given before the call takes effect at the first wait
+        await self.context.cancel.checkpoint()
         messages = self.context.messages
         new_input = self.approvals is None or bool(messages.input)
         asked = messages.copy() if self.pipeline.has_guards and new_input else None
-        await self.pipeline.open(new_input=new_input)
+        if self.approvals is None:
+            await self.pipeline.open()
+        else:
+            await self.pipeline.reopen(lambda: suspended(messages, self.pipeline.ids), new_input=new_input)
         self._guards = None if asked is None else self.pipeline.start_guards(asked)
         try:
-            if self.approvals is not None and not await self._resume(self.approvals):
-                return await self._finish()
             await self._steps(messages.system)
         finally:
             if self._guards is not None:
@@ -157,84 +162,55 @@ class Run:
         return await self._finish()
 
     async def _steps(self, system: list[SystemMessage]) -> None:
+        if self.approvals is not None and self._ended_with(await self._step(system, approvals=self.approvals)):
+            return
         max_steps = self.options.get("max_steps", 5)
-        for number in range(max_steps):
-            self.pipeline.step_number = number
-            attempt = await self._step(number, last=number == max_steps - 1, system=system)
-            if attempt.waiting:
-                self.result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
-                return
-            if attempt.ended:
-                return
-            if attempt.stopped:
-                self.result.stopped_by = "stop_when"
+        for call in range(1, max_steps + 1):
+            if self._ended_with(await self._step(system, last=call == max_steps)):
                 return
         self.result.stopped_by = "max_steps"
 
-    async def _resume(self, approvals: Mapping[str, bool | str]) -> bool:
-        """Run or refuse the calls that waited; False while some of their step still wait, and the user does not
-        talk past them."""
-        self.pipeline.step_number = 0
-        if self._guards is not None:
-            await self._guards  # no tool runs before the guards have passed
-        messages, stream = self.context.messages, self.pipeline.open_stream()
-        resumed = Resumed(self.context, self.pipeline, self.setup.tools, approvals)
-        if resumed.missing():
-            resumed.tools = await self._tools_of_processors()
+    def _ended_with(self, attempt: StepAttempt) -> bool:
+        """Whether no step follows this one; then ``stopped_by`` says why."""
+        if attempt.waiting:
+            suspend(self.context.messages, [{"id": name} for name in self.pipeline.ids])
+            self.result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
+        elif attempt.stopped:
+            self.result.stopped_by = "stop_when"
+        return attempt.ended or attempt.stopped
 
-        async def pass_on() -> None:
-            for chunk in await self._written(stream):
-                if isinstance(chunk, DataChunk) and not chunk.transient:
-                    resumed.keep(chunk)
-
-        await with_written(resumed.run(), self.context.writer, pass_on)
-        stream.close()
-        if not resumed.left or any(message.role == "user" for message in messages.input):
-            return True
-        self.result.pending, self.result.stopped_by = resumed.left, resumed.left_for
-        self.result.finish_reason = "tool-calls"
-
-        def result(_: MessageList) -> OutputResult:
-            return OutputResult(text="", usage=self.result.usage, finish_reason="tool-calls", steps=[])
-
-        await self.pipeline.ask(OutputResultCase(messages=messages, result=result))
-        return False
-
-    async def _tools_of_processors(self) -> dict[str, Tool]:
-        """The tools as processors and ``prepare_step`` make them for a step; what else they change is taken back."""
-        messages = self.context.messages
-        before = messages.snapshot(contents=True)
-        setup = replace(self.setup, tools=dict(self.setup.tools))
-        await ask_input_step(self.pipeline, messages, setup, self.options.get("prepare_step"), steps=[], number=0)
-        messages.restore(before)
-        return setup.tools
-
-    async def _written(self, stream: StreamRun) -> list[Chunk]:
-        """Send what was written outside the steps, as the stream hooks leave it; returns what was sent."""
-        sent: list[Chunk] = []
+    async def _written(self, stream: StreamRun) -> None:
+        """Send what was written outside the steps, as the stream hooks leave it."""
         while self.context.writer:
             for written in self.context.writer.drain():
                 for chunk in await stream.feed(written):
                     chunk.run_id = self.context.run_id
                     await self.outlet.send(chunk)
-                    sent.append(chunk)
-        return sent
 
-    async def _step(self, number: int, *, last: bool, system: list[SystemMessage]) -> StepAttempt:
+    async def _step(
+        self, system: list[SystemMessage], *, last: bool = False, approvals: Mapping[str, bool | str] | None = None
+    ) -> StepAttempt:
         """One step with all its attempts: after a rejection, a repaired request, a pause, or with another model."""
         messages = self.context.messages
-        edited = bool(self.pipeline.ids) or self.options.get("prepare_step") is not None
+        self.pipeline.step_number = number = len(self.result.steps)
+        edited = self.pipeline.edits_in_place or self.options.get("prepare_step") is not None
         before = messages.snapshot(contents=edited)
         feedback: str | None = None
         self.pipeline.retry_count = 0
-        remedies = Remedies(self.pipeline, messages, self.entries, self.options.get("max_processor_retries"))
+        remedies = Remedies(self.pipeline, messages, self.entries)
         while True:
+            await self.context.cancel.checkpoint()
             messages.replace_system(system)
-            attempt = self._attempt(number, last, feedback, replace(self.setup, model=remedies.model))
+            setup = replace(self.setup, model=remedies.model)
+            attempt = self._attempt(last, feedback, setup, approvals)
             delay = 0.0
             try:
                 step = await attempt.run()
                 break
+            except asyncio.CancelledError:
+                if being_cancelled() and not self.context.guarded and (begun := attempt.cut_short()):
+                    self._finished(begun)
+                raise
             except TripWire as wire:
                 feedback = self._reject(wire, attempt, number)
                 edits = messages.snapshot(contents=edited)
@@ -269,32 +245,42 @@ class Run:
         self.context.messages.restore(before)
         self.context.writer.drain()
 
-    def _attempt(self, number: int, last: bool, feedback: str | None, setup: StepSetup) -> StepAttempt:
+    def _attempt(
+        self, last: bool, feedback: str | None, setup: StepSetup, approvals: Mapping[str, bool | str] | None
+    ) -> StepAttempt:
+        done = self.result.steps
         given = StepInput(
-            number=number,
+            number=len(done),
             last=last,
             setup=setup,
             prepare_step=self.options.get("prepare_step"),
             output_type=self.output_type,
-            done=self.result.steps,
+            done=done,
             usage=self.result.usage,
             feedback=feedback,
-            guards=self._guards if number == 0 else None,
+            guards=None if done else self._guards,
+            approvals=approvals,
             stop_when=conditions(self.options.get("stop_when")),
         )
-        return StepAttempt(given, self.context, self.pipeline, self.outlet)
+        kind = StepAttempt if approvals is None else ResumedAttempt
+        return kind(given, self.context, self.pipeline, self.outlet)
 
     def _take(self, step: StepResult, attempt: StepAttempt) -> None:
-        self.result.steps.append(step)
+        self._last = attempt
+        self._finished(step)
         self.result.text, self.result.output = step.text, attempt.output
         self.result.finish_reason = step.finish_reason
-        self.result.pending = [call for call in step.tool_calls if call.call_id in attempt.waiting]
+        self.result.pending = attempt.pending
+
+    def _finished(self, step: StepResult) -> None:
+        self.result.steps.append(step)
+        self.context.finished = {message.id for message in self.context.messages.of("input", "response")}
 
     def _reject(self, wire: TripWire, attempt: StepAttempt, number: int) -> str:
         """Note a rejected attempt and return why; or raise where there may be no further one: none is left, tools
         have begun to do what cannot be undone, or it was the input that was refused."""
         allowed = self.options.get("max_processor_retries", 0)
-        repeatable = wire.retry and wire.hook != "process_input" and not attempt.tools_started
+        repeatable = wire.retry and wire.hook != "process_input" and attempt.repeatable
         if not repeatable or self.pipeline.retry_count >= allowed:
             if wire.processor_id == OUTPUT_TYPE:
                 raise OutputError(wire.reason, text=attempt.text) from wire
@@ -330,16 +316,31 @@ class Run:
         try:
             passed = await stream.feed(finish)
             finish = next((chunk for chunk in passed if isinstance(chunk, Finish)), finish)
-            for chunk in passed:
-                if chunk is not finish:
-                    chunk.run_id = self.context.run_id
-                    await self.outlet.send(chunk)
+            await self._before_finish([chunk for chunk in passed if chunk is not finish], payload)
             await self._written(stream)
-        except TripWire:
-            self.result.steps = self.result.steps[:-1]  # what was blocked is nowhere in the result
+        except BaseException as error:
+            stream.close(error)
+            if isinstance(error, TripWire):
+                self.result.steps = self.result.steps[:-1]  # what was blocked is nowhere in the result
             raise
+        stream.close()
         self.pipeline.warn_of_silence()
+        if result.stopped_by == "approval":  # only now has every hook had its say about the state
+            suspend(self.context.messages, self.pipeline.states.dump())
         return finish
+
+    async def _before_finish(self, chunks: list[Chunk], payload: FinishPayload) -> None:
+        """Send what stream hooks had left at the very end; text is judged first, as part of the last step."""
+        if self._last is None or not any(isinstance(chunk, TextDelta) for chunk in chunks):
+            for chunk in chunks:
+                chunk.run_id = self.context.run_id
+                await self.outlet.send(chunk)
+            return
+        result, attempt = self.result, self._last
+        result.steps[-1] = step = await attempt.say_late(chunks)
+        result.text, result.output = step.text, attempt.output
+        payload.messages = result.messages = self.context.messages.response
+        result.conversation = self.context.messages.all
 
     def _blocked(self, wire: TripWire) -> Chunk:
         result = self.result

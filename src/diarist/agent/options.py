@@ -39,7 +39,7 @@ class CallOptions(TypedDict, total=False):
     ``thread``: id, or ``ThreadRef`` with title and metadata for a new one; without it memory does nothing.
     ``resource``: whose thread it is; default the thread's own id. ``deps`` and ``request_context`` are handed
     to tools and processors. ``max_steps``: model calls of one run (5). ``max_processor_retries``: attempts
-    that processors may ask for again per step; unset, such a request blocks. ``prepare_step``: called before
+    that processors may send back per step; unset, sending one back blocks. ``prepare_step``: called before
     each model call, after all processors. ``input_processors``, ``output_processors``, ``error_processors`` and
     ``processors`` replace the agent's lists for this call; memory's stay around them. ``extra_processors`` are
     added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from diarist.agent.step_input import CallFailed
 from diarist.exceptions import ModelError
 from diarist.message_list import MessageList
-from diarist.messages import Message
 from diarist.models.base import Model
 from diarist.models.entry import ModelEntry
 from diarist.processors.base import StepResult
 from diarist.processors.cases import ErrorCase
 from diarist.processors.pipeline import PipelineRun
 
-DEFAULT_REPAIRS = 10
-"""Retries that ``process_api_error`` may ask for per step where ``max_processor_retries`` is not set."""
+MAX_REPAIRS = 10
+"""Retries that ``process_api_error`` may ask for per step."""
 
 
 class Remedies:
@@ -23,7 +22,6 @@ class Remedies:
 
     Args:
         entries: The models, the preferred first.
-        max_repairs: Retries that processors may ask for; None: ``DEFAULT_REPAIRS``.
     """
 
     def __init__(
@@ -31,12 +29,10 @@ class Remedies:
         pipeline: PipelineRun,
         messages: MessageList,
         entries: Sequence[ModelEntry],
-        max_repairs: int | None,
     ) -> None:
         self._pipeline = pipeline
         self._messages = messages
         self._entries = entries
-        self._max_repairs = DEFAULT_REPAIRS if max_repairs is None else max_repairs
         self._entry = 0
         self._retries = 0
         self._repairs = 0
@@ -60,8 +56,8 @@ class Remedies:
         return delay
 
     async def _repair(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float | None:
-        """Ask the processors; a change of remembered messages is marked, so that memory stores it."""
-        if not self._pipeline.has(ErrorCase.hook) or self._repairs >= self._max_repairs:
+        """Ask the processors; what they change or remove of remembered messages is marked, so that memory stores it."""
+        if not self._pipeline.has(ErrorCase.hook) or self._repairs >= MAX_REPAIRS:
             return None
         error = failed.error
         if not isinstance(error, ModelError):
@@ -75,14 +71,19 @@ class Remedies:
             steps=steps,
             retry_count=self._repairs,
         )
-        before = {message.id: message.to_dict() for message in self._messages.all}
+        before = {message.id: message.to_dict() for message in self._messages.remembered}
         await self._pipeline.ask(case)
         if not case.retry:
             return None
         self._repairs += 1
-        self._messages.repaired |= {m.id for m in self._messages.all if _changed(m, before)}
+        self._mark(before)
         return case.delay
 
-
-def _changed(message: Message, before: dict[str, dict[str, object]]) -> bool:
-    return message.id in before and before[message.id] != message.to_dict()
+    def _mark(self, before: dict[str, dict[str, object]]) -> None:
+        """Note which remembered messages a repair changed, and which it removed."""
+        present = {message.id: message for message in self._messages.all}
+        for message_id, content in before.items():
+            if message_id not in present:
+                self._messages.dropped.add(message_id)
+            elif present[message_id].to_dict() != content:
+                self._messages.repaired.add(message_id)

@@ -9,6 +9,7 @@ from diarist.chunks import FinishReason, Usage
 from diarist.exceptions import BlockedError
 from diarist.messages import Json, Message, ToolPart
 from diarist.processors.base import StepResult
+from diarist.prompt_cache import MemoryReport
 
 OutputT = TypeVar("OutputT")
 
@@ -50,14 +51,17 @@ class AgentResult(Generic[OutputT]):
     Attributes:
         text: The final step's text; empty when blocked.
         output: The validated value of ``output_type``; None without one.
-        steps: Every step, with its own text, tool calls and usage.
-        usage: Tokens of all model calls, rejected attempts included; ``cached_tokens`` were read from the
-            provider's cache.
+        steps: Every finished step, with its own text, tool calls and usage; last the one whose tools were running
+            when the run was cancelled, if any.
+        usage: Tokens of all model calls, rejected attempts and those of processors included, but not memory's, which
+            are in its ``data-om-…`` chunks; ``cached_tokens`` were read from the provider's cache.
         finish_reason: Why the model stopped; ``other`` when blocked.
         stopped_by: Why the run ended. ``max_steps``: the model wanted to go on.
         messages: What the run added to the conversation, after all processors.
         rejected: Attempts that were sent back.
         pending: Tool calls that wait for approval (``agent.resume``) or for a client's result.
+        memory: What memory tells about the run: ``memory.cache`` says for each model call how much of the prompt
+            repeated the one before.
         conversation: All messages that the run ended with, for ``agent.resume`` where there is no memory.
     """
 
@@ -74,6 +78,7 @@ class AgentResult(Generic[OutputT]):
     messages: list[Message] = field(default_factory=list[Message])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     pending: list[ToolPart] = field(default_factory=list[ToolPart])
+    memory: MemoryReport = field(default_factory=MemoryReport)
     conversation: list[Message] = field(default_factory=list[Message], repr=False)
 
     def raise_for_tripwire(self) -> None:

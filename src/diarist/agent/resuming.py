@@ -2,112 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from diarist.agent.step import StepAttempt
 from diarist.agent.step_input import PROCESSORS_KEY
 from diarist.agent.tool_calls import ToolCalls, WaitsFor
-from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError
-from diarist.messages import DataPart, Message, ToolPart
-from diarist.processors.pipeline import PipelineRun
+from diarist.message_list import MessageList
+from diarist.messages import Json, Message, Part, ToolPart
+from diarist.payloads import ModelFinishPayload, Usage
 from diarist.prompting import open_calls
-from diarist.run_context import RunContext
-from diarist.tools import Tool
 
 
-class Resumed:
-    """The calls of a run that ended with ``stopped_by == "approval"``.
+class ResumedAttempt(StepAttempt):
+    """The rest of a step whose calls waited: no model is called, what was approved runs, what was declined is
+    refused. The results are a message of role ``tool``, before what the caller says now.
 
-    Attributes:
-        tools: Where the tools are looked up.
-        left: Calls of the same step that still wait.
+    ``run()`` raises InputError for a call that does not wait for approval, ConfigError where the tool of an
+    approved call is not there.
     """
 
-    def __init__(
-        self,
-        context: RunContext[Any],
-        pipeline: PipelineRun,
-        tools: Mapping[str, Tool],
-        approvals: Mapping[str, bool | str],
-    ) -> None:
-        self._context = context
-        self._pipeline = pipeline
-        self.tools = tools
-        self._approvals = approvals
-        self._message = Message(role="tool", parts=[], run_id=context.run_id)
-        self.left: list[ToolPart] = []
+    _open: dict[str, ToolPart]
+    """The calls that wait and are not answered, by id."""
 
     @property
-    def left_for(self) -> WaitsFor:
-        """What the calls that are left wait for."""
-        return "client_tool" if all(self._is_clients(call) for call in self.left) else "approval"
+    def repeatable(self) -> bool:
+        return False  # there is no model to answer otherwise
 
-    def keep(self, chunk: DataChunk) -> None:
-        """Make data that a tool or processor wrote part of the message with the results."""
-        self._message.parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
+    @property
+    def pending(self) -> list[ToolPart]:
+        return [self._open[call_id] for call_id in self.waiting]
 
-    def missing(self) -> list[str]:
-        """Names of approved tools that are not among ``tools``."""
-        waiting = self._waiting()
-        approved = [waiting[i].name for i, answer in self._approvals.items() if answer is True and i in waiting]
-        return [name for name in approved if name not in self.tools]
+    async def _answer(self) -> None:
+        if self._given.guards is not None:
+            await self._given.guards  # no tool runs before the guards have passed
+            self._unguarded = False
+        self._open = _waiting(self._context.messages)
+        answers = self._given.approvals or {}
+        if self._missing(answers):
+            await self._tools_of_processors()
+        self._check(answers)
+        parts: list[Part] = [_answered(self._open.pop(call_id), answer) for call_id, answer in answers.items()]
+        self._message = Message(role="tool", parts=parts, run_id=self._context.run_id)
+        _place(self._context.messages, self._message)
+        self._finish, self._complete = ModelFinishPayload(reason="tool-calls", usage=Usage()), True
 
-    async def run(self) -> None:
-        """Run what was approved, refuse what was declined, and add a message with the results before what the
-        caller says now.
+    async def _tools(self) -> None:
+        self._calls = ToolCalls(self._tool_parts(), self._setup.tools, self._context, self._pipeline)
+        await self._during(self._calls.run())
+        if not any(message.role == "user" for message in self._context.messages.input):  # who talks past the others
+            self.waiting = {call_id: self._waits_for(call) for call_id, call in self._open.items()}
+        self.ended = bool(self.waiting)
 
-        Raises:
-            InputError: A call is not among those that wait for approval.
-            ConfigError: The processors are not those of the run that ended, or an approved tool is not there.
-        """
-        waiting = self._waiting()
-        if missing := self.missing():
+    def _missing(self, answers: Mapping[str, bool | str]) -> list[str]:
+        """Names of approved tools that are not there."""
+        approved = [
+            self._open[call_id].name for call_id, yes in answers.items() if yes is True and call_id in self._open
+        ]
+        return [name for name in approved if name not in self._setup.tools]
+
+    async def _tools_of_processors(self) -> None:
+        """Look at the tools as processors and ``prepare_step`` make them; what else they change is taken back."""
+        before = self._context.messages.snapshot(contents=True)
+        await self._during(self._input_step())
+        self._context.messages.restore(before)
+
+    def _check(self, answers: Mapping[str, bool | str]) -> None:
+        if missing := self._missing(answers):
             raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
-        if unknown := self._approvals.keys() - waiting.keys():
-            known = ", ".join(waiting) or "none"
+        if unknown := answers.keys() - self._open.keys():
+            known = ", ".join(self._open) or "none"
             raise InputError(f"no tool call {sorted(unknown)} waits for approval; waiting: {known}")
-        for call_id, answer in self._approvals.items():
-            if answer is True and self._is_clients(waiting[call_id]):
+        for call_id, answer in answers.items():
+            call = self._open[call_id]
+            if answer is True and self._waits_for(call) == "client_tool":
                 raise InputError(
-                    f"the call {call_id!r} of {waiting[call_id].name} waits for the client's result, not for approval; "
+                    f"the call {call_id!r} of {call.name} waits for the client's result, not for approval; "
                     "send the result as a message of role 'tool'"
                 )
-        answered = [_answered(waiting[call_id], answer) for call_id, answer in self._approvals.items()]
-        self.left = [part for call_id, part in waiting.items() if call_id not in self._approvals]
-        await ToolCalls(answered, self.tools, self._context, self._pipeline).run()
-        self._message.parts[:0] = answered
-        self._place(self._message)
 
-    def _waiting(self) -> dict[str, ToolPart]:
-        """The calls that wait, by id; what the user says along with the approval does not talk past them."""
-        messages = self._context.messages
-        before = [m for m in messages.all if m.role == "tool" or messages.source_of(m.id) != "input"]
-        waiting: dict[str, ToolPart] = {}
-        for message in before:
-            if found := open_calls(before, message):
-                self._check_processors(message)
-                waiting |= {part.call_id: part for part in found}
-        return waiting
+    def _waits_for(self, call: ToolPart) -> WaitsFor:
+        tool = self._setup.tools.get(call.name)
+        return "client_tool" if tool is not None and tool.function is None else "approval"
 
-    def _place(self, message: Message) -> None:
-        messages = self._context.messages
-        said = messages.input
-        messages.remove([other.id for other in said])
-        messages.add(message, "response")
-        for other in said:
-            messages.add(other, "input")
 
-    def _is_clients(self, call: ToolPart) -> bool:
-        tool = self.tools.get(call.name)
-        return tool is not None and tool.function is None
+def suspend(messages: MessageList, dumped: list[dict[str, Json]]) -> None:
+    """Note with the calls that wait which processors the run had, and their states."""
+    holder = next(message for message in reversed(messages.response) if message.tool_parts)
+    holder.metadata[PROCESSORS_KEY] = dumped
 
-    def _check_processors(self, message: Message) -> None:
-        before = message.metadata.get(PROCESSORS_KEY)
-        if before is not None and before != self._pipeline.ids:
-            raise ConfigError(
-                f"resume needs the processors that the run had, {before}, but this agent has {self._pipeline.ids}"
-            )
+
+def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
+    """What ``suspend`` noted with the calls that still wait. Raises ConfigError where the processors are others."""
+    if not _waiting(messages):
+        return []
+    holder = next((message for message in reversed(_before(messages)) if PROCESSORS_KEY in message.metadata), None)
+    if holder is None:
+        return []
+    dumped: list[dict[str, Json]] = holder.metadata[PROCESSORS_KEY]
+    had = [entry["id"] for entry in dumped]
+    if had != list(ids):
+        raise ConfigError(f"resume needs the processors that the run had, {had}, but this agent has {list(ids)}")
+    return dumped
+
+
+def _waiting(messages: MessageList) -> dict[str, ToolPart]:
+    """The calls that wait, by id."""
+    before = _before(messages)
+    return {part.call_id: part for message in before for part in open_calls(before, message)}
+
+
+def _before(messages: MessageList) -> list[Message]:
+    """The messages but for what the user says along with the approval, which does not talk past the calls."""
+    return [m for m in messages.all if m.role == "tool" or messages.source_of(m.id) != "input"]
+
+
+def _place(messages: MessageList, results: Message) -> None:
+    """Put the results before what the caller says now."""
+    said = messages.input
+    messages.remove([message.id for message in said])
+    messages.add(results, "response")
+    for message in said:
+        messages.add(message, "input")
 
 
 def _answered(call: ToolPart, answer: bool | str) -> ToolPart:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
 from diarist.agent.assembly import MessageAssembler, append_text, with_text
+from diarist.agent.model_call import ModelCall, make_request
 from diarist.agent.outlet import Outlet
-from diarist.agent.step_input import (
-    OUTPUT_TYPE,
-    PROCESSORS_KEY,
-    CallFailed,
-    StepInput,
-    ask_input_step,
-    replay,
-)
+from diarist.agent.step_input import OUTPUT_TYPE, StepInput, ask_input_step
 from diarist.agent.tool_calls import ToolCalls, WaitsFor
 from diarist.agent.waiting import stop, with_written
 from diarist.chunks import (
     Chunk,
     DataChunk,
-    ModelFinish,
     ModelFinishPayload,
     ObjectChunk,
     ObjectPayload,
@@ -39,11 +32,9 @@ from diarist.chunks import (
 from diarist.exceptions import InputError, TripWire
 from diarist.message_list import MessageList
 from diarist.messages import DataPart, Message, ReasoningPart, ToolPart
-from diarist.models.base import ModelRequest
 from diarist.processors.base import OutputResult, StepResult
-from diarist.processors.cases import InputStepCase, OutputResultCase, OutputStepCase, RequestCase, ResponseCase
+from diarist.processors.cases import InputStepCase, OutputResultCase, OutputStepCase, RequestCase
 from diarist.processors.pipeline import PipelineRun
-from diarist.prompting import build_prompt
 from diarist.run_context import RunContext
 from diarist.tracing import span
 
@@ -57,7 +48,6 @@ class StepAttempt:
         ended: The model called no tools: the run is over.
         stopped: ``stop_when`` held after this step.
         waiting: Tool calls that wait for approval or for the client, by id; they end the run.
-        tools_started: Tools have begun to run, so that the attempt cannot be repeated.
     """
 
     def __init__(self, given: StepInput, context: RunContext[Any], pipeline: PipelineRun, outlet: Outlet) -> None:
@@ -72,18 +62,29 @@ class StepAttempt:
         self._message: Message | None = None
         self._complete = False
         self._finish = ModelFinishPayload(reason="error", usage=Usage())
+        self._answered_by = ""
         self._unguarded = given.guards is not None and not _passed(given.guards)
         self._unjudged = False
         self._held: deque[Chunk] = deque()
         self.output: Any = None
         self.ended = False
         self.stopped = False
-        self.tools_started = False
+        self._calls: ToolCalls | None = None
         self.waiting: dict[str, WaitsFor] = {}
 
     @property
     def usage(self) -> Usage:
         return self._finish.usage
+
+    @property
+    def repeatable(self) -> bool:
+        """No tool has begun to do what cannot be undone."""
+        return self._calls is None or not self._calls.started
+
+    @property
+    def pending(self) -> list[ToolPart]:
+        """The calls that wait."""
+        return [part for part in self._tool_parts() if part.call_id in self.waiting]
 
     @property
     def text(self) -> str:
@@ -102,56 +103,64 @@ class StepAttempt:
             self._stream.close()
             return result
 
+    def cut_short(self) -> StepResult | None:
+        """The step of a run that was cancelled, as far as it came: calls without an end are errors. None before its
+        tools had begun."""
+        if self._calls is None:
+            return None
+        self._calls.cut_short()
+        return self._result()
+
     async def _run(self) -> StepResult:
-        await self._guarded(self._ask_model())
-        if self._pipeline.has(OutputStepCase.hook):
-            await self._during(self._output_step())
+        await self._answer()
         await self._tools()
         result = self._result()
         self.stopped = not self.ended and self._given.stops([*self._given.done, result])
-        if self.ended or self.stopped or self._given.last:
+        if self._concludes:
             await self._conclude()
             result = self._result()
         finish = StepFinishPayload(step_number=self._given.number, reason=result.finish_reason, usage=self.usage)
-        await self._pass(StepFinish(payload=finish))
+        await self._last_words(StepFinish(payload=finish))
         return self._result()
 
+    @property
+    def _concludes(self) -> bool:
+        """No step follows this one."""
+        return self.ended or self.stopped or self._given.last
+
     # -- phases
+
+    async def _answer(self) -> None:
+        """Have the model answer, and its answer judged."""
+        await self._guarded(self._ask_model())
+        if self._pipeline.has(OutputStepCase.hook):
+            await self._during(self._output_step())
 
     async def _ask_model(self) -> None:
         if self._given.prepare_step is not None or self._pipeline.has(InputStepCase.hook):
             await self._during(self._input_step())
-        case = RequestCase(
-            messages=self._context.messages, step=self._given.number, request=self._request(), model=self._setup.model
-        )
+        messages, setup = self._context.messages, self._setup
+        request = make_request(messages, setup, self._given.feedback)
+        case = RequestCase(messages=messages, step=self._given.number, request=request, model=setup.model)
         if self._pipeline.has(case.hook):
             await self._pipeline.ask(case)
         self._unjudged = self._pipeline.hold_output
-        start = StepStartPayload(step_number=self._given.number, model=self._setup.model.id)
+        start = StepStartPayload(step_number=self._given.number, model=setup.model.id)
         await self._pass(StepStart(payload=start))
-        await self._traced_call(case)
+        call = ModelCall(case, self._pipeline)
+        try:
+            await call.run(self._pass)
+        finally:
+            self._finish = call.finish
+        self._complete, self._answered_by = True, setup.model.id
+        self._message = self._assembler.message()
+        if self._message is not None:
+            self._context.messages.add(self._message, "response")
 
     async def _input_step(self) -> None:
         given, messages = self._given, self._context.messages
         await ask_input_step(
             self._pipeline, messages, self._setup, given.prepare_step, steps=given.done, number=given.number
-        )
-
-    def _request(self) -> ModelRequest:
-        messages, setup = self._context.messages, self._setup
-        prompt = build_prompt(
-            messages.system,
-            messages.messages,
-            feedback=self._given.feedback,
-            cache_breakpoints=setup.model.cache_breakpoints,
-        )
-        return ModelRequest(
-            prompt=prompt,
-            tools=[tool.definition for tool in setup.offered.values()],
-            tool_choice=setup.tool_choice,
-            settings=setup.model_settings,
-            output=setup.structured_output,
-            provider_options=setup.provider_options,
         )
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -171,67 +180,6 @@ class StepAttempt:
         finally:
             await stop(task)
 
-    async def _traced_call(self, case: RequestCase) -> None:
-        model, settings = self._setup.model, case.request.settings
-        attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": model.provider,
-            "gen_ai.request.model": model.name,
-            "gen_ai.request.temperature": settings.temperature,
-            "gen_ai.request.max_tokens": settings.max_output_tokens,
-            "gen_ai.request.top_p": settings.top_p,
-        }
-        with span(f"chat {model.name}", **attributes) as current:
-            await self._model_call(case)
-            if current.recording:
-                current.set(
-                    **{
-                        "gen_ai.response.model": self._finish.model or None,
-                        "gen_ai.response.id": self._finish.response_id or None,
-                        "gen_ai.response.finish_reasons": [self._finish.reason],
-                        "gen_ai.usage.input_tokens": self.usage.input_tokens,
-                        "gen_ai.usage.output_tokens": self.usage.output_tokens,
-                        "gen_ai.usage.cache_read.input_tokens": self.usage.cached_tokens,
-                    }
-                )
-
-    async def _model_call(self, case: RequestCase) -> None:
-        cached = case.response is not None
-        source = self._setup.model.stream(case.request) if case.response is None else replay(case.response)
-        whole: list[Chunk] | None = [] if self._pipeline.has("process_llm_response") else None
-        try:
-            while True:
-                try:
-                    chunk = await anext(source)
-                except StopAsyncIteration:
-                    break
-                except Exception as error:
-                    raise CallFailed(error, self._setup.model) from error
-                if whole is not None:
-                    whole.append(chunk)
-                if isinstance(chunk, ModelFinish):
-                    self._finish = chunk.payload
-                else:
-                    await self._pass(chunk)
-        finally:
-            if isinstance(source, AsyncGenerator):
-                await source.aclose()
-        if whole is not None:
-            await self._pipeline.ask(
-                ResponseCase(
-                    messages=self._context.messages,
-                    step=self._given.number,
-                    request=case.request,
-                    model=self._setup.model,
-                    response=whole,
-                    from_cache=cached,
-                )
-            )
-        self._complete = True
-        self._message = self._assembler.message()
-        if self._message is not None:
-            self._context.messages.add(self._message, "response")
-
     async def _output_step(self) -> None:
         await self._pipeline.ask(
             OutputStepCase(
@@ -246,7 +194,7 @@ class StepAttempt:
 
     async def _tools(self) -> None:
         """Run the step's tool calls. Those that wait for somebody end the run when the others are done."""
-        pending = [part for part in self._calls() if part.state == "call" and not part.provider_executed]
+        pending = [part for part in self._tool_parts() if part.state == "call" and not part.provider_executed]
         self.ended = not pending
         if not pending:
             return
@@ -254,19 +202,23 @@ class StepAttempt:
         await self._during(calls.consider())
         await self._release()
         self.waiting = calls.waiting()
-        self.tools_started = len(self.waiting) < len(pending)
+        self._calls = calls
         await self._during(calls.run(but=self.waiting))
         for call in pending:
             if self.waiting.get(call.call_id) == "approval":
                 payload = ToolCallPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args)
                 await self._pass(ToolApprovalChunk(payload=payload))
-        if self.waiting:
-            self.ended = True
-            for message in self._added():
-                message.metadata[PROCESSORS_KEY] = self._pipeline.ids
+        self.ended = bool(self.waiting)
 
     async def _conclude(self) -> None:
-        """The end of the run's last step: ``process_output_result``, then the typed answer of what it left."""
+        """The end of the run's last step."""
+        await self._accept()
+        await self._release()
+        if self.output is not None:
+            await self._pass(ObjectChunk(payload=ObjectPayload(object=self.output)))
+
+    async def _accept(self) -> None:
+        """``process_output_result``, then the typed answer of what it left."""
         if self._pipeline.has(OutputResultCase.hook):
             await self._during(self._output_result())
         if self._given.output_type is not None and self.ended and not self.waiting:
@@ -274,16 +226,41 @@ class StepAttempt:
                 self.output = self._given.output_type.parse(self._result().text)
             except InputError as error:
                 raise TripWire(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
-        await self._release()
-        if self.output is not None:
-            await self._pass(ObjectChunk(payload=ObjectPayload(object=self.output)))
+
+    async def _last_words(self, finish: StepFinish) -> None:
+        """The step's last chunk, behind the text that stream hooks still had."""
+        said, self._unjudged = self._result().text, not self._stream.idle
+        await self._pass(finish)
+        await self._judge_more(said)
+
+    async def say_late(self, chunks: Sequence[Chunk]) -> StepResult:
+        """Send what stream hooks made of the run's end; text in it belongs to this step, whose result is returned.
+
+        Raises TripWire where a processor does not accept it.
+        """
+        said, self._unjudged = self._result().text, True
+        for chunk in chunks:
+            if isinstance(chunk, TextDelta):
+                self._say(chunk.payload.text)
+            self._put(chunk)
+        await self._judge_more(said)
+        return self._result()
+
+    async def _judge_more(self, said: str) -> None:
+        """Have the answer judged anew where it says more than ``said``, before the rest goes out."""
+        if self._result().text != said:
+            if self._pipeline.has(OutputStepCase.hook):
+                await self._during(self._output_step())
+            if self._concludes:
+                await self._accept()
+        await self._release(said)
 
     async def _output_result(self) -> None:
         def result(messages: MessageList) -> OutputResult:
             step = self._result(messages)
             return OutputResult(
                 text=step.text,
-                usage=self._given.usage + self.usage,
+                usage=self._given.usage + self.usage + self._context.usage,
                 finish_reason=step.finish_reason,
                 steps=[*self._given.done, step],
             )
@@ -297,7 +274,7 @@ class StepAttempt:
         response = (messages or self._context.messages).response
         return [message for message in response if message.id not in self._before]
 
-    def _calls(self) -> list[ToolPart]:
+    def _tool_parts(self) -> list[ToolPart]:
         return [part for message in self._added() for part in message.tool_parts]
 
     def _result(self, messages: MessageList | None = None) -> StepResult:
@@ -312,7 +289,7 @@ class StepAttempt:
             finish_reason=self._finish.reason,
             usage=self._finish.usage,
             messages=added,
-            model=self._setup.model.id,
+            model=self._answered_by,
         )
 
     # -- towards the client
@@ -358,7 +335,8 @@ class StepAttempt:
 
     def _say(self, text: str) -> None:
         """Text that a stream hook still had when the message was complete, as at ``step-finish``: it belongs to it."""
-        if not (added := self._added()):
+        added = self._added()
+        if not added or added[-1].role != "assistant":
             added = [Message(role="assistant", parts=[], run_id=self._context.run_id)]
             self._context.messages.add(added[0], "response")
         append_text(added[-1], text)
@@ -371,10 +349,12 @@ class StepAttempt:
             return True
         return self._outlet.put(chunk)
 
-    async def _release(self) -> None:
-        """The step was accepted: let the client have what was held back, with the text as it was accepted."""
+    async def _release(self, said: str = "") -> None:
+        """The step was accepted: let the client have what was held back, with the text as it was accepted; ``said``
+        has gone out before, and what was changed of it can only be left out."""
         if self._unjudged:
-            self._held = with_text(self._held, self._result().text)
+            text = self._result().text
+            self._held = with_text(self._held, text[len(said) :] if text.startswith(said) else "")
         self._unjudged = False
         await self._flush()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +56,8 @@ async def ask_input_step(
 
 
 PROCESSORS_KEY = "diarist_processors"
-"""Metadata of a message whose calls wait: the ids of the processors that ``resume`` must be given again."""
+"""Metadata of a message whose calls wait for approval: the processors that ``resume`` must be given again, each
+with its ``id`` and, where it dumps one, its ``state``."""
 
 OUTPUT_TYPE = "output-type"
 """The processor id under which an answer that does not fit ``output_type`` is sent back."""
@@ -72,6 +73,7 @@ class StepInput:
         usage: Tokens of the run before this attempt.
         feedback: Why the attempt before was rejected.
         guards: Input guards that run beside this step's model call.
+        approvals: Answers to calls that waited, by id; the step then is the rest of the one that made them.
         stop_when: Functions of the steps so far; one that holds ends the run after its step.
     """
 
@@ -84,6 +86,7 @@ class StepInput:
     usage: Usage = field(default_factory=Usage)
     feedback: str | None = None
     guards: asyncio.Task[None] | None = None
+    approvals: Mapping[str, bool | str] | None = None
     stop_when: Sequence[StopWhen] = ()
 
     def stops(self, steps: list[StepResult]) -> bool:

@@ -22,7 +22,7 @@ class AgentStream(Generic[OutputT]):
 
     Iterate it for its chunks, or ``text()`` for text alone; ``await result()`` runs it to its end, also after
     an early break. Leaving ``async with`` before the end, or cancelling the task that reads, cancels the run:
-    its finished steps are kept.
+    its finished steps are kept, and the results of tools that had ended.
     """
 
     def __init__(self, run: Run) -> None:

@@ -24,6 +24,9 @@ MAX_PARALLEL = 10
 
 WaitsFor = Literal["approval", "client_tool"]
 
+CANCELLED = "cancelled"
+"""The result of a call that was cut short, as the model sees it in a later run."""
+
 logger = logging.getLogger("diarist")
 
 
@@ -32,6 +35,9 @@ class ToolCalls:
 
     Args:
         args_errors: Per call id, why the model's arguments could not be read.
+
+    Attributes:
+        started: The function of some tool was called: what it does cannot be undone.
     """
 
     def __init__(
@@ -48,6 +54,8 @@ class ToolCalls:
         self._pipeline = pipeline
         self._args_errors = dict(args_errors or {})
         self._running = asyncio.Semaphore(MAX_PARALLEL)
+        self._done: set[str] = set()
+        self.started = False
 
     async def consider(self) -> None:
         """``process_tool_call`` for every call, before any tool runs: a processor may change the arguments, answer
@@ -91,6 +99,12 @@ class ToolCalls:
         """Run all calls but those, fill in their results, and write a chunk for each as it finishes."""
         await side_by_side([self._one(call) for call in self._calls if call.call_id not in but])
 
+    def cut_short(self) -> None:
+        """Give an end to the calls that have none, and to those whose result was not judged yet."""
+        for call in self._calls:
+            if call.call_id not in self._done:
+                call.state, call.result = "error", CANCELLED
+
     async def _one(self, call: ToolPart) -> None:
         async with self._running:
             if call.state == "call":
@@ -100,11 +114,47 @@ class ToolCalls:
                     "gen_ai.tool.call.id": call.call_id,
                 }
                 with span(f"execute_tool {call.name}", **attributes) as current:
-                    ran = await run_tool(call, self._tools, self._context, self._args_errors.get(call.call_id))
-                    current.set(**{"error.type": None if ran else "tool_error"})
+                    went_well = await self._run(call)
+                    current.set(**{"error.type": None if went_well else "tool_error"})
             if self._pipeline.has("process_tool_result"):
                 await self._judge(call)
+            self._done.add(call.call_id)
             self._context.writer.put(_chunk(call))
+
+    async def _run(self, call: ToolPart) -> bool:
+        """Run one call and fill in its result; whatever goes wrong is a result too. True where nothing did."""
+        try:
+            result = plain(await self._invoke(call))
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            _fail(call, error)  # the tool waited for something that others cancelled
+        except Exception as error:  # whatever a tool raises is for the model to see
+            if not isinstance(error, ToolError):
+                logger.warning("tool %s failed", call.name, exc_info=error)
+            _fail(call, error)
+        else:
+            call.state, call.result = "result", result
+            return True
+        return False
+
+    async def _invoke(self, call: ToolPart) -> Any:
+        if args_error := self._args_errors.get(call.call_id):
+            raise ToolError(f"the arguments of {call.name} are no JSON object: {args_error}")
+        tool = self._tools.get(call.name)
+        if tool is None:
+            raise ToolError(f"there is no tool {call.name!r}; available: {', '.join(self._tools) or 'none'}")
+        bound = tool.bind(call.args, ToolContext(run=self._context, call_id=call.call_id, tool_name=call.name))
+        self.started = True
+        limit = asyncio.timeout(tool.timeout)
+        try:
+            async with limit:
+                value = bound() if tool.is_async else await in_thread(bound)
+                return await value if inspect.isawaitable(value) else value
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ToolError(f"{call.name} took longer than {tool.timeout:g} s and was stopped") from error
 
     async def _judge(self, call: ToolPart) -> None:
         step, tool = self._pipeline.step_number, self._tools.get(call.name)
@@ -120,44 +170,6 @@ class ToolCalls:
                     step=step,
                 ) from wire
             raise
-
-
-async def run_tool(
-    call: ToolPart, tools: Mapping[str, Tool], context: RunContext[Any], args_error: str | None = None
-) -> bool:
-    """Run one call and fill in its result; whatever goes wrong is a result too. True where nothing went wrong."""
-    try:
-        if args_error:
-            raise ToolError(f"the arguments of {call.name} are no JSON object: {args_error}")
-        tool = tools.get(call.name)
-        if tool is None:
-            raise ToolError(f"there is no tool {call.name!r}; available: {', '.join(tools) or 'none'}")
-        result = plain(await _invoke(tool, call, context))
-    except asyncio.CancelledError as error:
-        if being_cancelled():
-            raise
-        _fail(call, error)  # the tool waited for something that others cancelled
-    except Exception as error:  # whatever a tool raises is for the model to see
-        if not isinstance(error, ToolError):
-            logger.warning("tool %s failed", call.name, exc_info=error)
-        _fail(call, error)
-    else:
-        call.state, call.result = "result", result
-        return True
-    return False
-
-
-async def _invoke(tool: Tool, call: ToolPart, context: RunContext[Any]) -> Any:
-    bound = tool.bind(call.args, ToolContext(run=context, call_id=call.call_id, tool_name=call.name))
-    limit = asyncio.timeout(tool.timeout)
-    try:
-        async with limit:
-            value = bound() if tool.is_async else await in_thread(bound)
-            return await value if inspect.isawaitable(value) else value
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise ToolError(f"{call.name} took longer than {tool.timeout:g} s and was stopped") from error
 
 
 def _fail(call: ToolPart, error: BaseException) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from diarist.cli.demo.command import demo
 from diarist.cli.observe import observe
+from diarist.cli.worker import worker
 
 app = typer.Typer(
     name="diarist",
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("observe")(observe)
+app.command("worker")(worker)
 
 
 def _print_version(wanted: bool) -> None:

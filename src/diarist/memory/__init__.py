@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
+from diarist.memory.observational.config import (
+    ObservationalMemoryConfig,
+    ObservationConfig,
+    ReflectionConfig,
+    RetrievalConfig,
+)
+from diarist.memory.observational.hooks import MemoryHooks, RoleCall
+from diarist.memory.observational.model_choice import ByInputTokens
+from diarist.memory.observational.spending import DiaryUsage
+from diarist.memory.receipt import Receipt
 
 if TYPE_CHECKING:
     from diarist.memory.conversations import read_conversation
     from diarist.memory.memory import Memory
+    from diarist.memory.observational.standalone import ObservationalMemory
 
-__all__ = ["Memory", "ObservationConfig", "ObservationalMemoryConfig", "ReflectionConfig", "read_conversation"]
+__all__ = [
+    "ByInputTokens",
+    "DiaryUsage",
+    "Memory",
+    "MemoryHooks",
+    "ObservationConfig",
+    "ObservationalMemory",
+    "ObservationalMemoryConfig",
+    "Receipt",
+    "ReflectionConfig",
+    "RetrievalConfig",
+    "RoleCall",
+    "read_conversation",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from diarist.memory.memory import Memory
 
         return Memory
+    if name == "ObservationalMemory":
+        from diarist.memory.observational.standalone import ObservationalMemory
+
+        return ObservationalMemory
     if name == "read_conversation":
         from diarist.memory.conversations import read_conversation
 

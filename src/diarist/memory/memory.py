@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-from diarist.chunks import DataChunk
 from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError, NotFoundError
+from diarist.memory.diary import Diary
 from diarist.memory.history import MessageHistory
+from diarist.memory.observational.background import Background
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import visible_log
 from diarist.memory.observational.engine import Engine
-from diarist.memory.observational.processor import ObservationalMemory
+from diarist.memory.observational.jobs import JobQueue
+from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.role_models import RoleModels
+from diarist.memory.search import Search
 from diarist.messages import Message, new_id
 from diarist.models.base import Model
 from diarist.processors.base import Processor
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, Page, Thread
+from diarist.storage.records import Page, Thread
 from diarist.tokens import TokenCounter, default_counter
 
 DEFAULT_LAST_MESSAGES = 10
 
 
-class Memory:
+class Memory(Diary, Search):
     """An agent's memory, kept in a storage. One object serves any number of agents.
 
     Args:
@@ -36,9 +38,13 @@ class Memory:
             messages in the prompt.
         thread_wait: Seconds that a call waits for another call of the same thread.
         token_counter: Default: o200k_base.
+        await_background: Let every call wait at its end until the background work of its thread is done: for
+            places where nothing runs between two calls, such as serverless functions.
+        queue: Hands background work to worker processes (``diarist worker``), such as
+            ``diarist.memory.queue.PostgresQueue``. By default it is done in this process.
 
     Raises:
-        ConfigError: Options that contradict each other.
+        ConfigError: Options that contradict each other, or a model that is named and cannot be used.
     """
 
     def __init__(
@@ -49,6 +55,8 @@ class Memory:
         observational_memory: bool | ObservationalMemoryConfig = False,
         thread_wait: float = 30.0,
         token_counter: TokenCounter | None = None,
+        await_background: bool = False,
+        queue: JobQueue | None = None,
     ) -> None:
         self.config = _config(observational_memory)
         if self.config is not None and last_messages is not None:
@@ -56,13 +64,20 @@ class Memory:
                 "last_messages has no effect with observational memory, which shows all messages that it has "
                 "not observed yet; leave it out, or set observation.message_tokens"
             )
+        if self.config is None and queue is not None:
+            raise ConfigError("queue has no effect without observational memory; pass observational_memory=True")
         if thread_wait < 0:
             raise ConfigError(f"thread_wait must not be negative, not {thread_wait!r}")
         self.storage = storage if storage is not None else _default_storage()
         self.counter = token_counter or default_counter()
         self._last = _number_of_messages(last_messages)
         self._thread_wait = thread_wait
+        self._await_background = await_background
+        self._background = Background()
+        self._queue = queue
         self._models = RoleModels(self.config, self.counter) if self.config else None
+        if self._models is not None:
+            self._models.check()
         self._processors: dict[Model | None, Processor[Any]] = {}
         self._engines: dict[Model | None, Engine] = {}
 
@@ -77,7 +92,29 @@ class Memory:
         return []
 
     async def settled(self) -> None:
-        """Wait until all background work is done. (So far memory does its work within the turn.)"""
+        """Wait until all background work is done, whichever event loop it runs in; with a queue, handed over."""
+        await self._background.settled()
+
+    async def run_worker(self, *, concurrency: int = 4, grace: float = 20.0) -> None:
+        """Do the background work that is in the queue, and what comes, until cancelled: what ``diarist worker`` does.
+
+        What it does is told in the event log of each diary.
+
+        Args:
+            concurrency: Jobs at a time; each is mostly the wait for a model.
+            grace: Seconds that running jobs get to finish once this is cancelled; the rest goes back to the queue.
+
+        Raises:
+            ConfigError: There is no queue, or a role has no model: a worker has no agent whose model it could use.
+            StorageError: The queue cannot be opened. Later failures are logged, and it tries again.
+        """
+        if self._queue is None:
+            raise ConfigError("this memory has no queue; pass queue=PostgresQueue(...)")
+        if concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, not {concurrency!r}")
+        if grace < 0:
+            raise ConfigError(f"grace must not be negative, not {grace!r}")
+        await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
     def _processor(self, model: Model) -> Processor[Any]:
         if model not in self._processors:
@@ -86,8 +123,12 @@ class Memory:
                     self.storage, counter=self.counter, last_messages=self._last, thread_wait=self._thread_wait
                 )
             else:
-                self._processors[model] = ObservationalMemory(
-                    self._engine(model), self.storage, counter=self.counter, thread_wait=self._thread_wait
+                self._processors[model] = DiaryProcessor(
+                    self._engine(model),
+                    self.storage,
+                    counter=self.counter,
+                    thread_wait=self._thread_wait,
+                    await_background=self._await_background,
                 )
         return self._processors[model]
 
@@ -102,47 +143,12 @@ class Memory:
                 observer=observer,
                 reflector=reflector,
                 counter=self.counter,
+                background=self._background,
+                submit=self._queue.submit if self._queue is not None else None,
             )
         return self._engines[model]
 
     # -- for people
-
-    async def observations(self, *, thread: str, resource: str | None = None) -> ObservationLog:
-        """The diary of a thread; an empty one where nothing was observed yet.
-
-        Raises:
-            NotFoundError: There is no such thread.
-            InputError: It belongs to another resource.
-        """
-        found = await self._thread(thread, resource)
-        log = await self.storage.get_log(f"thread:{thread}")
-        return (
-            visible_log(log, None)
-            if log
-            else ObservationLog(key=f"thread:{thread}", scope="thread", resource_id=found.resource_id)
-        )
-
-    async def observe(
-        self,
-        *,
-        thread: str,
-        resource: str | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
-        on_event: Callable[[DataChunk], None] | None = None,
-    ) -> ObservationLog:
-        """Observe now everything of a thread that is not observed yet, whatever the thresholds say.
-
-        Args:
-            on_progress: Called with the tokens done and the tokens in all, after each call of the Observer.
-            on_event: Called with every ``data-om-*`` event.
-
-        Raises:
-            ModelError, RoleError: The Observer failed; what was observed before that is kept.
-        """
-        found = await self._thread(thread, resource)
-        engine = self._engine(None)
-        await engine.observe_all(thread, found.resource_id, progress=on_progress, emit=on_event)
-        return await self.observations(thread=thread)
 
     async def messages(
         self,
@@ -195,11 +201,6 @@ class Memory:
     ) -> Page[Thread]:
         """Threads, newest first."""
         return await self.storage.list_threads(resource_id=resource, limit=limit, cursor=cursor)
-
-    async def delete_thread(self, thread: str, *, resource: str | None = None) -> None:
-        """Remove a thread with its messages and its diary. Raises NotFoundError, InputError."""
-        await self._thread(thread, resource)
-        await self.storage.delete_thread(thread)
 
     async def close(self) -> None:
         """Finish background work, close the storage, and the models that memory made from ids."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from typing import cast
@@ -50,6 +50,7 @@ class RunRecorder:
 
     Attributes:
         pinned: Ids of stored messages that are this run's question, since its caller sent them once more.
+        kept: Ids of stored messages that a repair does not delete, since notes stand on them.
     """
 
     def __init__(self, storage: Storage, counter: TokenCounter, *, thread_wait: float) -> None:
@@ -57,6 +58,7 @@ class RunRecorder:
         self._counter = counter
         self._thread_wait = thread_wait
         self.pinned: set[str] = set()
+        self.kept: set[str] = set()
         self._saved: dict[str, tuple[Message, bytes]] = {}
         self._repeated: list[Message] = []
         self._alive: asyncio.Task[None] | None = None
@@ -102,11 +104,12 @@ class RunRecorder:
         for message in self._repeated:
             messages.add(replace(_unstored(message), id=new_id("msg")), "context")
 
-    async def sync(self, context: RunContext[object], *, new: bool = True) -> Synced:
+    async def sync(self, context: RunContext[object], *, only: Collection[str] | None = None) -> Synced:
         """Bring storage in line with the run's messages as processors left them.
 
         Args:
-            new: Store messages that are not stored yet; those added get their ``seq`` and token counts.
+            only: Of the messages that are not stored yet, store those with these ids. None: all. Those added get
+                their ``seq`` and token counts.
 
         Raises:
             RunLostError: Somebody else took this run for dead and ended it.
@@ -120,18 +123,25 @@ class RunRecorder:
         removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
         await self.rewrite(changed, remove=removed)
         added: list[Message] = []
-        fresh = [m for m in context.messages.of("input", "response") if m.id not in self._saved] if new else []
+        fresh = [m for m in context.messages.of("input", "response") if m.id not in self._saved]
+        if only is not None:
+            fresh = [message for message in fresh if message.id in only]
         for source, together in groupby(fresh, key=lambda message: context.messages.source_of(message.id)):
             added += await self._append(list(together), cast(MessageSource, source))
         return Synced(added, changed, removed)
 
-    async def _repair(self, messages: MessageList) -> None:
-        """Store earlier rows as a processor repaired them, so that their thread pays for a refusal once."""
+    async def _repair(self, messages: MessageList, *, complete: bool) -> None:
+        """Store earlier rows as a processor repaired them, so that their thread pays for a refusal once.
+
+        Rows are deleted where the run is ``complete``: only then has the repair served its purpose.
+        """
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         if repaired:
             for row in repaired:
                 row.part_tokens = count_parts(row, self._counter)
             await self._storage.rewrite_messages(self._require(), repaired)
+        if complete and (gone := messages.dropped - self.kept):
+            await self._storage.delete_messages(self._require().thread_id, sorted(gone))
 
     async def rewrite(self, messages: Sequence[Message], *, remove: Sequence[Message] = ()) -> None:
         """Store these rows of the run again as they are now, and drop others."""
@@ -214,8 +224,8 @@ class RunRecorder:
             await asyncio.gather(self._alive, return_exceptions=True)
         try:
             if outcome != "discarded":
-                await self.sync(context, new=outcome == "committed")
-                await self._repair(context.messages)
+                await self.sync(context, only=None if outcome == "committed" else context.finished)
+                await self._repair(context.messages, complete=outcome == "committed")
         except StorageError:
             await self._storage.finish_run(run, "interrupted")
             raise

@@ -9,6 +9,7 @@ import orjson
 from pydantic_ai import messages as lib
 from pydantic_ai.models import Model as LibModel
 from pydantic_ai.models import StreamedResponse
+from pydantic_core import to_jsonable_python
 
 from diarist.chunks import (
     Chunk,
@@ -32,11 +33,13 @@ from diarist.chunks import (
     ToolInputDeltaPayload,
     ToolInputStart,
     ToolInputStartPayload,
+    ToolResultChunk,
+    ToolResultPayload,
     Usage,
 )
 from diarist.exceptions import ContentFilterError, ModelConnectionError
 from diarist.messages import Json
-from diarist.models.provider_data import from_part
+from diarist.models.provider_data import from_part, of_call, of_result
 
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -63,6 +66,7 @@ class ChunkReader:
         self._blocks = 0
         self._call_ids: dict[int, str] = {}
         self._called: set[int] = set()
+        self._native: set[int] = set()
 
     def read(self, event: lib.ModelResponseStreamEvent) -> Iterator[Chunk]:
         match event:
@@ -74,7 +78,9 @@ class ChunkReader:
             case lib.PartDeltaEvent(delta=lib.ThinkingPartDelta(content_delta=text)) if text:
                 yield from self._enter(event.index)
                 yield ReasoningDelta(payload=TextPayload(text=text, id=self._id))
-            case lib.PartDeltaEvent(delta=lib.ToolCallPartDelta(args_delta=args)) if args:
+            case lib.PartDeltaEvent(delta=lib.ToolCallPartDelta(args_delta=args)) if (
+                args and event.index in self._call_ids
+            ):
                 yield _input_delta(self._call_ids[event.index], args)
             case lib.PartEndEvent(part=lib.ToolCallPart() as part):
                 yield from self._call(event.index, part, last=False)
@@ -96,6 +102,8 @@ class ChunkReader:
         for index, part in enumerate(parts):
             if isinstance(part, lib.ToolCallPart):
                 yield from self._call(index, part, last=True)
+            elif isinstance(part, lib.NativeToolCallPart):
+                yield from self._native_call(index, part)
         reason = self._reason()
         if reason == "content-filter" and not parts:
             refusal = (self._response.provider_details or {}).get("refusal")
@@ -150,7 +158,10 @@ class ChunkReader:
                 yield from self._close()
                 content = part.content
                 yield FileChunk(payload=FilePayload(media_type=content.media_type, data=content.data))
-            case _:  # parts of tools that the provider runs; we ask for none
+            case lib.NativeToolReturnPart():
+                yield from self._close()
+                yield from self._native_result(part)
+            case _:  # the call of a tool that the provider runs is complete when its result comes
                 yield from self._close()
 
     def _start_reasoning(self, index: int, part: lib.ThinkingPart) -> Iterator[Chunk]:
@@ -218,6 +229,38 @@ class ChunkReader:
             )
         )
 
+    def _native_result(self, part: lib.NativeToolReturnPart) -> Iterator[Chunk]:
+        """What a tool of the provider's own came to, behind its call."""
+        args: dict[str, Json] = {}
+        for index, call in enumerate(self._parts()):
+            if isinstance(call, lib.NativeToolCallPart) and call.tool_call_id == part.tool_call_id:
+                yield from self._native_call(index, call)
+                args = _arguments(call.args)[0]
+        yield ToolResultChunk(
+            payload=ToolResultPayload(
+                tool_call_id=part.tool_call_id,
+                tool_name=part.tool_name,
+                args=args,
+                result=to_jsonable_python(part.content),
+                provider_executed=True,
+                provider_data=of_result(part),
+            )
+        )
+
+    def _native_call(self, index: int, part: lib.NativeToolCallPart) -> Iterator[Chunk]:
+        if index in self._native:
+            return
+        self._native.add(index)
+        yield ToolCallChunk(
+            payload=ToolCallPayload(
+                tool_call_id=part.tool_call_id,
+                tool_name=part.tool_name,
+                args=_arguments(part.args)[0],
+                provider_executed=True,
+                provider_data=of_call(part),
+            )
+        )
+
     def _reason(self) -> FinishReason:
         reason = _FINISH.get(self._response.finish_reason or "stop", "other")
         # Some servers end a turn of tool calls with "stop".
@@ -229,12 +272,12 @@ def _input_delta(call_id: str, args: str | Mapping[str, Any]) -> ToolInputDelta:
     return ToolInputDelta(payload=ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=text))
 
 
-def _arguments(raw: str | dict[str, Any] | None) -> tuple[dict[str, Json], str | None]:
+def _arguments(raw: str | Mapping[str, object] | None) -> tuple[dict[str, Json], str | None]:
     """The arguments, or none and what is wrong with them."""
     if not raw:
         return {}, None
-    if isinstance(raw, dict):
-        return raw, None
+    if not isinstance(raw, str):
+        return cast(dict[str, Json], raw), None
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

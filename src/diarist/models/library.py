@@ -28,7 +28,8 @@ class LibraryModel(Model):
         - System messages at the front are joined, with a blank line between them, into one. Where cache
           breakpoints are named (Anthropic, Bedrock), only those up to the first marked one are; the others
           become content blocks of the first user message, so that each keeps a breakpoint of its own.
-        - Reasoning goes back only to the provider that made it.
+        - Reasoning goes back only to the provider that made it, and so do calls of tools that it ran itself, with
+          their results.
         - ``request.output`` is asked for natively where the model can; elsewhere it is left out, and the
           prompt has to ask for it.
     """

@@ -11,13 +11,16 @@ from typing import Any, cast
 from pydantic_ai import messages as lib
 from pydantic_ai.models import Model as LibModel
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.native_tools import NATIVE_TOOL_TYPES, AbstractNativeTool
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings as LibSettings
 from pydantic_ai.tools import ToolDefinition as LibTool
 
+from diarist.exceptions import BadRequestError
 from diarist.models.base import ModelRequest
 from diarist.models.to_library import marks_instructions, to_messages
 
+_NATIVE_TOOLS = "native_tools"
 _SAMPLING = ("temperature", "top_p")
 
 _SETTINGS = {
@@ -61,12 +64,40 @@ def _parameters(request: ModelRequest, model: LibModel) -> ModelRequestParameter
         )
         for tool in request.tools
     ]
+    native = _native_tools(request, model)
     if request.output is None or not _native_output(request, model):
-        return ModelRequestParameters(function_tools=tools)
+        return ModelRequestParameters(function_tools=tools, native_tools=native)
     wanted = OutputObjectDefinition(json_schema=deepcopy(request.output.schema), name=request.output.name)
     return ModelRequestParameters(
-        function_tools=tools, output_mode="native", output_object=wanted, allow_text_output=False
+        function_tools=tools,
+        native_tools=native,
+        output_mode="native",
+        output_object=wanted,
+        allow_text_output=False,
     )
+
+
+def _native_tools(request: ModelRequest, model: LibModel) -> list[AbstractNativeTool]:
+    """The tools that the provider is to run, of ``provider_options[provider]["native_tools"]``. OpenAI's responses
+    take them as they are, by a setting.
+
+    Raises BadRequestError for one that the library does not know so.
+    """
+    if f"{_prefix(model)}_{_NATIVE_TOOLS}" in _known_settings(model):
+        return []
+    found: list[AbstractNativeTool] = []
+    for entry in _given_options(request, model).get(_NATIVE_TOOLS, ()):
+        kind, values = entry.get("type"), {name: value for name, value in entry.items() if name != "type"}
+        known = ", ".join(sorted(NATIVE_TOOL_TYPES))
+        try:
+            found.append(NATIVE_TOOL_TYPES[kind](**values))
+        except KeyError as error:
+            raise BadRequestError(
+                f"native_tools: there is no {kind!r}; known: {known}", provider=model.system
+            ) from error
+        except TypeError as error:
+            raise BadRequestError(f"native_tools: {kind}: {error}", provider=model.system) from error
+    return found
 
 
 def _native_output(request: ModelRequest, model: LibModel) -> bool:
@@ -121,20 +152,26 @@ def _samples(model: LibModel, settings: dict[str, Any]) -> bool:
 
 def _options(request: ModelRequest, model: LibModel) -> dict[str, Any]:
     """The provider's own options under the library's names; what it has no name for goes into the body."""
-    prefix = re.split(r"[-:]", model.system)[0]
-    options = request.provider_options.get(model.system) or request.provider_options.get(prefix)
-    if not options:
-        return {}
-    known = _known_settings(model)
+    prefix, known = _prefix(model), _known_settings(model)
     named: dict[str, Any] = {}
     body: dict[str, Any] = {}
-    for name, value in options.items():
+    for name, value in _given_options(request, model).items():
         prefixed = f"{prefix}_{name}"
         key = prefixed if prefixed in known else name
+        if key == _NATIVE_TOOLS:
+            continue
         (named if key in known else body)[key] = value
     if body:
         named["extra_body"] = {**body, **named.get("extra_body", {})}
     return named
+
+
+def _given_options(request: ModelRequest, model: LibModel) -> dict[str, Any]:
+    return request.provider_options.get(model.system) or request.provider_options.get(_prefix(model)) or {}
+
+
+def _prefix(model: LibModel) -> str:
+    return re.split(r"[-:]", model.system)[0]
 
 
 def _known_settings(model: LibModel) -> frozenset[str]:

@@ -2,16 +2,18 @@
 
 ``provider_data`` of a text, reasoning or tool-call part holds ``provider`` (who made it), ``id`` (the item's
 id there) and ``details`` (a phase, a thought signature, citations), as far as they are there. They go back
-to the same provider only.
+to the same provider only. Of a tool that the provider ran there may also be its ``kind``, and
+``result_details``, the details of its result.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from pydantic_ai import messages as lib
 
-from diarist.messages import Json
+from diarist.messages import Json, ToolCallPart, ToolResultPart
 
 
 def from_part(part: lib.ModelResponsePart) -> dict[str, Json] | None:
@@ -35,3 +37,55 @@ def for_part(data: dict[str, Json] | None, provider: str, *, with_id: bool) -> d
         "id": data.get("id") if with_id else None,
         "provider_details": data.get("details"),
     }
+
+
+def of_call(part: lib.NativeToolCallPart) -> dict[str, Json]:
+    """What to keep of the call of a tool that the provider ran."""
+    return _kept(provider=part.provider_name, id=part.id, details=part.provider_details, kind=part.tool_kind)
+
+
+def of_result(part: lib.NativeToolReturnPart) -> dict[str, Json]:
+    """What to keep of its result."""
+    return _kept(provider=part.provider_name, result_details=part.provider_details)
+
+
+def native_call(part: ToolCallPart) -> lib.NativeToolCallPart:
+    """The call as its provider made it; other providers are not sent it."""
+    data = part.provider_data or {}
+    call = lib.NativeToolCallPart(
+        part.name,
+        part.args or None,
+        part.call_id,
+        id=data.get("id"),
+        provider_name=data.get("provider"),
+        provider_details=data.get("details"),
+    )
+    return lib.NativeToolCallPart.narrow_type(call, tool_kind=data.get("kind"))
+
+
+def native_result(part: ToolResultPart) -> lib.NativeToolReturnPart:
+    """The result as its provider gave it."""
+    data = part.provider_data or {}
+    result = lib.NativeToolReturnPart(
+        part.name,
+        _content(part.text),
+        part.call_id,
+        outcome="failed" if part.is_error else "success",
+        provider_name=data.get("provider"),
+        provider_details=data.get("result_details"),
+    )
+    return lib.NativeToolReturnPart.narrow_type(result, tool_kind=data.get("kind"))
+
+
+def _kept(**values: Json) -> dict[str, Json]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _content(text: str) -> Any:
+    """The result as it came: an object or a list was written as JSON."""
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # a processor has shortened it
+        return text

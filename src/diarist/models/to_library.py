@@ -176,8 +176,12 @@ def _tool_return(part: ToolResultPart) -> lib.ToolReturnPart:
 
 def _answer_part(
     part: PromptPart, system: str, with_ids: bool
-) -> lib.TextPart | lib.ThinkingPart | lib.ToolCallPart | None:
+) -> lib.TextPart | lib.ThinkingPart | lib.ToolCallPart | lib.NativeToolCallPart | lib.NativeToolReturnPart | None:
     match part:
+        case ToolCallPart(provider_executed=True):
+            return provider_data.native_call(part)
+        case ToolResultPart(provider_executed=True):
+            return provider_data.native_result(part)
         case TextPart(text=text) if text:
             extra = provider_data.for_part(part.provider_data, system, with_id=with_ids)
             return lib.TextPart(text, **extra)

@@ -94,6 +94,10 @@ class ProcessorArgs(Generic[D]):
     def resource_id(self) -> str | None:
         return self.context.resource_id
 
+    def add_usage(self, usage: Usage) -> None:
+        """Count the tokens of a model call that this processor made in ``result.usage``."""
+        self.context.usage += usage
+
     def abort(self, reason: str = "", *, retry: bool = False, metadata: Json = None) -> NoReturn:
         """Block the run, or with ``retry`` ask for another attempt of this step with ``reason`` as feedback."""
         raise TripWire(reason, retry=retry, metadata=metadata, processor_id=self.processor_id)
@@ -300,6 +304,10 @@ class Processor(Generic[D]):
     A hook that is not overridden costs nothing. Returning None changes nothing, except from
     ``process_output_stream``, where it drops the chunk.
 
+    A run that ends with a tool call waiting for approval is gone on with by ``agent.resume``, perhaps in another
+    process, and there each state is made anew. Override ``dump_state`` and ``load_state``, both, where it must
+    live on.
+
     Attributes:
         id: Default: the class name in kebab case; unique within a list.
         name, description: For people.
@@ -311,6 +319,9 @@ class Processor(Generic[D]):
         run_in_parallel: True, for a guard of the input: ``process_input`` sees a snapshot and runs beside the first
             model call; until it has passed, nothing reaches the client and no tool runs.
         opens_run: True, for memory: ``process_input`` runs also where a run is resumed without new input.
+        edits_in_place: False says that no hook changes what a message of the run says in place: returning and adding
+            messages, or editing the prompt, is not meant. Where all processors say so, no copies are kept of what
+            the messages said before a step. A subclass has to say it again.
     """
 
     id: str = ""
@@ -321,11 +332,14 @@ class Processor(Generic[D]):
     on_error: Literal["fail", "continue"] = "fail"
     run_in_parallel: bool = False
     opens_run: bool = False
+    edits_in_place: bool = True
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "id" not in cls.__dict__:
             cls.id = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+        if "edits_in_place" not in cls.__dict__:
+            cls.edits_in_place = True
 
     def handles(self, hook: str) -> bool:
         """Whether this processor has the hook of that name."""
@@ -334,6 +348,19 @@ class Processor(Generic[D]):
     def create_state(self) -> Any:
         """The state object of one request."""
         return {}
+
+    def dump_state(self, state: Any) -> Json:
+        """The state as JSON, stored with a tool call that waits for approval.
+
+        What has no JSON form is a ``ProcessorResultError`` of the run that would wait.
+        """
+
+    def load_state(self, data: Json) -> Any:
+        """A state from what ``dump_state`` gave, in place of ``create_state`` where the run goes on."""
+
+    async def close(self) -> None:
+        """Release what this processor holds open, such as a model's connections. An agent that was given it as an
+        object, not by a function or for one call, closes it with itself; it may be used again afterwards."""
 
     def process_input(self, args: ProcessInputArgs[D]) -> MaybeAwaitable[InputHookResult]:
         """Once, before the first step: validate or change the input."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, cast
 
 from diarist.chunks import Chunk, Usage
@@ -63,9 +63,13 @@ class Case(ABC):
     def outcome(self) -> Any:
         """What a branch came to, in the form that the hook returns."""
 
+    def content(self) -> dict[str, Any]:
+        """What a hook may have changed, by name, in a form that later edits in place do not reach."""
+        return {"messages": [_stored(m) for m in self.messages.all], "system_messages": self.messages.system}
+
     def _only(self, hook: Hook, result: Any, allowed: set[str]) -> dict[str, Any]:
         if not isinstance(result, dict):
-            raise hook.bad_result(f"{type(result).__name__}; allowed: None, {_keys(allowed)}", self.step)
+            raise hook.not_allowed(result, f"allowed: None, {_keys(allowed)}", self.step)
         values = cast(dict[str, Any], result)
         if unknown := values.keys() - allowed:
             raise hook.bad_result(f"unknown keys {sorted(unknown)}; allowed: {_keys(allowed)}", self.step)
@@ -89,10 +93,8 @@ class Case(ABC):
                 if returned or not empty_is_none:
                     self.messages.reconcile(self.shown, returned, default=self.source)
             case _:
-                raise hook.bad_result(
-                    f"{type(result).__name__}; allowed: None, list[Message], this run's MessageList, or its dict",
-                    self.step,
-                )
+                allowed = "allowed: None, list[Message], this run's MessageList, or its dict"
+                raise hook.not_allowed(result, allowed, self.step)
 
     def _take_system(self, hook: Hook, value: Any) -> None:
         if value is None:
@@ -174,6 +176,11 @@ class InputStepCase(Case):
     def outcome(self) -> dict[str, Any]:
         return {"messages": self.messages.messages, "system_messages": self.messages.system, **self.changed}
 
+    def content(self) -> dict[str, Any]:
+        setup = self.setup
+        more = {item.name: copy(getattr(setup, item.name)) for item in fields(setup) if item.name != "model"}
+        return {**super().content(), **more, "model": setup.model}
+
 
 @dataclass(kw_only=True)
 class RequestCase(Case):
@@ -199,8 +206,7 @@ class RequestCase(Case):
         if result is None:
             return False
         if not isinstance(result, Prompt):
-            what = f"{type(result).__name__}; allowed: a Prompt, or a dict of prompt / response"
-            raise hook.bad_result(what, self.step)
+            raise hook.not_allowed(result, "allowed: a Prompt, or a dict of prompt / response", self.step)
         self.request.prompt = result
         return False
 
@@ -218,6 +224,9 @@ class RequestCase(Case):
 
     def outcome(self) -> dict[str, Any]:
         return {"prompt": self.request.prompt} if self.response is None else {"response": self.response}
+
+    def content(self) -> dict[str, Any]:
+        return {**super().content(), "prompt": repr(self.request.prompt), "response": self.response}
 
 
 @dataclass(kw_only=True)
@@ -240,7 +249,7 @@ class ResponseCase(Case):
 
     def take(self, hook: Hook, args: base.ProcessLLMResponseArgs[Any], result: Any) -> bool:
         if result is not None:
-            raise hook.bad_result(f"{type(result).__name__}; this hook only observes: return None", self.step)
+            raise hook.not_allowed(result, "this hook only observes: return None", self.step)
         return False
 
     def outcome(self) -> None:
@@ -338,6 +347,11 @@ class OutputResultCase(Case):
 
     def outcome(self) -> list[Message]:
         return self.messages.response
+
+
+def _stored(message: Message) -> str:
+    """A message but for what storage notes on it."""
+    return repr(replace(message, seq=None, part_tokens=None, thread_id=None, resource_id=None, run_id=None))
 
 
 _STEP_KEYS = {"messages", "message_list", "system_messages", "model", "structured_output", *OVERRIDES}

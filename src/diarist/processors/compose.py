@@ -22,7 +22,12 @@ Merge = Callable[[list[Any]], Any]
 
 
 class Composition(Processor[Any]):
-    """Base of ``Sequence``, ``Parallel`` and ``Branch``. Its parts keep ids and states of their own."""
+    """Base of ``Sequence``, ``Parallel`` and ``Branch``. Its parts keep ids and states of their own.
+
+    Raises:
+        ConfigError: No parts, or something that is no processor; a part with ``opens_run``; of the parts with
+            ``process_input`` only some have ``run_in_parallel``.
+    """
 
     def __init__(self, parts: Items[Any], *, id: str | None) -> None:
         if not parts:
@@ -37,6 +42,24 @@ class Composition(Processor[Any]):
             self.id = f"{type(self).id}({','.join(part.id for part in self.parts)})"
         self.hold_output = any(part.hold_output for part in self.parts)
         self.process_data_parts = any(part.process_data_parts for part in self.parts)
+        self.run_in_parallel = self._runs_in_parallel()
+
+    def _runs_in_parallel(self) -> bool:
+        """Whether it runs beside the first model call. Raises ConfigError for parts that run at other times."""
+        asked = [part for part in self.parts if part.handles("process_input")]
+        for part in asked:
+            if part.opens_run:
+                raise ConfigError(
+                    f"{self.id}: part {part.id!r} has opens_run, which counts only in a list of processors; put it "
+                    "there by itself"
+                )
+        guards = [part for part in asked if part.run_in_parallel]
+        if guards and (others := [part for part in asked if not part.run_in_parallel]):
+            raise ConfigError(
+                f"{self.id}: part {guards[0].id!r} has run_in_parallel, so that its process_input runs beside the "
+                f"first model call, and {others[0].id!r} has not; a composition runs at one time: part them"
+            )
+        return bool(guards)
 
     def handles(self, hook: str) -> bool:
         """Whether any part has this hook."""

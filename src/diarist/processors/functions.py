@@ -11,7 +11,16 @@ from diarist.processors.base import Processor
 
 Function = Callable[[Any], Any]
 
-_OPTIONS = {"id", "name", "description", "process_data_parts", "hold_output", "on_error", "run_in_parallel"}
+_OPTIONS = {
+    "id",
+    "name",
+    "description",
+    "process_data_parts",
+    "hold_output",
+    "on_error",
+    "run_in_parallel",
+    "edits_in_place",
+}
 
 
 class FunctionProcessor(Processor[Any]):

@@ -41,6 +41,15 @@ class Hook:
         bound: Callable[[Any], Any] = function or getattr(processor, name)
         return cls(processor, name, bound, slot, inspect.iscoroutinefunction(bound))
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What its spans say of it."""
+        return {
+            "diarist.processor.id": self.processor.id,
+            "diarist.processor.hook": self.name,
+            "diarist.processor.description": self.processor.description or None,
+        }
+
     async def call(self, args: ProcessorArgs[Any], step: int | None) -> Any:
         """What the hook returns, or ``SKIPPED``. Raises what it raises, as ``failed`` says."""
         try:
@@ -98,6 +107,15 @@ class Hook:
         """The error for a result that the hook does not allow."""
         message = f"processor {self.processor.id!r} returned from {self._where(step)}: {what}"
         return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
+
+    def not_allowed(self, value: Any, allowed: str, step: int | None) -> ProcessorResultError:
+        """The error for a value of the wrong kind. Something that was to be awaited is a slip of its own."""
+        if not inspect.isawaitable(value):
+            return self.bad_result(f"{type(value).__name__}; {allowed}", step)
+        if inspect.iscoroutine(value):
+            value.close()
+        remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"
+        return self.bad_result(f"a {type(value).__name__} that nobody has awaited; {remedy}", step)
 
     def as_json(self, value: Any, step: int | None) -> Any:
         """What the hook returned as JSON: models, dates and the like take their JSON form."""

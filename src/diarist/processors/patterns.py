@@ -51,6 +51,7 @@ class PatternSet:
         self._undecided = [_compiled(_reaching_the_end(pattern), pattern) for _, pattern in self._rules]
         self._scan = Prescan([pattern for _, pattern in self._rules])
         self._scans_without: dict[frozenset[int], Prescan] = {}
+        self._alone: dict[int, Prescan] = {}
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -59,13 +60,21 @@ class PatternSet:
         """All matches from ``start`` on, those of one pattern without overlap; and how many characters at the end
         may still become part of one (not counted where the text is ``final``)."""
         tried, first = self._promising(text, start, final)
+        if not tried:
+            return (), 0 if final else len(text) - first
         spans: list[Span] = []
         for number in sorted(tried):
             label = self._rules[number][0]
             spans += [Span(*match.span(), label) for match in self._find[number].finditer(text, start)]
-            if not final and (match := self._undecided[number].search(text, start, partial=True)):
-                first = min(first, match.start())
+            if not final:
+                first = min(first, self._going_on(number, text, start))
         return spans, 0 if final else len(text) - first
+
+    def _going_on(self, number: int, text: str, start: int) -> int:
+        """Where a match of this pattern begins that may go on behind the text; its end where there is none."""
+        place = self._only(number).open_from(text, start)
+        match = self._undecided[number].search(text, place, partial=True) if place < len(text) else None
+        return len(text) if match is None else match.start()
 
     def _promising(self, text: str, start: int, final: bool) -> tuple[frozenset[int], int]:
         """The patterns that have to be tried, and where a match of the others may begin that is still going on."""
@@ -77,6 +86,12 @@ class PatternSet:
                 return tried, found
             tried |= found
             scan = self._without(tried)
+
+    def _only(self, number: int) -> Prescan:
+        scan = self._alone.get(number)
+        if scan is None:
+            scan = self._alone[number] = self._scan.only(number)
+        return scan
 
     def _without(self, numbers: frozenset[int]) -> Prescan:
         scan = self._scans_without.get(numbers)

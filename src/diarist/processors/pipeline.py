@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from diarist.concurrency import side_by_side
 from diarist.message_list import MessageList
+from diarist.messages import Json
 from diarist.processors.base import Processor
 from diarist.processors.cases import Case, InputCase
-from diarist.processors.compose import holds, merge_of
+from diarist.processors.compose import Composition, holds, merge_of
 from diarist.processors.hooks import SKIPPED, Hook
 from diarist.processors.plan import (
     ERROR_HOOKS,
@@ -30,6 +31,7 @@ from diarist.processors.plan import (
     compile_plan,
     leaves,
 )
+from diarist.processors.states import States, dumps
 from diarist.processors.streaming import StreamRun
 from diarist.run_context import RunContext
 from diarist.tracing import span
@@ -50,9 +52,11 @@ class Pipeline:
     Attributes:
         ids: Of all processors, in order.
         hold_output: A processor withholds a step's chunks until it was accepted.
+        edits_in_place: A processor may change messages in place while a step is at work.
 
     Raises:
-        ConfigError: Two processors of a list share an id, or a list holds something else than processors.
+        ConfigError: Two processors of a list share an id, or a list holds something else than processors; one has
+            ``dump_state`` without ``load_state``.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class Pipeline:
         for name, processors in lists.items():
             each |= {id(processor): processor for processor in check(name, processors)}
         self._processors = list({id(part): part for part in leaves(list(each.values()))}.values())
+        for processor in self._processors:
+            dumps(processor)
         slots = {id(processor): slot for slot, processor in enumerate(self._processors)}
         self.plans: dict[str, tuple[Node, ...]] = {
             **{name: compile_plan(input, name, slots) for name in INPUT_HOOKS},
@@ -76,9 +82,15 @@ class Pipeline:
         self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input", slots)
         self.hold_output = any(processor.hold_output for processor in output)
         self.ids = [processor.id for processor in self._processors]
+        self.edits_in_place = any(map(_edits_in_steps, self._processors))
+
+    async def close(self) -> None:
+        """Close all processors, those in compositions included."""
+        for processor in self._processors:
+            await processor.close()
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
-        return PipelineRun(self, context, [processor.create_state() for processor in self._processors])
+        return PipelineRun(self, context, States(self._processors))
 
 
 class PipelineRun:
@@ -87,13 +99,14 @@ class PipelineRun:
     Attributes:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
+        states: The processors' states.
         silent, answering: Slots of the processors whose stream hook returned None, and something else.
     """
 
-    def __init__(self, pipeline: Pipeline, context: RunContext[Any], states: list[Any]) -> None:
+    def __init__(self, pipeline: Pipeline, context: RunContext[Any], states: States) -> None:
         self._pipeline = pipeline
         self._context = context
-        self._states = states
+        self.states = states
         self.silent: set[int] = set()
         self.answering: set[int] = set()
         self.retry_count = 0
@@ -102,6 +115,10 @@ class PipelineRun:
     @property
     def hold_output(self) -> bool:
         return self._pipeline.hold_output
+
+    @property
+    def edits_in_place(self) -> bool:
+        return self._pipeline.edits_in_place
 
     @property
     def ids(self) -> list[str]:
@@ -115,14 +132,21 @@ class PipelineRun:
         """Whether anybody is to be asked."""
         return bool(self._pipeline.plans[hook])
 
-    async def open(self, *, new_input: bool = True) -> None:
-        """``process_input``; without new input only those are asked that open the run, as memory does."""
+    async def open(self) -> None:
+        """``process_input``."""
+        await self.ask(InputCase(messages=self._context.messages))
+
+    async def reopen(self, dumped: Callable[[], Sequence[dict[str, Json]]], *, new_input: bool) -> None:
+        """Open a run that goes on: those are asked first that open it, as memory does; then ``dumped()`` has the
+        states that were dumped, and the others are asked if there is new input."""
         case = InputCase(messages=self._context.messages)
-        if new_input:
-            await self.ask(case)
-            return
-        for node in self._pipeline.plans["process_input"]:
-            if isinstance(node, Hook) and node.processor.opens_run:
+        plan = self._pipeline.plans["process_input"]
+        opening = [node for node in plan if isinstance(node, Hook) and node.processor.opens_run]
+        for node in opening:
+            await self._run(node, case)
+        self.states.load(dumped())
+        for node in plan if new_input else ():
+            if node not in opening:
                 await self._run(node, case)
 
     async def ask(self, case: Case, *, last: Hook | None = None) -> None:
@@ -170,7 +194,7 @@ class PipelineRun:
             "context": self._context,
             "message_list": self._context.messages if messages is None else messages,
             "processor_id": hook.processor.id,
-            "state": self._states[hook.slot] if hook.slot >= 0 else {},
+            "state": self.states.of(hook.slot) if hook.slot >= 0 else {},
             "retry_count": self.retry_count,
         }
 
@@ -180,12 +204,17 @@ class PipelineRun:
         """True when nobody after this node is to be asked."""
         match node:
             case Hook():
-                with span(f"processor {node.processor.id}", **_attributes(node)) as current:
+                with span(f"processor {node.processor.id}", **node.attributes) as current:
+                    before = case.content() if current.recording else {}
                     args = case.args(self.base(node, case.messages))
                     result = await node.call(args, case.step)
+                    done = result is not SKIPPED and case.take(node, args, result)
                     if current.recording:
-                        current.set(**{"diarist.processor.returned": _said(result)})
-                    return result is not SKIPPED and case.take(node, args, result)
+                        changed = [name for name, value in case.content().items() if value != before[name]]
+                        current.set(
+                            **{"diarist.processor.returned": _said(result), "diarist.processor.changed": changed}
+                        )
+                    return done
             case Chain():
                 for part in node.nodes:
                     if await self._run(part, case):
@@ -220,6 +249,15 @@ class PipelineRun:
         return case.take(node.owner, args, merged)
 
 
+def _edits_in_steps(processor: Processor[Any]) -> bool:
+    hooks = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
+    return (
+        processor.edits_in_place
+        and not isinstance(processor, Composition)
+        and any(processor.handles(hook) for hook in hooks)
+    )
+
+
 def _first_hook(node: Node) -> Hook:
     match node:
         case Hook():
@@ -228,14 +266,6 @@ def _first_hook(node: Node) -> Hook:
             return _first_hook(node.nodes[0])
         case Fork() | Choice():
             return node.owner
-
-
-def _attributes(hook: Hook) -> dict[str, Any]:
-    return {
-        "diarist.processor.id": hook.processor.id,
-        "diarist.processor.hook": hook.name,
-        "diarist.processor.description": hook.processor.description or None,
-    }
 
 
 def _said(result: Any) -> list[str]:

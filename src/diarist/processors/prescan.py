@@ -20,6 +20,7 @@ _MOST_NODES = 1000
 _MOST_STEPS = 10_000
 """Remembered steps from state to state (about 1 MB); then remembering starts anew."""
 
+_NONE: frozenset[int] = frozenset()
 _EMPTY = frozenset({"AT", "ASSERT", "ASSERT_NOT", "FAILURE"})
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 _CATEGORIES = {
@@ -58,6 +59,10 @@ class Prescan:
         scan._begin({number: entry for number, entry in self._entries.items() if number not in numbers})
         return scan
 
+    def only(self, number: int) -> Prescan:
+        """The same with this pattern alone."""
+        return self.without(self._entries.keys() - {number})
+
     def look(self, text: str, start: int, most: int | None = None) -> int | frozenset[int]:
         """The place in ``text`` before which no match begins that may still be going on at the end.
 
@@ -66,15 +71,32 @@ class Prescan:
         """
         state = idle = self._idle
         place = first = start
+        hits: frozenset[int] = _NONE
         for char in text[start:]:
             place += 1
             state = state[char]
             if state is idle:
                 first = place
             elif state.hits:
-                return state.hits
+                hits |= state.hits
+        if hits:
+            return hits
         if most is not None and place - first > most:
             return frozenset(node.number for node in state.nodes)
+        return first
+
+    def open_from(self, text: str, start: int) -> int:
+        """The place in ``text`` before which no match begins that may still be going on at the end, or longer there;
+        ``start`` where a pattern cannot be followed."""
+        if not self._entries:
+            return start
+        state = idle = self._idle
+        place = first = start
+        for char in text[start:]:
+            place += 1
+            state = state[char]
+            if state is idle:
+                first = place
         return first
 
     def step(self, nodes: frozenset[_Node], char: str) -> _State:

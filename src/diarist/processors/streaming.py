@@ -7,21 +7,23 @@ call per processor and nothing else; everything beyond that takes the long way.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
+from time import time_ns
 from typing import TYPE_CHECKING, Any, cast
 
-from diarist.chunks import Chunk, DataChunk
+from diarist.chunks import Chunk, DataChunk, TextDelta
 from diarist.exceptions import ProcessorError
 from diarist.processors.base import Drop, ProcessOutputStreamArgs
 from diarist.processors.compose import holds, merge_of
 from diarist.processors.hooks import SKIPPED, Hook
 from diarist.processors.plan import Chain, Choice, Fork, Node
-from diarist.tracing import span
+from diarist.tracing import listening, record
 
 if TYPE_CHECKING:
     from diarist.processors.pipeline import PipelineRun
 
 _Args = ProcessOutputStreamArgs[Any]
+_Content = tuple[Chunk, Any]
 
 
 class StreamRun:
@@ -42,6 +44,8 @@ class StreamRun:
         self.idle = not nodes
         plain = [node for node in nodes if isinstance(node, Hook) and not node.is_async]
         self.is_sync = len(plain) == len(nodes)
+        self._traced = bool(nodes) and listening()
+        self._began = 0
         self._plain = plain
         self._all_answer = False
         self._calls = [(hook.function, self._arguments(hook)) for hook in plain] if self.is_sync else []
@@ -49,6 +53,9 @@ class StreamRun:
     def feed_now(self, chunk: Chunk) -> Sequence[Chunk]:
         """What the client gets for one chunk, where all hooks are plain functions (``is_sync``)."""
         self.parts.append(chunk)
+        if self._traced:
+            self._began = self._began or time_ns()
+            return self._slowly(chunk, 0)
         if isinstance(chunk, DataChunk):
             return self._slowly(chunk, 0)
         index = 0
@@ -57,7 +64,9 @@ class StreamRun:
                 args.part = chunk
                 result = function(args)
                 if result is not chunk:
-                    return self._settle(chunk, index, result)
+                    if not isinstance(result, TextDelta):
+                        return self._settle(chunk, index, result)
+                    chunk = result  # as redaction makes them, chunk after chunk
                 index += 1
         except Exception as error:
             hook = self._plain[index]
@@ -70,28 +79,28 @@ class StreamRun:
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """What the client gets for one chunk; it passes the processors in order."""
         self.parts.append(chunk)
+        if self._traced:
+            self._began = self._began or time_ns()
         return await self._through(self._nodes, [chunk])
 
     def close(self, error: BaseException | None = None) -> None:
-        """The stream is over: one span per processor that saw it, with how many chunks there were and how many it
-        changed. ``error`` is what ended it, if anything did."""
+        """The stream is over: one span per processor that saw it, from its first chunk until now, with how many chunks
+        there were and how many it changed. ``error`` is what ended it, if anything did."""
+        if not self._began:
+            return
         for hook in _hooks(self._nodes):
-            if hook.slot not in self._args:
-                continue
-            failed = isinstance(error, ProcessorError) and (error.processor_id, error.hook) == (
-                hook.processor.id,
-                hook.name,
-            )
-            with span(f"processor {hook.processor.id}", **{"diarist.processor.id": hook.processor.id}) as current:
-                if current.recording:
-                    current.set(
-                        **{
-                            "diarist.processor.hook": hook.name,
-                            "diarist.stream.chunks": len(self.parts),
-                            "diarist.stream.changed": self._changed.get(hook.slot, 0),
-                            "error.type": type(error).__qualname__ if failed else None,
-                        }
-                    )
+            if hook.slot in self._args:
+                record(f"processor {hook.processor.id}", self._began, **self._attributes(hook, error))
+
+    def _attributes(self, hook: Hook, error: BaseException | None) -> dict[str, Any]:
+        here = (hook.processor.id, hook.name)
+        failed = isinstance(error, ProcessorError) and (error.processor_id, error.hook) == here
+        return {
+            **hook.attributes,
+            "diarist.stream.chunks": len(self.parts),
+            "diarist.stream.changed": self._changed.get(hook.slot, 0),
+            "error.type": type(error).__qualname__ if failed else None,
+        }
 
     # -- plain functions, the long way
 
@@ -116,11 +125,12 @@ class StreamRun:
         if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
             return (part,)
         args.part = part
+        before = _content(part) if self._traced else None
         try:
             result = hook.function(args)
         except Exception as error:
             result = hook.failed(error, args, self._run.step_number)
-        return self._chunks(hook, part, result)
+        return self._chunks(hook, part, result, before)
 
     # -- any node
 
@@ -141,8 +151,11 @@ class StreamRun:
                 if isinstance(part, DataChunk) and not node.processor.process_data_parts:
                     return (part,)
                 args = self._arguments(node)
+                if not node.is_async:
+                    return self._one_now(node, args, part)
                 args.part = part
-                return self._chunks(node, part, await node.call(args, self._run.step_number))
+                before = _content(part) if self._traced else None
+                return self._chunks(node, part, await node.call(args, self._run.step_number), before)
             case Chain():
                 return await self._through(node.nodes, (part,))
             case Choice() | Fork() if isinstance(part, DataChunk) and not node.owner.processor.process_data_parts:
@@ -182,9 +195,12 @@ class StreamRun:
             self._args[hook.slot] = args
         return args
 
-    def _chunks(self, hook: Hook, part: Chunk, result: Any) -> Sequence[Chunk]:
+    def _chunks(self, hook: Hook, part: Chunk, result: Any, before: _Content | None = None) -> Sequence[Chunk]:
+        """What goes on after a hook returned ``result`` for ``part``, which said ``before``."""
         if result is part or result is SKIPPED:
             self._run.answering.add(hook.slot)
+            if before is not None and before != _content(part):
+                self._changed[hook.slot] = self._changed.get(hook.slot, 0) + 1
             return (part,)
         self._changed[hook.slot] = self._changed.get(hook.slot, 0) + 1
         if result is None:
@@ -195,8 +211,13 @@ class StreamRun:
             return ()
         values = cast(Sequence[Any], result) if isinstance(result, list | tuple) else [result]
         if bad := [value for value in values if not isinstance(value, Chunk)]:
-            raise hook.bad_result(f"{type(bad[0]).__name__}; allowed: chunks, None, DROP", self._run.step_number)
+            raise hook.not_allowed(bad[0], "allowed: chunks, None, DROP", self._run.step_number)
         return values
+
+
+def _content(part: Chunk) -> _Content:
+    """What a chunk says, to notice an edit in place."""
+    return copy(part), copy(getattr(part, "payload", None))
 
 
 def _hooks(nodes: Sequence[Node | None]) -> Generator[Hook]:

@@ -16,6 +16,9 @@ T = TypeVar("T")
 CONTEXT = 1024
 """Characters already let go that a ``Look`` still sees before ``start``, for look-behinds."""
 
+_MOST_KEPT = 2 * CONTEXT
+"""Characters already let go that are kept before they are cut down to ``CONTEXT``."""
+
 _OFTEN = 2048
 """Up to this many held characters every piece is looked at; beyond, only when an eighth has been added, so
 that a very long match costs time in proportion to its length and not to its square."""
@@ -66,6 +69,12 @@ class SpanBuffer(Generic[T]):
             return []
         found, held = self._look(self._text, self._start, False)
         end = len(self._text) - held
+        if not found and not self._waiting and held <= _OFTEN and end <= _MOST_KEPT:  # nearly always
+            self._start, self._next_look = end, 0
+            if end <= self._sent:
+                return []
+            begin, self._sent = self._sent, end
+            return [self._text[begin:end]]
         spans = merge(found) if found else ()
         for span in reversed(spans):
             if span.start < end < span.end:
@@ -124,7 +133,7 @@ class SpanBuffer(Generic[T]):
 
     def _trim(self) -> None:
         cut = self._start - CONTEXT
-        if cut > CONTEXT:
+        if self._start > _MOST_KEPT:
             self._text = self._text[cut:]
             self._start -= cut
             self._sent -= cut

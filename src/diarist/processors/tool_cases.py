@@ -51,6 +51,9 @@ class ToolCallCase(Case):
             return {"args": self.call.args}
         return {"deny" if self.call.state == "denied" else "result": self.call.result}
 
+    def content(self) -> dict[str, Any]:
+        return _content(self.call)
+
 
 @dataclass(kw_only=True)
 class ToolResultCase(Case):
@@ -76,3 +79,11 @@ class ToolResultCase(Case):
 
     def outcome(self) -> dict[str, Json]:
         return {"error" if self.call.state == "error" else "result": self.call.result}
+
+    def content(self) -> dict[str, Any]:
+        return _content(self.call)
+
+
+def _content(call: ToolPart) -> dict[str, Any]:
+    """Of the call alone: other calls of the step run meanwhile."""
+    return {"args": deepcopy(call.args), "result": (call.state, deepcopy(call.result))}

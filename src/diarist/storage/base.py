@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from diarist.messages import Json, Message
+from diarist.messages import Json, Message, SentBlock
 from diarist.storage.records import (
     Event,
+    Hit,
     Lease,
     MessageSource,
     ObservationLog,
     Page,
     Resource,
+    RowRef,
     Run,
     Thread,
 )
@@ -148,6 +150,13 @@ class MessageStorage(ABC):
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         """Remove visible rows; returns how many there were."""
 
+    @abstractmethod
+    async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
+        """Replace what memory sent along with visible rows, by message id; None takes it away.
+
+        Works without a run, and changes nothing else of the rows. Returns how many of them there were.
+        """
+
 
 class ResourceStorage(ABC):
     @abstractmethod
@@ -166,12 +175,17 @@ class LogStorage(ABC):
     """Observation logs."""
 
     @abstractmethod
-    async def get_log(self, key: str) -> ObservationLog | None: ...
+    async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
+        """The log, if its version is above ``after``; None otherwise, and where there is none."""
 
     @abstractmethod
-    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
         """Save ``log`` as ``expected_version + 1`` if the stored version is ``expected_version`` (0: none).
 
+        All ``rows`` must be stored, in the same transaction: nothing is noted of what was removed meanwhile,
+        not even where a thread of the same id has been made anew.
         Where the generation rises, the outgoing value is copied to the history of the key, once.
         Returns the log with its new version. Raises ConflictError.
         """
@@ -179,6 +193,14 @@ class LogStorage(ABC):
     @abstractmethod
     async def list_generations(self, key: str) -> list[ObservationLog]:
         """The outgoing values of earlier generations, oldest first, without the present one."""
+
+    @abstractmethod
+    async def rewrite_generation(self, log: ObservationLog) -> bool:
+        """Replace the outgoing value that the history of ``log.key`` has of ``log.generation``; False if none."""
+
+    @abstractmethod
+    async def delete_generations(self, key: str) -> int:
+        """Remove the history of a log and keep the log; returns how many values there were."""
 
     @abstractmethod
     async def delete_log(self, key: str) -> bool:
@@ -216,6 +238,44 @@ class EventStorage(ABC):
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """Events with ``seq > after``, oldest first."""
 
+    @abstractmethod
+    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
+        """Replace the data of an event. False if it is not there any more."""
+
+    @abstractmethod
+    async def delete_events(self, key: str) -> int:
+        """Remove all events of a key; returns how many there were. The numbers of later ones go on rising."""
+
+
+class SearchStorage(ABC):
+    """An optional power: full-text search. A storage that has it is a subclass of this class as well.
+
+    ``diarist.testing.SearchConformance`` checks every clause; ``storage/words.py`` has the rules of words.
+    """
+
+    @abstractmethod
+    async def search_messages(
+        self,
+        query: str,
+        *,
+        resource_id: str,
+        thread_id: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Visible messages of the resource that have all words of ``query``, newest first.
+
+        Newest is what was said last, to the second (``created_at``; what has none counts as said when it was
+        stored); within a second, what was stored last. ``thread_id`` keeps the messages of one thread; a thread
+        of another resource has none.
+
+        Found are the words of text, of tools' names, arguments and results, of files' names and cited sources;
+        not reasoning, data parts, what memory sent along, or system messages. A message that is there throughout
+        and unchanged appears exactly once in the pages. The cursor names no thread and no message.
+
+        Raises InputError for a query without words or with too many, a limit below 1, a foreign cursor.
+        """
+
 
 class Storage(ThreadStorage, MessageStorage, ResourceStorage, LogStorage, LeaseStorage, EventStorage):
     """All of it. Safe to share between tasks, agents and memories; values are copied in and out.
@@ -243,6 +303,12 @@ class Storage(ThreadStorage, MessageStorage, ResourceStorage, LogStorage, LeaseS
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def purge(self) -> None:
+        """Let what was deleted be gone from indexes, too, where the database keeps it there until it tidies up.
+
+        Called after something was forgotten. Changes nothing that can be read; by default there is nothing to do.
+        """
 
     @property
     def location(self) -> str:

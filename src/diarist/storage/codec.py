@@ -116,7 +116,6 @@ class MessageRow(NamedTuple):
 
 def encode_message(message: Message, *, run_id: str, source: MessageSource, seq: int = 0) -> MessageRow:
     """Raises InputError for what cannot be stored."""
-    sent = message.sent
     return MessageRow(
         seq=seq,
         id=checked(message.id, "a message id"),
@@ -127,8 +126,12 @@ def encode_message(message: Message, *, run_id: str, source: MessageSource, seq:
         parts=to_json([part_to_dict(part) for part in message.parts]),
         metadata=to_json(message.metadata),
         part_tokens=None if message.part_tokens is None else to_json(list(message.part_tokens)),
-        sent=sent and to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from}),
+        sent=encode_sent(message.sent),
     )
+
+
+def encode_sent(sent: SentBlock | None) -> str | None:
+    return sent and to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
 
 
 def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Message:
@@ -140,7 +143,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         thread_id=thread_id,
         resource_id=resource_id,
         run_id=row.run_id,
-        metadata=from_json(row.metadata),
+        metadata={} if row.metadata == "{}" else from_json(row.metadata),  # nearly always
         seq=row.seq,
         part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
         sent=None if row.sent is None else SentBlock(**from_json(row.sent)),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from diarist.chunks import Usage
-from diarist.messages import Json
+from diarist.messages import Json, Message
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -74,6 +74,8 @@ class Observation:
     """One entry of an observation log.
 
     Attributes:
+        state: ``active`` entries stand in the prompt for their rows; ``buffered`` ones were made ahead of time
+            and wait, their rows are still raw.
         text: As the Observer or Reflector wrote it; rendered unchanged.
         tokens: Tokens of ``text``.
         sources: The rows it was made from.
@@ -81,6 +83,8 @@ class Observation:
         kind: ``observation``, or ``reflection`` for what replaced older entries.
         cycle_id: Hash of key, kind and sources: the same work has the same id everywhere.
         run_id: The run whose own rows it covers, while that run is live; such an entry goes with its run.
+        thread_title: What the thread could be called, where the Observer was asked for it.
+        citations: For each line of ``text`` the ids of the messages it was made from; empty where nobody knows.
         model, usage: What it cost.
     """
 
@@ -92,10 +96,13 @@ class Observation:
     message_count: int
     observed_at: datetime
     kind: Literal["observation", "reflection"] = "observation"
+    state: Literal["active", "buffered"] = "active"
     cycle_id: str
     run_id: str | None = None
     current_task: str | None = None
     suggested_response: str | None = None
+    thread_title: str | None = None
+    citations: tuple[tuple[str, ...], ...] = ()
     model: str = ""
     usage: Usage = field(default_factory=Usage)
 
@@ -112,10 +119,11 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The newest known current task and suggested response; a cycle that brings none keeps the old ones."""
+    """The newest known current task, suggested response and title; a cycle that brings none keeps the old ones."""
 
     current_task: str | None = None
     suggested_response: str | None = None
+    thread_title: str | None = None
     updated_at: datetime | None = None
 
 
@@ -128,6 +136,34 @@ class Failures:
     last_error: str = ""
 
 
+class Replaced(NamedTuple):
+    """An entry that a reflection replaces, as it was read."""
+
+    id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingReflection:
+    """A finished reflection that waits until the log is large enough to be replaced.
+
+    Attributes:
+        tokens: Tokens of the entries that it replaces.
+    """
+
+    entry: Observation
+    replaces: tuple[Replaced, ...]
+    tokens: int
+
+
+class RowRef(NamedTuple):
+    """A stored message: its place and its id."""
+
+    thread_id: str
+    seq: int
+    id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationLog:
     """The diary of one thread or resource: an immutable value, saved whole by compare-and-set.
@@ -136,8 +172,13 @@ class ObservationLog:
         key: ``thread:<id>`` or ``resource:<id>``.
         version: Rises with every save, across generations; 0 while it was never saved.
         generation: Rises with every reflection.
-        entries: In the order in which they are shown.
+        entries: The active ones in the order in which they are shown, then the buffered ones.
+        reflection: A finished reflection that waits.
+        overrides: Options of this key alone, by their names, over the configuration.
         suppressed: Cycle ids of reflections that did not pay; not tried again until an entry joins.
+        actor: The model that saw the log last, where the configuration wants that to be known.
+        erasures: Rises when something is forgotten or the diary is cleared: what a model was told before that
+            is not to be noted any more.
     """
 
     key: str
@@ -148,14 +189,43 @@ class ObservationLog:
     entries: tuple[Observation, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
     hints: Hints = field(default_factory=Hints)
+    reflection: PendingReflection | None = None
+    overrides: dict[str, Json] = field(default_factory=dict[str, Json])
     observer_failures: Failures = field(default_factory=Failures)
     reflector_failures: Failures = field(default_factory=Failures)
     suppressed: tuple[str, ...] = ()
+    actor: str = ""
+    erasures: int = 0
 
     @property
     def tokens(self) -> int:
-        """Tokens of all entries."""
-        return sum(entry.tokens for entry in self.entries)
+        """Tokens of the active entries."""
+        return sum(entry.tokens for entry in self.entries if entry.state == "active")
+
+    @property
+    def active(self) -> tuple[Observation, ...]:
+        """The entries that stand in the prompt, in the order in which they are shown."""
+        return tuple(entry for entry in self.entries if entry.state == "active")
+
+    @property
+    def buffered(self) -> tuple[Observation, ...]:
+        """The entries that wait, oldest first."""
+        return tuple(entry for entry in self.entries if entry.state == "buffered")
+
+    @property
+    def text(self) -> str:
+        """The diary as text: the active entries, one after the other."""
+        return "\n".join(entry.text for entry in self.active)
+
+    @property
+    def current_task(self) -> str | None:
+        """What the user was after when last observed; None where nothing showed it."""
+        return self.hints.current_task
+
+    @property
+    def suggested_response(self) -> str | None:
+        """How the assistant should go on, by the newest entry that says so."""
+        return self.hints.suggested_response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +254,18 @@ class Page(Generic[T]):
 
     items: list[T]
     cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A message that a search found.
+
+    Attributes:
+        excerpt: One line of it, around the first word that was looked for.
+    """
+
+    message: Message
+    excerpt: str
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from diarist.database import SQLiteDatabase
-from diarist.storage.sql.schema import SCHEMA
 from diarist.storage.sql.storage import SQLStorage
+from diarist.storage.sql.versions import SCHEMA
 
 
 class SQLiteStorage(SQLStorage):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diarist.testing.scripted import Reasoning, Reply, ScriptedModel, ScriptError, ToolCall
+    from diarist.testing.search_conformance import SearchConformance
     from diarist.testing.storage_conformance import StorageConformance
 
 # Each is imported when it is asked for, since a conformance suite needs pytest and a scripted model does not.
@@ -15,11 +16,12 @@ _WHERE = {
     "Reply": "diarist.testing.scripted",
     "ScriptError": "diarist.testing.scripted",
     "ScriptedModel": "diarist.testing.scripted",
+    "SearchConformance": "diarist.testing.search_conformance",
     "StorageConformance": "diarist.testing.storage_conformance",
     "ToolCall": "diarist.testing.scripted",
 }
 
-__all__ = ["Reasoning", "Reply", "ScriptError", "ScriptedModel", "StorageConformance", "ToolCall"]
+__all__ = ["Reasoning", "Reply", "ScriptError", "ScriptedModel", "SearchConformance", "StorageConformance", "ToolCall"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,16 +9,18 @@ from datetime import UTC, datetime, timedelta
 
 from diarist.chunks import DataChunk, Usage
 from diarist.counting import count_parts
+from diarist.memory.observational.background import Background
 from diarist.memory.observational.config import (
     ObservationalMemoryConfig,
     ObservationConfig,
     ReflectionConfig,
 )
+from diarist.memory.observational.coverage import Coverage
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.roles import Observed, Reflected
 from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.messages import Message, TextPart, ToolPart
-from diarist.storage import Observation, Run, Storage, Thread
+from diarist.storage import Observation, ObservationLog, Run, Storage, Thread
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -75,26 +77,48 @@ class FakeObserver:
 
 @dataclass
 class FakeReflector:
-    """Keeps the first words of its input: one less than the target, or ``size``."""
+    """Keeps the first words of its input: one less than the target, or ``size``. ``fail`` and ``gate`` as for
+    ``FakeObserver``."""
 
     calls: list[list[str]] = field(default_factory=list[list[str]])
     size: int | None = None
     fail: Exception | None = None
+    gate: asyncio.Event | None = None
+    started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
         self.calls.append([entry.id for entry in entries])
+        self.started.set()
+        if self.gate is not None:
+            await self.gate.wait()
         if self.fail is not None:
             raise self.fail
         size = target_tokens - 1 if self.size is None else self.size
         return Reflected(text=" ".join(["kept"] * size), usage=Usage(input_tokens=20), model="fake")
 
 
+class WatchedBackground(Background):
+    """Says when somebody waits for a job: ``waiting`` is set then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = asyncio.Event()
+        self.waits: list[str] = []
+
+    async def wait(self, name: str, timeout: float | None = None) -> None:
+        if timeout is not None and self.running(name):
+            self.waits.append(name)
+            self.waiting.set()
+        await super().wait(name, timeout)
+
+
 def small_config(
     message_tokens: int = 100, observation_tokens: int = 1000, *, observe_timeout: float = 30, **observation: float
 ) -> ObservationalMemoryConfig:
-    """Observes at 100 tokens, keeps 20, takes batches of 40."""
+    """Observes at 100 tokens while the run waits, keeps 20, takes batches of 40."""
+    observation = {"buffer_tokens": False, "observer_batch_tokens": 40, **observation}
     return ObservationalMemoryConfig(
         model="extractive",
         observation=ObservationConfig(message_tokens=message_tokens, **observation),  # type: ignore[arg-type]
@@ -131,6 +155,7 @@ class Conversation:
     reflector: FakeReflector = field(default_factory=FakeReflector)
     clock: Clock = field(default_factory=Clock)
     parts: list[DataChunk] = field(default_factory=list[DataChunk])
+    background: WatchedBackground = field(default_factory=WatchedBackground)
     thread: str = "trip"
     runs: int = 0
 
@@ -142,6 +167,7 @@ class Conversation:
             config=self.config,
             counter=WordCounter(),
             clock=self.clock,
+            background=self.background,
         )
 
     async def begin(self, *messages: Message, guarded: bool = False) -> Run:
@@ -169,6 +195,15 @@ class Conversation:
     async def open(self, run: Run | None = None) -> ThreadMemory:
         return await self.engine.open(self.thread, "ada", run.id if run else None, emit=self.parts.append)
 
+    async def settled(self) -> None:
+        """Nothing runs in the background any more."""
+        await self.background.settled()
+
+    async def stored(self) -> ObservationLog:
+        """The log as it is stored, entries of live runs included; empty where there is none."""
+        log = await self.storage.get_log(f"thread:{self.thread}")
+        return log or ObservationLog(key=f"thread:{self.thread}", scope="thread", resource_id="ada")
+
     async def turn(self, *messages: Message, end: bool = True) -> ThreadMemory:
         """A run with this input, brought to its first model call; committed unless ``end`` is False."""
         run = await self.begin(*messages)
@@ -188,3 +223,21 @@ class Conversation:
 
 def ids(messages: Sequence[Message]) -> list[str]:
     return [message.id for message in messages]
+
+
+async def grown(chat: Conversation) -> Conversation:
+    """Four turns, 80 tokens: u1 a1 … u4 a4 with 10 each."""
+    for n in range(1, 5):
+        await chat.commit(user(f"u{n}", 10), assistant(f"a{n}", 10))
+    return chat
+
+
+async def assert_exactly_once(chat: Conversation, memory: ThreadMemory, run_id: str | None = None) -> None:
+    """Every visible row is raw, or covered by exactly one active entry; and no two entries cover the same row."""
+    rows = await chat.storage.list_messages(chat.thread, run_id=run_id)
+    raw = set(ids(memory.rows.all))
+    for row in rows:
+        covering = [e for e in memory.log.entries if row.seq in Coverage([e], chat.thread)]
+        active = [entry for entry in covering if entry.state == "active"]
+        assert (row.id in raw) + len(active) == 1, row.id
+        assert len(covering) <= 1, row.id

@@ -11,7 +11,9 @@ from diarist.memory.observational.config import (
     ObservationalMemoryConfig,
     ObservationConfig,
     ReflectionConfig,
+    RetrievalConfig,
 )
+from diarist.memory.observational.model_choice import ByInputTokens
 from diarist.models.base import ModelSettings
 
 
@@ -64,6 +66,7 @@ def test_settings_go_over_the_defaults() -> None:
         ({"observer_batch_tokens": 0}, "observer_batch_tokens"),
         ({"previous_observer_tokens": -1}, "previous_observer_tokens"),
         ({"tool_result_tokens": 0}, "tool_result_tokens"),
+        ({"max_tokens_per_batch": 0}, "max_tokens_per_batch"),
     ],
 )
 def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> None:
@@ -76,10 +79,16 @@ def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> Non
     [
         ({"model": "a/b", "observation": ObservationConfig(model="c/d")}, r"observation\.model"),
         ({"model": "a/b", "reflection": ReflectionConfig(model="c/d")}, r"reflection\.model"),
-        ({"scope": "resource"}, "scope='resource' is not available yet"),
+        ({"share_token_budget": True}, "share_token_budget needs"),
         ({"scope": "planet"}, "scope"),
         ({"timezone": "Mars/Olympus"}, "timezone"),
         ({"observe_timeout": 0}, "observe_timeout"),
+        ({"background_timeout": 0}, "background_timeout"),
+        ({"activate_after_idle": 0}, "activate_after_idle"),
+        ({"activate_after_idle": "5 minutes"}, "activate_after_idle"),
+        ({"activate_after_idle": True}, "activate_after_idle"),
+        ({"retrieval": {"max_tokens": 5}}, r"retrieval must be a bool or RetrievalConfig\(\.\.\.\), not dict"),
+        ({"hooks": {}}, r"hooks must be MemoryHooks\(\.\.\.\), not dict"),
     ],
 )
 def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
@@ -87,9 +96,71 @@ def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
         ObservationalMemoryConfig(**wrong)
 
 
-def test_reflection_needs_a_threshold() -> None:
-    with pytest.raises(ConfigError, match="observation_tokens"):
-        ReflectionConfig(observation_tokens=0)
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"observation_tokens": 0}, "observation_tokens"),
+        ({"buffer_activation": 0}, "buffer_activation"),
+        ({"buffer_activation": 1.1}, "buffer_activation"),
+        ({"buffer_activation": True}, "buffer_activation"),
+        ({"block_after": 1}, "block_after"),
+        ({"block_after": 40_000}, "block_after"),
+    ],
+)
+def test_impossible_reflection_options(wrong: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ReflectionConfig(**wrong)
+
+
+def test_recall_needs_room() -> None:
+    with pytest.raises(ConfigError, match=r"retrieval\.max_tokens"):
+        RetrievalConfig(max_tokens=0)
+
+
+def test_block_after_counts_only_with_buffering() -> None:
+    assert ObservationConfig().block_tokens == 36_000
+    assert ObservationConfig(block_after=50_000).block_tokens == 50_000
+    assert ObservationConfig(buffer_tokens=False, block_after=50_000).block_tokens == 30_000
+    reflection = ReflectionConfig(block_after=1.5, buffer_activation=0.25)
+    assert (reflection.start_tokens, reflection.block_tokens) == (10_000, 60_000)
+
+
+def test_a_shared_budget_needs_buffering_switched_off() -> None:
+    shared = ObservationalMemoryConfig(share_token_budget=True, observation=ObservationConfig(buffer_tokens=False))
+    assert not shared.buffers
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(None, None), ("auto", "auto"), (90, 90.0), ("90s", 90.0), ("5m", 300.0), ("1.5h", 5400.0)]
+)
+def test_pauses_are_seconds_or_words(given: Any, seconds: Any) -> None:
+    assert ObservationalMemoryConfig(activate_after_idle=given).idle_seconds == seconds
+
+
+def test_thread_ids_are_obscured_where_threads_meet() -> None:
+    assert not ObservationalMemoryConfig().obscures_threads
+    assert ObservationalMemoryConfig(obscure_thread_ids=True).obscures_threads
+    assert ObservationalMemoryConfig(scope="resource").obscures_threads
+    assert not ObservationalMemoryConfig(scope="resource", obscure_thread_ids=False).obscures_threads
+
+
+def test_retrieval_is_a_switch_or_settings() -> None:
+    assert ObservationalMemoryConfig().retrieves is None
+    assert ObservationalMemoryConfig(retrieval=True).retrieves == RetrievalConfig(max_tokens=2_000, search=True)
+    assert ObservationalMemoryConfig(retrieval=RetrievalConfig(max_tokens=500)).retrieves == RetrievalConfig(
+        max_tokens=500
+    )
+
+
+@pytest.mark.parametrize("wrong", [{}, {0: "a/b"}, {True: "a/b"}])
+def test_models_by_size_need_sizes(wrong: dict[int, str]) -> None:
+    with pytest.raises(ConfigError, match="ByInputTokens"):
+        ByInputTokens(wrong)
+
+
+def test_models_by_size_are_taken_by_size() -> None:
+    choose = ByInputTokens({50_000: "b/large", 1_000: "a/small"})
+    assert [choose(tokens) for tokens in (1, 1_000, 1_001, 50_001)] == ["a/small", "a/small", "b/large", "b/large"]
 
 
 def test_unknown_options_are_refused() -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from diarist.exceptions import ConflictError, ModelConnectionError, StorageError, ThreadBusyError
 from diarist.memory.observational.coverage import Coverage
+from diarist.memory.observational.data_parts import without_words
 from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.memory.observational.window import tokens_of
 from diarist.messages import Message, SentBlock, TextPart
-from diarist.storage import InMemoryStorage, ObservationLog, SQLiteStorage, Storage
+from diarist.storage import InMemoryStorage, ObservationLog, RowRef, Storage
 from tests.memory.observational.harness import (
     Conversation,
     FakeObserver,
     FakeReflector,
+    assert_exactly_once,
     assistant,
+    grown,
     ids,
     small_config,
     tool_step,
@@ -26,32 +28,9 @@ from tests.memory.observational.harness import (
 )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
-    storage = InMemoryStorage() if request.param == "memory" else SQLiteStorage(tmp_path / "memory.db")
-    async with storage:
-        yield storage
-
-
 @pytest.fixture
 def chat(storage: Storage) -> Conversation:
     return Conversation(storage)
-
-
-async def grown(chat: Conversation) -> Conversation:
-    """Four turns, 80 tokens: u1 a1 … u4 a4 with 10 each."""
-    for n in range(1, 5):
-        await chat.commit(user(f"u{n}", 10), assistant(f"a{n}", 10))
-    return chat
-
-
-async def assert_exactly_once(chat: Conversation, memory: ThreadMemory, run_id: str | None = None) -> None:
-    """Every visible row is raw, or covered by exactly one entry."""
-    rows = await chat.storage.list_messages(chat.thread, run_id=run_id)
-    raw = set(ids(memory.rows))
-    for row in rows:
-        covering = [e for e in memory.log.entries if row.seq in Coverage([e], chat.thread)]
-        assert (row.id in raw) + len(covering) == 1, row.id
 
 
 # -- observing
@@ -88,7 +67,7 @@ async def test_a_later_run_finds_the_notes_and_does_not_load_what_they_cover(cha
     await grown(chat)
     before = await chat.turn(user("q", 20))
     after = await chat.open()
-    assert ids(after.rows) == ["q"]
+    assert ids(after.rows.all) == ["q"]
     assert after.prompt_blocks() == before.prompt_blocks()
     assert not after.acted
 
@@ -130,9 +109,10 @@ async def test_discarded_runs_leave_no_hole_in_what_is_covered(chat: Conversatio
         await chat.engine.drop_run(chat.thread, "ada", run.id)
         await chat.storage.finish_run(run, "discarded")
         await chat.turn(user(f"u{n}", 15), assistant(f"a{n}", 5))
-    log = await chat.engine.log(chat.thread)
+    log = await chat.engine.log(chat.thread, "ada")
     memory = await chat.open()
-    assert Coverage(log.entries, chat.thread).prefix_end == (memory.rows[0].seq or 0) - 2  # the discarded one between
+    end = Coverage(log.entries, chat.thread).prefix_end
+    assert end == (memory.rows.all[0].seq or 0) - 2  # the discarded one between
     await assert_exactly_once(chat, memory)
 
 
@@ -140,7 +120,7 @@ async def test_system_rows_are_neither_shown_nor_observed(chat: Conversation) ->
     await chat.commit(Message.system("be brief", id="s"), *(user(f"u{n}", 10) for n in range(8)))
     memory = await chat.turn(user("q", 20))
     assert "s" not in [id for call in chat.observer.calls for id in call]
-    assert ids((await chat.open()).rows) == ids(memory.window()) == ["q"]
+    assert ids((await chat.open()).rows.all) == ids(memory.window()) == ["q"]
 
 
 async def test_one_huge_message_is_one_call_and_takes_small_neighbours_along(chat: Conversation) -> None:
@@ -175,7 +155,7 @@ async def test_an_answer_cut_off_from_its_question_is_shown_with_it(chat: Conver
 
     chat.observer.observe = fail_later  # type: ignore[method-assign]
     await memory.prepare_step(0, pinned={"q"})
-    assert ids(memory.rows) == ["a1", "a2", "q"]
+    assert ids(memory.rows.all) == ["a1", "a2", "q"]
     assert ids(memory.window()) == ["u1", "a1", "a2", "q"]
     reopened = await chat.open(run)
     assert ids(reopened.window()) == ["u1", "a1", "a2", "q"]
@@ -195,7 +175,7 @@ async def test_observe_all_works_a_thread_off_batch_by_batch(chat: Conversation)
         chat.thread, "ada", progress=lambda *now: progress.append(now), emit=chat.parts.append
     )
     assert progress == [(0, 80), (40, 80), (80, 80)]
-    assert (await chat.open()).rows == []
+    assert (await chat.open()).rows.all == []
     assert chat.types() == ["observation-start", "observation-end"] * 2
     await chat.engine.observe_all(chat.thread, "ada")
     assert len(chat.observer.calls) == 2
@@ -204,7 +184,7 @@ async def test_observe_all_works_a_thread_off_batch_by_batch(chat: Conversation)
 async def test_observe_all_leaves_the_newest_rows(chat: Conversation) -> None:
     await grown(chat)
     await chat.engine.observe_all(chat.thread, "ada", leave_tokens=35)
-    assert ids((await chat.open()).rows) == ["u3", "a3", "u4", "a4"]
+    assert ids((await chat.open()).rows.all) == ["u3", "a3", "u4", "a4"]
 
 
 async def test_observe_all_raises_and_keeps_what_was_done(chat: Conversation) -> None:
@@ -216,11 +196,11 @@ async def test_observe_all_raises_and_keeps_what_was_done(chat: Conversation) ->
 
     with pytest.raises(ModelConnectionError):
         await chat.engine.observe_all(chat.thread, "ada", progress=stop, emit=chat.parts.append)
-    assert ids((await chat.open()).rows) == ["u3", "a3", "u4", "a4"]
+    assert ids((await chat.open()).rows.all) == ["u3", "a3", "u4", "a4"]
     assert chat.data("observation-failed")[0]["willRetry"] is False
     chat.observer.fail = None
     await chat.engine.observe_all(chat.thread, "ada")  # no back-off for one who asks
-    assert (await chat.open()).rows == []
+    assert (await chat.open()).rows.all == []
 
 
 # -- what goes wrong
@@ -274,7 +254,7 @@ async def test_after_a_failure_the_key_backs_off_and_then_tries_again(chat: Conv
     chat.clock.advance(30)
     memory = await chat.turn(user("q3", 5))
     assert ids(memory.window()) == ["q2", "q3"]
-    assert (await chat.engine.log(chat.thread)).observer_failures.count == 0
+    assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 0
 
 
 async def test_a_slow_observer_is_given_up_and_the_turn_goes_on(storage: Storage) -> None:
@@ -283,7 +263,7 @@ async def test_a_slow_observer_is_given_up_and_the_turn_goes_on(storage: Storage
     memory = await chat.turn(user("q", 20))
     assert len(memory.window()) == 9
     assert "0.01 s" in str(chat.data("observation-failed")[0]["error"])
-    assert (await chat.engine.log(chat.thread)).observer_failures.count == 1
+    assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 1
 
 
 async def test_cancellation_passes_through_and_leaves_the_lease_free(chat: Conversation) -> None:
@@ -305,7 +285,9 @@ class LostRaces(InMemoryStorage):
 
     refusals = 0
 
-    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
         if self.refusals:
             self.refusals -= 1
             raise ConflictError("somebody else was first")
@@ -324,7 +306,9 @@ async def test_a_lost_race_is_run_again_without_asking_the_observer_again() -> N
 class BrokenLogs(InMemoryStorage):
     """Its logs cannot be saved, nor its events; messages can."""
 
-    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
         raise StorageError("disk full")
 
     async def append_event(self, key, type, data):  # type: ignore[no-untyped-def, override]
@@ -423,7 +407,7 @@ async def test_rows_that_change_under_the_observer_stay_raw(chat: Conversation) 
     await step
     assert memory.log.entries == ()
     assert "changed" in str(chat.data("observation-failed")[0]["error"])
-    assert (await chat.engine.log(chat.thread)).observer_failures.count == 0  # nobody's fault
+    assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 0  # nobody's fault
 
 
 # -- live runs
@@ -440,7 +424,7 @@ async def long_loop(chat: Conversation, *, guarded: bool = False):  # type: igno
         window = memory.window()
         assert window[0].role == "user"
         assert {"q", *newest} <= set(ids(window))
-        assert tokens_of(memory.rows) < 130
+        assert tokens_of(memory.rows.all) < 130
         newest = {f"s{step}"}
         memory.add(await chat.store(run, tool_step(f"s{step}", 15)))
     return run, memory
@@ -449,10 +433,10 @@ async def long_loop(chat: Conversation, *, guarded: bool = False):  # type: igno
 async def test_a_long_tool_loop_is_observed_while_it_runs(chat: Conversation) -> None:
     run, memory = await long_loop(chat)
     assert {entry.run_id for entry in memory.log.entries} == {None, run.id}
-    assert (await chat.engine.log(chat.thread)).entries == memory.log.entries[:1]  # others do not see them yet
+    assert (await chat.engine.log(chat.thread, "ada")).entries == memory.log.entries[:1]  # others do not see them yet
     await chat.storage.finish_run(run, "committed")
     await chat.engine.close_run(chat.thread, "ada", run.id)
-    log = await chat.engine.log(chat.thread)
+    log = await chat.engine.log(chat.thread, "ada")
     assert len(log.entries) == len(memory.log.entries)
     assert {entry.run_id for entry in log.entries} == {None}
     await assert_exactly_once(chat, await chat.open())
@@ -466,7 +450,7 @@ async def test_a_discarded_run_takes_its_entries_with_it(chat: Conversation) -> 
     assert log is not None
     assert log.entries == memory.log.entries[:1]
     after = await chat.open()
-    assert after.rows == []
+    assert after.rows.all == []
     await assert_exactly_once(chat, after)
 
 
@@ -487,7 +471,7 @@ async def test_nobody_vouches_for_notes_of_an_interrupted_run_with_a_guard(chat:
     await chat.storage.finish_run(run, "interrupted")
     after = await chat.open()
     assert len(after.log.entries) == 1
-    assert ids(after.rows) == ["q"]
+    assert ids(after.rows.all) == ["q"]
     await assert_exactly_once(chat, after)
 
 
@@ -496,7 +480,7 @@ async def test_a_discard_that_a_crash_cut_short_is_finished(chat: Conversation) 
     await chat.engine.drop_run(chat.thread, "ada", run.id)
     await chat.storage.finish_run(run, "interrupted")  # adopted by another process, which did not know
     after = await chat.open()
-    assert after.rows == []
+    assert after.rows.all == []
     assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
 
 
@@ -509,7 +493,7 @@ async def test_rows_rewritten_at_the_end_lose_their_notes(chat: Conversation) ->
     await chat.engine.close_run(chat.thread, "ada", run.id)
     after = await chat.open()
     assert len(after.log.entries) < len(memory.log.entries)
-    assert "s0" in ids(after.rows)
+    assert "s0" in ids(after.rows.all)
     await assert_exactly_once(chat, after)
 
 
@@ -519,8 +503,8 @@ async def test_rows_rewritten_within_the_run_are_raw_again(chat: Conversation) -
     redacted.parts = [TextPart(text="redacted")]
     await chat.storage.rewrite_messages(run, [redacted])
     await memory.forget([redacted])
-    assert "s0" in ids(memory.rows)
-    assert memory.rows[ids(memory.rows).index("s0")].text == "redacted"
+    assert "s0" in ids(memory.rows.all)
+    assert memory.rows.all[ids(memory.rows.all).index("s0")].text == "redacted"
     assert not any("- s0" in block for block in memory.prompt_blocks())
     await assert_exactly_once(chat, memory, run.id)
 
@@ -560,7 +544,7 @@ async def test_a_reflection_that_hardly_shrinks_changes_nothing_until_an_entry_j
     assert len(chat.reflector.calls) == 1
     assert memory.log.generation == 0
     assert "not worth it" in str(chat.data("observation-failed")[0]["error"])
-    assert (await chat.engine.log(chat.thread)).reflector_failures.count == 0
+    assert (await chat.engine.log(chat.thread, "ada")).reflector_failures.count == 0
     await chat.turn(user("small", 1))
     assert len(chat.reflector.calls) == 1
     chat.reflector.size = None
@@ -576,7 +560,7 @@ async def test_a_failing_reflector_leaves_the_log_as_it_is(storage: Storage) -> 
     memory = await fill(chat)
     assert memory.log.generation == 0
     assert len(chat.reflector.calls) == 1  # then the key backs off
-    assert (await chat.engine.log(chat.thread)).reflector_failures.count == 1
+    assert (await chat.engine.log(chat.thread, "ada")).reflector_failures.count == 1
     chat.clock.advance(30)
     chat.reflector.fail = None
     assert (await chat.turn(user("q", 1))).log.generation == 1
@@ -586,7 +570,7 @@ async def test_observe_all_condenses_on_its_way(storage: Storage) -> None:
     chat = reflecting(storage)
     await chat.commit(*(user(f"u{n}", 20) for n in range(40)))
     await chat.engine.observe_all(chat.thread, "ada", emit=chat.parts.append)
-    log = await chat.engine.log(chat.thread)
+    log = await chat.engine.log(chat.thread, "ada")
     assert log.generation > 1
     assert log.tokens < 100
     await assert_exactly_once(chat, await chat.open())
@@ -599,7 +583,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
     await grown(chat)
     for n in range(6):
         memory = await chat.turn(user(f"q{n}", 17))
-        rows = [row for row in await chat.storage.list_messages(chat.thread) if row.id in set(ids(memory.rows))]
+        rows = [row for row in await chat.storage.list_messages(chat.thread) if row.id in set(ids(memory.rows.all))]
         status = chat.data("status")[-1]
         assert status == {
             "windows": {
@@ -656,7 +640,7 @@ async def test_events_carry_their_fields_and_are_kept(chat: Conversation) -> Non
         },
     }
     kept = await chat.storage.list_events("thread:trip")
-    assert [(event.type, event.data) for event in kept] == [(part.type, part.data) for part in chat.parts]
+    assert [(event.type, event.data) for event in kept] == [(part.type, without_words(part)) for part in chat.parts]
 
 
 async def test_the_note_for_a_message_is_told_once_and_counts(chat: Conversation) -> None:
@@ -672,7 +656,7 @@ async def test_the_note_for_a_message_is_told_once_and_counts(chat: Conversation
     assert status["windows"]["active"]["messages"]["tokens"] == 5 + first.sent.tokens  # type: ignore[index]
     await chat.storage.finish_run(run, "committed")
     later = await chat.open()
-    assert later.rows[0].sent == first.sent
+    assert later.rows.all[0].sent == first.sent
     assert later.compose_sent_block(chat.clock()) is None
 
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist.exceptions import ModelConnectionError
-from diarist.memory.observational.coverage import Coverage
 from diarist.storage import InMemoryStorage
-from tests.memory.observational.harness import Conversation, ids, small_config, tool_step, user
+from tests.memory.observational.harness import Conversation, assert_exactly_once, ids, small_config, tool_step, user
 
 turns = st.fixed_dictionaries(
     {
@@ -19,6 +18,7 @@ turns = st.fixed_dictionaries(
         "crash": st.booleans(),
         "guarded": st.booleans(),
         "wait": st.sampled_from([0, 700]),
+        "settles": st.sampled_from(["never", "at the end", "at each step", "after the end"]),
     }
 )
 
@@ -37,27 +37,38 @@ async def play(chat: Conversation, number: int, turn: dict[str, object]) -> None
         assert {f"u{number}", *newest} <= set(window)
         newest = {f"u{number}s{step}"}
         memory.add(await chat.store(run, tool_step(f"u{number}s{step}", words)))
+        if turn["settles"] == "at each step":
+            await chat.settled()
+    if turn["settles"] == "at the end":
+        await chat.settled()
     end = turn["end"]
     if end == "discarded" and not turn["crash"]:
         await chat.engine.drop_run(chat.thread, "ada", run.id)
     await chat.storage.finish_run(run, end)  # type: ignore[arg-type]
     if end != "discarded" and not turn["crash"]:
         await chat.engine.close_run(chat.thread, "ada", run.id)
+    if end == "committed":
+        memory.buffer_when_due()
+    if turn["settles"] == "after the end":
+        await chat.settled()
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(turns, min_size=1, max_size=12))
-async def test_every_row_is_raw_or_covered_once(history: list[dict[str, object]]) -> None:
-    chat = Conversation(InMemoryStorage(), config=small_config(100, 40))
+@given(st.lists(turns, min_size=1, max_size=12), st.sampled_from([False, 15, 30]))
+async def test_every_row_is_raw_or_covered_once(history: list[dict[str, object]], buffer_tokens: float) -> None:
+    chat = Conversation(InMemoryStorage(), config=small_config(100, 40, buffer_tokens=buffer_tokens))
     chat.observer.words = 4
     for number, turn in enumerate(history):
         await play(chat, number, turn)
-        memory = await chat.open()
-        raw = set(ids(memory.rows))
-        for row in await chat.storage.list_messages(chat.thread):
-            covering = [e for e in memory.log.entries if row.seq in Coverage([e], chat.thread)]
-            assert (row.id in raw) + len(covering) == 1
-        assert all(entry.run_id is None for entry in memory.log.entries)
-        text = "\n".join(memory.prompt_blocks()[1:])
-        gone = [n for n, past in enumerate(history[: number + 1]) if past["end"] == "discarded"]
-        assert not any(f"- u{n}s" in text for n in gone)
+        await check(chat, history[: number + 1])
+    await chat.settled()
+    await check(chat, history)
+
+
+async def check(chat: Conversation, history: list[dict[str, object]]) -> None:
+    memory = await chat.open()
+    await assert_exactly_once(chat, memory)
+    assert all(entry.run_id is None for entry in memory.log.entries)
+    notes = [entry.text for entry in memory.log.entries]
+    gone = [n for n, past in enumerate(history) if past["end"] == "discarded"]
+    assert not any(f"- u{n}s" in "\n".join([*memory.prompt_blocks()[1:], *notes]) for n in gone)

@@ -14,6 +14,7 @@ from diarist.memory.observational.extractive import ExtractiveObserver, Extracti
 from diarist.memory.observational.extractive.dates import annotate_dates
 from diarist.memory.observational.extractive.lines import read_lines
 from diarist.memory.observational.roles import RoleError
+from diarist.memory.observational.threads import obscure
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Observation
 from diarist.tokens import default_counter
@@ -396,3 +397,29 @@ async def test_a_reflection_fits_or_holds_only_what_must_stay(
     assert count(result) < target or all(line.mark in ("🔴", "✅") for line in kept)
     before = {line.text for line in read_lines(text)}
     assert all(line.text in before or line.text.endswith("…") for line in kept)
+
+
+async def test_each_line_names_the_messages_it_was_made_from() -> None:
+    messages = [
+        Message.user("I live in Turku and my flight is AZ 204.", id="m1", created_at=MONDAY),
+        Message.assistant("Noted.", id="m2", created_at=MONDAY),
+        Message.user("I decided to sail on 12 June 2026.", id="m3", created_at=MONDAY + timedelta(days=1)),
+    ]
+    observed = await ExtractiveObserver().observe(messages, earlier=[])
+    cited = dict(zip(observed.text.splitlines(), observed.citations, strict=True))
+    assert next(ids for line, ids in cited.items() if "AZ 204" in line) == ("m1",)
+    assert next(ids for line, ids in cited.items() if "12 June" in line) == ("m3",)
+    assert all(ids == () for line, ids in cited.items() if line.startswith("Date:"))
+
+
+async def test_notes_of_several_threads_name_them_in_their_headings() -> None:
+    messages = [
+        Message.user("My flight is AZ 204.", thread_id="trip", created_at=MONDAY),
+        Message.user("My printer is an LX 300.", thread_id="office", created_at=MONDAY),
+    ]
+    observed = await ExtractiveObserver().observe(messages, earlier=[])
+    headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
+    assert [heading.partition(" (")[2] for heading in headings] == ["thread trip)", "thread office)"]
+    assert observed.current_task is None
+    hidden = await ExtractiveObserver(obscure_threads=True).observe(messages, earlier=[])
+    assert f"(thread {obscure('trip')})" in hidden.text

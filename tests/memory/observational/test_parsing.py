@@ -107,3 +107,19 @@ def test_escaping_twice_changes_nothing_more(text: str) -> None:
 def test_long_nonsense_takes_no_time(piece: str) -> None:
     parse_notes(piece * 50_000)
     parse_notes(piece + " " * 200_000 + "x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ("<thread-title>\n**Hotel in Porto**\n</thread-title>", "Hotel in Porto"),
+        ('<thread-title>: "Hotel in Porto"', "Hotel in Porto"),
+        ("Thread title: Hotel in\u00a0Porto", "Hotel in Porto"),
+        ("<thread-title>none</thread-title>", None),
+        ("<thread-title></thread-title>", None),
+        (f"<thread-title>{'x' * 500}</thread-title>", "x" * 100),
+    ],
+)
+def test_a_title_is_one_short_line(answer: str, title: str | None) -> None:
+    notes = parse_notes(f"<diary>\n- 🔴 a\n</diary>\n{answer}")
+    assert (notes.text, notes.thread_title) == ("- 🔴 a", title)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from diarist import ModelEntry
 from diarist.exceptions import ModelConnectionError
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.reflector import ModelReflector
@@ -75,6 +76,21 @@ async def test_guidance_starts_without_compression() -> None:
     await ModelReflector(model).reflect(ENTRIES, target_tokens=1_000, guidance="Forget the odd items.")
     assert level_of(model, 0) == 0
     assert "Forget the odd items." in model.requests[0].text
+
+
+async def test_guidance_leads_up_to_level_three() -> None:
+    model = ScriptedModel(answer(40), answer(30), answer(20), answer(10))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=10, guidance="Short.")
+    assert [level_of(model, index) for index in range(4)] == [0, 1, 2, 3]
+    assert reflected.text == notes(10)
+
+
+async def test_the_model_of_the_smallest_result_is_named() -> None:
+    first = ScriptedModel(answer(20), *[ModelConnectionError("cut")] * 3, name="a")
+    second = ScriptedModel(answer(30), answer(31), answer(32), name="b")
+    models = [ModelEntry(model=first, max_retries=0), ModelEntry(model=second)]
+    reflected = await ModelReflector(models).reflect(ENTRIES, target_tokens=10)
+    assert (reflected.text, reflected.model) == (notes(20), "scripted/a")
 
 
 async def test_loops_and_empty_answers_are_never_the_result() -> None:

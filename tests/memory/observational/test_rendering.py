@@ -27,6 +27,7 @@ LOG = ObservationLog(key="thread:t", scope="thread", resource_id="r", entries=(N
 def test_an_empty_log_adds_nothing() -> None:
     assert render_log(replace(LOG, entries=())) == []
     assert render_log(replace(LOG, entries=(replace(NOTE, text="", tokens=0),))) == []
+    assert render_log(replace(LOG, entries=(replace(NOTE, state="buffered"),))) == []
 
 
 def test_each_entry_is_a_closed_block_behind_the_explanation() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -108,3 +108,22 @@ def test_notes_cannot_close_the_block() -> None:
 )
 def test_distances(day: date, words: str) -> None:
     assert sent_block.distance(day, date(2026, 3, 2)) == words
+
+
+def test_a_pause_is_named_where_it_is_asked_for() -> None:
+    first = compose(EMPTY)
+    for minutes, said in ((125, "This message came 2 hours 5 minutes later."), (9, None)):
+        block = sent_block.compose_sent_block(
+            EMPTY,
+            now=EVENING,
+            timezone="UTC",
+            earlier=[first] if first else [],
+            counter=WordCounter(),
+            since=EVENING - timedelta(minutes=minutes),
+        )
+        assert (block and block.text) == (said and f"<memory-note>\n{said}\n</memory-note>")
+
+
+def test_notes_that_wait_are_not_spoken_of() -> None:
+    waiting = replace(LOG, entries=tuple(replace(entry, state="buffered") for entry in LOG.entries))
+    assert compose(waiting) == compose(EMPTY)

@@ -66,7 +66,9 @@ def apply(log: ObservationLog, change: tuple[str, object]) -> ObservationLog:
             return transitions.close_run(log, run)
         case ("reflect", int(count)):
             old = [e for e in log.entries if e.run_id is None][:count]
-            return transitions.add_reflection(log, reflection(*old), old) if len(old) > 1 else log
+            return (
+                transitions.add_reflection(log, reflection(*old), transitions.replaced_by(old)) if len(old) > 1 else log
+            )
         case _:
             raise AssertionError(change)
 
@@ -122,19 +124,19 @@ def test_a_reflection_takes_the_place_of_what_it_replaces() -> None:
     for new in (entry(1, 2), entry(3, 4), entry(5, 6)):
         log = transitions.add_observation(log, new)
     old = log.entries[:2]
-    after = transitions.add_reflection(log, reflection(*old), old)
+    after = transitions.add_reflection(log, reflection(*old), transitions.replaced_by(old))
     assert after.generation == 1
     assert [e.kind for e in after.entries] == ["reflection", "observation"]
     assert covered_rows(after) == covered_rows(log)
-    assert transitions.add_reflection(after, reflection(*old), old) is after
+    assert transitions.add_reflection(after, reflection(*old), transitions.replaced_by(old)) is after
 
 
 def test_a_reflection_of_entries_that_changed_meanwhile_is_dropped() -> None:
     old = (entry(1, 2), entry(3, 4))
     log = transitions.add_observation(EMPTY, old[0])
-    assert transitions.add_reflection(log, reflection(*old), old) is log
+    assert transitions.add_reflection(log, reflection(*old), transitions.replaced_by(old)) is log
     edited = transitions.add_observation(log, replace(old[1], text="edited"))
-    assert transitions.add_reflection(edited, reflection(*old), old) is edited
+    assert transitions.add_reflection(edited, reflection(*old), transitions.replaced_by(old)) is edited
 
 
 def test_a_closed_run_keeps_its_entries_and_loses_stale_ones() -> None:

@@ -27,7 +27,7 @@ async def go_on(settings: Settings, screen: Screen) -> None:
         history = sum(message_tokens(row) for row in rows)
         say(f"[bold]{settings.path} remembers an earlier run.[/bold] Nothing is played again.\n")
         say(f"  {len(rows)} messages, {history:,} tokens")
-        say(f"  a diary of {log.tokens:,} tokens in {len(log.entries)} entries, generation {log.generation}\n")
+        say(f"  a diary of {log.tokens:,} tokens in {len(log.active)} entries, generation {log.generation}\n")
         actor = ScriptedModel(lambda _: SCRIPTED) if settings.model is None else settings.model
         model = MeteredModel(actor, memory.counter)
         async with Agent(name="assistant", instructions=INSTRUCTIONS, model=model, memory=memory) as agent:

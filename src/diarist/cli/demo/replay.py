@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from diarist.agent import Agent
-from diarist.chunks import DataChunk
 from diarist.cli.demo.meter import Call, History, MeteredModel
 from diarist.cli.demo.script import Turn, recorded_tools, scripted_replies
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.messages import Message, utc_now
 from diarist.models.base import Model
 from diarist.processors import Processor, ProcessOutputStepArgs
-from diarist.storage import SQLiteStorage
+from diarist.storage import Event, SQLiteStorage
 from diarist.testing import ScriptedModel
 
 THREAD, RESOURCE = "slow-hands", "ada"
@@ -52,7 +51,7 @@ class TurnReport:
 
     Attributes:
         raw: Tokens of the whole history at the turn's last call.
-        events: The ``data-om-*`` parts of the turn, without the status.
+        events: What memory did in the turn, and behind it in the background, from its event log.
     """
 
     day: datetime
@@ -60,7 +59,7 @@ class TurnReport:
     answer: str
     raw: int
     calls: list[Call]
-    events: list[DataChunk] = field(default_factory=list[DataChunk])
+    events: list[Event] = field(default_factory=list[Event])
 
     @property
     def sent(self) -> int:
@@ -82,7 +81,8 @@ class Replay:
         actor = settings.model or ScriptedModel(*scripted_replies(turns))
         self.model = MeteredModel(actor, self.memory.counter)
         self._turns = turns
-        self._clock = _Dates()
+        self._clock = _Dates(self.memory if self.scripted else None)
+        self._seen = 0
         self._agent = Agent(
             name="assistant",
             instructions=INSTRUCTIONS,
@@ -103,16 +103,13 @@ class Replay:
         counter = self.memory.counter
         history = History(counter, before)
         overhead = counter.count(INSTRUCTIONS)
+        await self._news()
         for turn in self._turns:
             self._clock.now = turn.day
             asked = Message(id=turn.asked.id, role="user", parts=turn.asked.parts, created_at=turn.day)
             first = len(self.model.calls)
-            events: list[DataChunk] = []
-            async with self._agent.stream(asked, thread=THREAD, resource=RESOURCE) as stream:
-                async for chunk in stream:
-                    if isinstance(chunk, DataChunk) and chunk.type != "data-om-status":
-                        events.append(chunk)
-                result = await stream.result()
+            result = await self._agent.generate(asked, thread=THREAD, resource=RESOURCE)
+            await self.memory.settled()  # Ada would take a while until she says the next thing
             history.add([asked, *result.messages[:-1]])
             yield TurnReport(
                 day=turn.day,
@@ -120,17 +117,33 @@ class Replay:
                 answer=result.text,
                 raw=history.tokens + overhead,
                 calls=self.model.calls[first:],
-                events=events,
+                events=await self._news(),
             )
             history.add(result.messages[-1:])
 
+    async def _news(self) -> list[Event]:
+        """Events that the log has since the last call."""
+        news: list[Event] = []
+        while page := await self.memory.storage.list_events(f"thread:{THREAD}", after=self._seen):
+            self._seen = page[-1].seq
+            news += page
+        return news
+
 
 class _Dates(Processor[Any]):
-    """Dates the replies as the conversation does, half a minute after each other."""
+    """Dates the replies as the conversation does, half a minute after each other.
 
-    def __init__(self) -> None:
+    Args:
+        memory: Its background work is awaited at each step: a script answers at once, where a model would leave
+            the Observer seconds, so that without this each showing would be another.
+    """
+
+    def __init__(self, memory: Memory | None) -> None:
         self.now = utc_now()
+        self._memory = memory
 
-    def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+    async def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+        if self._memory is not None:
+            await self._memory.settled()
         for number, message in enumerate(args.message_list.response, start=1):
             message.created_at = self.now + timedelta(seconds=30 * number)

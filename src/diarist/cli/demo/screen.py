@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from diarist.chunks import DataChunk
 from diarist.cli.demo.replay import Settings, TurnReport
-from diarist.storage.records import ObservationLog
+from diarist.storage.records import Event, ObservationLog
 
 _BAR = 20
+_DONE = ("data-om-observation-end", "data-om-buffering-end")
+_FAILED = ("data-om-observation-failed", "data-om-buffering-failed")
 _ROW = "{turn:>4}  {raw:>8}  {sent:>8}  {bar:<20}  {repeated:>8}  "
 
 
@@ -39,15 +40,12 @@ class Totals:
         self.sent += sum(call.sent for call in report.calls)
         self.repeated += sum(call.repeated for call in report.calls)
         for event in report.events:
-            match event.type, event.data.get("operationType"):
-                case "data-om-observation-end", "observation":
-                    self.observed += 1
-                case "data-om-observation-end", _:
-                    self.reflected += 1
-                case "data-om-observation-failed", _:
-                    self.failed += 1
-                case _:
-                    pass
+            if event.type in _FAILED:
+                self.failed += 1
+            elif event.type in _DONE and event.data["operationType"] == "observation":
+                self.observed += 1
+            elif event.type in _DONE:
+                self.reflected += 1
 
 
 class Screen:
@@ -108,8 +106,8 @@ class Screen:
         """The last answers, the diary and the totals."""
         self._answers(answers)
         self.block(
-            f"The diary: {log.tokens:,} tokens, {len(log.entries)} entries, generation {log.generation}",
-            "\n\n".join(entry.text.strip() for entry in log.entries) or "(nothing was observed)",
+            f"The diary: {log.tokens:,} tokens, {len(log.active)} entries, generation {log.generation}",
+            "\n\n".join(entry.text.strip() for entry in log.active) or "(nothing was observed)",
         )
         self.console.print(self._table(log))
         self.console.print(f"\nThe database: {path.resolve()}")
@@ -149,7 +147,7 @@ class Screen:
 
 
 def _compression(log: ObservationLog) -> str:
-    tokens = sum(entry.message_tokens for entry in log.entries)
+    tokens = sum(entry.message_tokens for entry in log.active)
     return f"{tokens:,} tokens to {log.tokens:,}  ({tokens / log.tokens:.1f} to 1)" if log.tokens else "none yet"
 
 
@@ -158,15 +156,19 @@ def _said(text: str) -> str:
     return line if len(line) <= 48 else line[:47] + "…"
 
 
-def _event(event: DataChunk) -> str:
+def _event(event: Event) -> str:
     data = event.data
     reflection = data.get("operationType") == "reflection"
-    if event.type == "data-om-observation-end":
-        verb = "reflected: diary of" if reflection else "observed:"
-        return (
-            f"└ {verb} {data['tokensObserved']:,} tokens → {data['observationTokens']:,} tokens "
-            f"{'of diary ' if not reflection else ''}in {data['durationMs']:,} ms"
-        )
-    if event.type == "data-om-observation-failed":
+    if event.type == "data-om-activation":
+        what = "entries of the diary" if reflection else "messages"
+        return f"└ taken in: {data['tokensActivated']:,} tokens of {what} left the prompt"
+    if event.type in _FAILED:
         return f"└ {'reflection' if reflection else 'observation'} failed, the turn went on: {data['error']}"
-    return ""
+    if event.type not in _DONE:
+        return ""
+    buffered = event.type == "data-om-buffering-end"
+    came, went = ("bufferedTokens", "tokensBuffered") if buffered else ("observationTokens", "tokensObserved")
+    return (
+        f"└ {'reflected: diary of' if reflection else 'observed:'} {data[went]:,} tokens → {data[came]:,} tokens "
+        f"{'' if reflection else 'of diary '}{'beside the turn ' if buffered else ''}in {data['durationMs']:,} ms"
+    )

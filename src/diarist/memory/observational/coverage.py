@@ -23,38 +23,42 @@ _JSON = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 class Coverage:
-    """The rows of one thread that some entries cover."""
+    """The rows of one thread that some entries cover.
+
+    Attributes:
+        ranges: First and last row of each covered piece, in order; pieces do not touch.
+    """
 
     def __init__(self, entries: Iterable[Observation], thread_id: str) -> None:
         ranges = sorted((s.first_seq, s.last_seq) for e in entries for s in e.sources if s.thread_id == thread_id)
-        self._ranges: list[tuple[int, int]] = []
+        self.ranges: list[tuple[int, int]] = []
         for first, last in ranges:
-            if self._ranges and first <= self._ranges[-1][1] + 1:
-                start, end = self._ranges[-1]
-                self._ranges[-1] = (start, max(end, last))
+            if self.ranges and first <= self.ranges[-1][1] + 1:
+                start, end = self.ranges[-1]
+                self.ranges[-1] = (start, max(end, last))
             else:
-                self._ranges.append((first, last))
+                self.ranges.append((first, last))
 
     def __contains__(self, seq: int) -> bool:
         return self._covers(seq, seq)
 
     def __ge__(self, other: Coverage) -> bool:
         """Whether everything that ``other`` covers is covered here too."""
-        return all(self._covers(first, last) for first, last in other._ranges)
+        return all(self._covers(first, last) for first, last in other.ranges)
 
     def _covers(self, first: int, last: int) -> bool:
-        index = bisect_right(self._ranges, (first, _BEYOND)) - 1
-        return index >= 0 and last <= self._ranges[index][1]
+        index = bisect_right(self.ranges, (first, _BEYOND)) - 1
+        return index >= 0 and last <= self.ranges[index][1]
 
     @property
     def prefix_end(self) -> int:
         """The last row of the piece that begins with the thread; rows up to it need not be loaded. 0: none."""
-        return self._ranges[0][1] if self._ranges and self._ranges[0][0] <= 1 else 0
+        return self.ranges[0][1] if self.ranges and self.ranges[0][0] <= 1 else 0
 
     def end_before(self, seq: int) -> int:
         """The last covered row before ``seq``; 0 when there is none."""
-        index = bisect_right(self._ranges, (seq - 1, _BEYOND)) - 1
-        return min(self._ranges[index][1], seq - 1) if index >= 0 else 0
+        index = bisect_right(self.ranges, (seq - 1, _BEYOND)) - 1
+        return min(self.ranges[index][1], seq - 1) if index >= 0 else 0
 
 
 def visible_log(log: ObservationLog, run_id: str | None) -> ObservationLog:

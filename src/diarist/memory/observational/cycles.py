@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from diarist.chunks import DataChunk
-from diarist.exceptions import ConflictError, ModelTimeoutError, StorageError
+from diarist.exceptions import ConflictError, ModelTimeoutError
 from diarist.memory.observational import data_parts, transitions
+from diarist.memory.observational.announcing import Announcer, Emit, answer
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import digest_rows
+from diarist.memory.observational.coverage import digest_rows, seq_of
 from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import ReflectionPlan
-from diarist.memory.observational.log_store import LogStore
 from diarist.memory.observational.roles import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
-from diarist.memory.observational.transitions import Operation
 from diarist.memory.observational.window import tokens_of
-from diarist.messages import FilePart, Json, Message, TextPart, ToolPart
+from diarist.messages import FilePart, Message, TextPart, ToolPart
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, Source
+from diarist.storage.records import Observation, ObservationLog, PendingReflection, RowRef, Source
 from diarist.tokens import TokenCounter
 from diarist.tracing import span
 
@@ -30,8 +28,7 @@ logger = logging.getLogger("diarist")
 
 T = TypeVar("T")
 
-Emit = Callable[[DataChunk], None]
-"""Where data parts go, besides the event log of the key."""
+_CHANGED = "the messages were changed while they were observed; the notes are dropped"
 
 
 class OutOfTimeError(ModelTimeoutError):
@@ -63,7 +60,7 @@ class Outcome:
     error: Exception | None = None
 
 
-class Cycles:
+class Cycles(Announcer):
     """Runs cycles on one thread for one run (or for a manual call).
 
     A cycle never raises for what an Observer, a Reflector or the storage of logs did wrong: it emits a
@@ -84,22 +81,34 @@ class Cycles:
         emit: Emit,
         manual: bool = False,
     ) -> None:
-        self.logs = LogStore(storage)
-        self._storage = storage
+        super().__init__(
+            storage=storage,
+            config=config,
+            clock=clock,
+            thread_id=thread_id,
+            resource_id=resource_id,
+            emit=emit,
+            manual=manual,
+        )
         self._observer = observer
         self._reflector = reflector
-        self._config = config
         self._counter = counter
-        self._clock = clock
-        self._thread_id = thread_id
-        self._resource_id = resource_id
-        self._emit = emit
-        self._manual = manual
+
+    @property
+    def background_timeout(self) -> float:
+        """Seconds that a role has in the background."""
+        return self._config.background_timeout
 
     # -- observation
 
     async def observe(
-        self, log: ObservationLog, batch: Batch, *, timeout: float | None, forgive_timeout: bool = False
+        self,
+        log: ObservationLog,
+        batch: Batch,
+        *,
+        timeout: float | None,
+        forgive_timeout: bool = False,
+        buffered: bool = False,
     ) -> Outcome:
         """Observe one batch and add its entry to the log.
 
@@ -107,16 +116,21 @@ class Cycles:
             log: What the Observer is told of earlier notes.
             timeout: Seconds the Observer has; None: as long as it takes.
             forgive_timeout: Running out of time is not counted against the key, since there was progress.
+            buffered: The entry waits to be activated.
         """
         cycle_id = transitions.cycle_id(log.key, "observation", batch.sources)
-        cycle = self._cycle(cycle_id, "observation", log, tokens_of(batch.rows), run_id=batch.run_id)
+        cycle = self.cycle(cycle_id, "observation", log, tokens_of(batch.rows), run_id=batch.run_id, buffered=buffered)
+
+        threads = sorted({source.thread_id for source in batch.sources})
 
         async def work() -> tuple[ObservationLog, Observation]:
             observed = await self._call(self._observer.observe(batch.rows, earlier=log.entries), cycle, timeout)
-            entry = self._observation(cycle, batch, observed)
-            return await self._save_observation(entry), entry
+            return await self._save_observation(self._observation(cycle, batch, observed), batch, log.erasures)
 
-        return await self._run(cycle, log, work, forgive_timeout=forgive_timeout)
+        async def intact() -> bool:
+            return await sources_unchanged(self._storage, batch.sources, batch.run_id)
+
+        return await self._run(cycle, log, work, intact, thread_ids=threads, forgive_timeout=forgive_timeout)
 
     def _observation(self, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
         if not observed.text.strip() and any(
@@ -132,44 +146,93 @@ class Cycles:
             message_tokens=cycle.tokens,
             message_count=len(batch.rows),
             observed_at=self._clock(),
+            state="buffered" if cycle.buffered else "active",
             cycle_id=cycle.id,
             run_id=batch.run_id,
             current_task=observed.current_task,
             suggested_response=observed.suggested_response,
+            thread_title=observed.thread_title,
+            citations=observed.citations,
             model=observed.model,
             usage=observed.usage,
         )
 
-    async def _save_observation(self, entry: Observation) -> ObservationLog:
+    async def _save_observation(
+        self, entry: Observation, batch: Batch, erasures: int
+    ) -> tuple[ObservationLog, Observation]:
         async def unchanged() -> None:
+            nonlocal entry
+            entry = replace(entry, run_id=await self._owner(entry))
             if not await rows_unchanged(self._storage, entry):
-                raise ConflictError("the messages were changed while they were observed; the notes are dropped")
+                raise ConflictError(_CHANGED)
 
         def change(log: ObservationLog) -> ObservationLog:
-            if reason := transitions.refusal(log, entry):
+            if log.erasures != erasures:  # it was told of what is forgotten
+                raise ConflictError("something was forgotten meanwhile; the notes are dropped")
+            if reason := transitions.refusal(log, entry, {row.run_id for row in batch.rows if row.run_id}):
                 raise ConflictError(f"{reason}; the notes are dropped")
             return transitions.record_success(transitions.add_observation(log, entry), "observation")
 
-        return await self.logs.update(self._thread_id, self._resource_id, change, check=unchanged)
+        rows = [RowRef(row.thread_id or self._thread_id, seq_of(row), row.id) for row in _ends(batch.rows)]
+        log = await self.logs.update(self._thread_id, self._resource_id, change, check=unchanged, rows=rows)
+        return await self._look_again(log, entry), entry
+
+    async def _look_again(self, log: ObservationLog, entry: Observation) -> ObservationLog:
+        """Make up for what happened between the check and the save: who did it found no entry to take care of."""
+
+        async def update(change: Callable[[ObservationLog], ObservationLog]) -> ObservationLog:
+            return await self.logs.update(self._thread_id, self._resource_id, change)
+
+        if not await rows_unchanged(self._storage, entry):
+            await update(lambda log: transitions.drop_entries(log, {entry.id}))
+            raise ConflictError(_CHANGED)
+        if (run_id := entry.run_id) is not None and await self._owner(entry) is None:
+            return await update(lambda log: transitions.close_run(log, run_id))
+        return log
+
+    async def _owner(self, entry: Observation) -> str | None:
+        """The live run whose rows the entry covers; None once it has ended well. Raises ConflictError if it was
+        discarded."""
+        if entry.run_id is None:
+            return None
+        run = await self._storage.get_run(entry.run_id)
+        if run is None or run.state == "discarded":
+            raise ConflictError(f"run {entry.run_id!r} was discarded; the notes are dropped")
+        return entry.run_id if run.state in ("live", "suspended") else None
 
     # -- reflection
 
-    async def reflect(self, log: ObservationLog, plan: ReflectionPlan, *, timeout: float | None) -> Outcome:
+    async def reflect(
+        self,
+        log: ObservationLog,
+        plan: ReflectionPlan,
+        *,
+        timeout: float | None,
+        buffered: bool = False,
+        guidance: str | None = None,
+    ) -> Outcome:
         """Replace the planned entries by one, in a new generation; ``timeout`` as for ``observe``.
 
         A replacement that is hardly smaller changes nothing, and the plan is not tried again until an
         entry joins.
+
+        Args:
+            buffered: The reflection waits to be activated.
+            guidance: The user's own wish of what to keep or drop.
         """
-        cycle = self._cycle(plan.cycle_id, "reflection", log, plan.tokens)
+        cycle = self.cycle(plan.cycle_id, "reflection", log, plan.tokens, buffered=buffered)
 
         async def work() -> tuple[ObservationLog, Observation]:
-            reflected = await self._call(
-                self._reflector.reflect(plan.entries, target_tokens=plan.target_tokens), cycle, timeout
-            )
+            call = self._reflector.reflect(plan.entries, target_tokens=plan.target_tokens, guidance=guidance)
+            reflected = await self._call(call, cycle, timeout)
             entry = self._reflection(cycle, plan, reflected)
-            return await self._save_reflection(entry, plan), entry
+            return await self._save_reflection(entry, plan, buffered=buffered), entry
 
-        return await self._run(cycle, log, work)
+        async def intact() -> bool:
+            log = await self.logs.read(self._thread_id, self._resource_id)
+            return transitions.still_there(log, plan.replaces)
+
+        return await self._run(cycle, log, work, intact, thread_ids=[self._thread_id])
 
     def _reflection(self, cycle: Cycle, plan: ReflectionPlan, reflected: Reflected) -> Observation:
         if not reflected.text.strip():
@@ -188,11 +251,12 @@ class Cycles:
             cycle_id=cycle.id,
             current_task=reflected.current_task or hints.current_task,
             suggested_response=reflected.suggested_response or hints.suggested_response,
+            thread_title=hints.thread_title,
             model=reflected.model,
             usage=reflected.usage,
         )
 
-    async def _save_reflection(self, entry: Observation, plan: ReflectionPlan) -> ObservationLog:
+    async def _save_reflection(self, entry: Observation, plan: ReflectionPlan, *, buffered: bool) -> ObservationLog:
         if entry.tokens >= plan.limit_tokens:
             await self.logs.update(
                 self._thread_id, self._resource_id, lambda log: transitions.suppress(log, plan.cycle_id)
@@ -200,29 +264,20 @@ class Cycles:
             raise NotSmallerError(
                 f"the Reflector {entry.model} made {entry.tokens:,} of {plan.tokens:,} tokens, which is not worth it"
             )
+        pending = PendingReflection(entry=entry, replaces=plan.replaces, tokens=plan.tokens)
 
         def change(log: ObservationLog) -> ObservationLog:
-            changed = transitions.add_reflection(log, entry, plan.entries)
-            if not transitions.has_cycle(changed, entry.cycle_id):
+            if buffered:
+                changed = transitions.hold_reflection(log, pending)
+            else:
+                changed = transitions.add_reflection(log, entry, plan.replaces)
+            if changed is log and not transitions.has_cycle(log, entry.cycle_id):
                 raise ConflictError("the entries changed while they were condensed; the reflection is dropped")
             return transitions.record_success(changed, "reflection")
 
         return await self.logs.update(self._thread_id, self._resource_id, change)
 
     # -- both
-
-    def _cycle(
-        self, id: str, operation: Operation, log: ObservationLog, tokens: int, *, run_id: str | None = None
-    ) -> Cycle:
-        return Cycle(
-            id=id,
-            operation=operation,
-            thread_id=self._thread_id,
-            record_id=data_parts.record_id(log),
-            tokens=tokens,
-            started_at=self._clock(),
-            run_id=run_id,
-        )
 
     async def _call(self, call: Awaitable[T], cycle: Cycle, timeout: float | None) -> T:
         """Await a role. No lock and no transaction is open meanwhile."""
@@ -235,7 +290,9 @@ class Cycles:
             if not deadline.expired():
                 raise
             raise OutOfTimeError(
-                f"no {cycle.operation} within the {self._config.observe_timeout:g} s that a run waits"
+                f"no {cycle.operation} within the {self._config.background_timeout:g} s of background_timeout"
+                if cycle.buffered
+                else f"no {cycle.operation} within the {self._config.observe_timeout:g} s that a run waits"
             ) from error
 
     async def _run(
@@ -243,73 +300,51 @@ class Cycles:
         cycle: Cycle,
         log: ObservationLog,
         work: Callable[[], Awaitable[tuple[ObservationLog, Observation]]],
+        intact: Callable[[], Awaitable[bool]],
         *,
+        thread_ids: Sequence[str],
         forgive_timeout: bool = False,
     ) -> Outcome:
-        await self.send(data_parts.observation_start(cycle, self._config, thread_ids=[self._thread_id]), log.key)
+        """``intact`` says whether what went in is there as it was: else no word of it may be kept."""
+        start = data_parts.cycle_start(cycle, self._limits, self._config.scope, thread_ids=thread_ids)
+        await self.send(start, log.key)
         try:
             saved, entry = await work()
         except Exception as error:  # whatever a role raised: memory never takes a turn down with it
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             counts = not isinstance(error, harmless)
-            await self._fail(cycle, log, error, counts=counts)
+            await self.fail(cycle, log, error, counts=counts, intact=await answer(intact))
             return Outcome(error=error)
-        part = data_parts.observation_end(cycle, entry, at=self._clock())
-        await self.send(part, log.key, kept=data_parts.without_words(part) if cycle.run_id else None)
+        part = data_parts.cycle_end(cycle, entry, at=self._clock())
+        await self.send(part, log.key)
         return Outcome(log=saved)
-
-    async def _fail(self, cycle: Cycle, log: ObservationLog, error: Exception, *, counts: bool) -> None:
-        at, message = self._clock(), _describe(error)
-        logger.warning("%s of thread %s failed: %s", cycle.operation, self._thread_id, message)
-        attempt = transitions.failures_of(log, cycle.operation).count + 1
-        part = data_parts.observation_failed(cycle, message, at=at, attempt=attempt, will_retry=not self._manual)
-        if cycle.run_id is None:
-            await self.send(part, log.key)
-        else:  # an error may quote what the Observer was told
-            message = type(error).__name__
-            await self.send(part, log.key, kept=data_parts.without_words(part, error=message))
-        if not counts:
-            return
-        try:
-            await self.logs.update(
-                self._thread_id,
-                self._resource_id,
-                lambda log: transitions.record_failure(log, cycle.operation, at=at, error=message),
-            )
-        except StorageError as failure:
-            logger.warning("cannot count the failure of thread %s: %s", self._thread_id, failure)
-
-    async def report(self, log: ObservationLog, error: Exception, tokens: int) -> None:
-        """Say that memory could not even begin: a failed part without a start."""
-        cycle = self._cycle("", "observation", log, tokens)
-        await self._fail(cycle, log, error, counts=False)
-
-    async def send(self, part: DataChunk, key: str, *, kept: Mapping[str, Json] | None = None) -> None:
-        """Emit a part and append it to the key's event log; that log may fail without harm to the turn.
-
-        ``kept`` is the data for the event log, where that is not the part's own.
-        """
-        self._emit(part)
-        try:
-            await self._storage.append_event(key, part.type, part.data if kept is None else kept)
-        except StorageError as error:
-            logger.warning("cannot append %s to the event log of %s: %s", part.type, key, error)
 
     def _log_warnings(self, cycle: Cycle, warnings: Sequence[str]) -> None:
         for warning in warnings:
             logger.warning("%s of thread %s: %s", cycle.operation, self._thread_id, warning)
 
 
+def _ends(rows: Sequence[Message]) -> list[Message]:
+    """The first and the last row of each thread."""
+    first: dict[str | None, Message] = {}
+    last: dict[str | None, Message] = {}
+    for row in rows:
+        first.setdefault(row.thread_id, row)
+        last[row.thread_id] = row
+    return [*first.values(), *last.values()]
+
+
 async def rows_unchanged(storage: Storage, entry: Observation, *, run_id: str | None = None) -> bool:
     """Whether the rows that an entry was made from are there and say what they said."""
-    for source in entry.sources:
+    return await sources_unchanged(storage, entry.sources, run_id or entry.run_id)
+
+
+async def sources_unchanged(storage: Storage, sources: Sequence[Source], run_id: str | None) -> bool:
+    """Whether these rows, as a run sees them, are there and say what they said."""
+    for source in sources:
         rows = await storage.list_messages(
-            source.thread_id, after=source.first_seq - 1, before=source.last_seq + 1, run_id=run_id or entry.run_id
+            source.thread_id, after=source.first_seq - 1, before=source.last_seq + 1, run_id=run_id
         )
         if digest_rows(rows) != source.digest:
             return False
     return True
-
-
-def _describe(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -1,114 +1,109 @@
-"""What to do now, and with what. Pure: sizes in, an action or a selection out. All thresholds are inclusive."""
+"""What to do now. Pure: sizes in, an action out. All thresholds are inclusive."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import accumulate, groupby
+from itertools import accumulate
 
-from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig
-from diarist.memory.observational.transitions import cycle_id
-from diarist.memory.observational.window import Window, tokens_of
-from diarist.messages import Message
-from diarist.storage.records import Observation, ObservationLog, Source
+from diarist.memory.observational.limits import Limits
+from diarist.memory.observational.transitions import cycle_id, replaced_by
+from diarist.memory.observational.window import Window
+from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
 _OVERSHOOT = 0.95
+_LEAST_LEFT = 1_000
 _LOG_AFTER_REFLECTION = 0.6
 _MUST_SHRINK_TO = 0.9
 
 
 class Action(Enum):
-    """What memory does before a step, for observation and reflection each."""
+    """What memory does before a step, for observation and reflection each.
+
+    ``BUFFER`` starts work in the background, ``ACTIVATE`` takes in what such work has made; ``OBSERVE`` and
+    ``REFLECT`` call the model now, and the turn waits.
+    """
 
     WAIT = "wait"
+    BUFFER = "buffer"
+    ACTIVATE = "activate"
     OBSERVE = "observe"
     REFLECT = "reflect"
 
 
-def decide_observation(window: Window, config: ObservationalMemoryConfig) -> Action:
-    """Observe when the raw rows have reached their threshold and enough of them may be observed.
+def decide_observation(window: Window, limits: Limits) -> Action:
+    """What to do about the raw rows.
 
-    Without the second condition, a large pinned input would call the Observer at every step for nearly
-    nothing.
+    The turn waits only where the window has reached ``block_tokens`` and no chunk is left (without buffering:
+    where it has reached ``message_tokens``), and only if enough may be observed: otherwise a large pinned
+    input, or a chunk that may not be activated yet, would call the Observer at every step for nearly nothing.
     """
-    observation = config.observation
-    due = window.message_tokens >= observation.message_tokens
-    worth_it = window.observable_tokens > 0 and window.observable_tokens >= observation.least_tokens
-    return Action.OBSERVE if due and worth_it and window.observer_ready else Action.WAIT
+    if choose_chunks(window.chunks, window.message_tokens, limits, cold=window.cold):
+        return Action.ACTIVATE
+    if window.foreign_tokens >= limits.message_tokens:
+        return Action.ACTIVATE
+    full, worth_it = window.message_tokens >= limits.block_tokens, window.fresh_tokens >= limits.least_tokens
+    if full and worth_it and window.observer_ready and window.may_wait:
+        return Action.OBSERVE
+    return Action.BUFFER if worth_buffering(window, limits) else Action.WAIT
 
 
-def decide_reflection(window: Window, config: ObservationalMemoryConfig) -> Action:
-    """Reflect when the log has reached its threshold and something in it can be condensed."""
-    due = window.observation_tokens >= config.reflection.observation_tokens
-    return Action.REFLECT if due and window.reflectable and window.reflector_ready else Action.WAIT
+def worth_buffering(window: Window, limits: Limits) -> bool:
+    """Whether the Observer should be called in the background, whatever else is due."""
+    if limits.buffer_tokens is None or window.observing or not window.observer_ready:
+        return False
+    return window.fresh_tokens >= buffer_step(window.message_tokens, limits)
 
 
-def select_rows(
-    raw: Sequence[Message], units: Sequence[Sequence[Message]], config: ObservationConfig
-) -> list[list[Message]]:
-    """The oldest units that bring the raw rows down to ``retained_tokens``, all units if that is too few.
+def buffer_step(message_tokens: int, limits: Limits) -> float:
+    """Tokens that are worth a call in the background: half as many shortly before the window is full."""
+    assert limits.buffer_tokens is not None
+    near = message_tokens >= limits.message_tokens - 1.1 * limits.buffer_tokens
+    return limits.buffer_tokens / 2 if near else limits.buffer_tokens
 
-    What stays should begin with a user's message. So the rest of a turn is taken along while that is not
-    much (0.95 of what stays); else the turn is left whole, if without it the rows are below their
-    threshold; else the turn is cut.
+
+def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *, cold: bool = False) -> int:
+    """How many of the oldest chunks to activate; 0 below the threshold.
+
+    ``retained_tokens`` should stay raw. The smallest number of chunks that gets there is taken unless it goes too
+    far below; then one less, so that more stays; whatever remains, at least one chunk is taken at the threshold.
+
+    Args:
+        chunks: Tokens of the rows that each chunk covers, oldest first.
+        cold: Activate below the threshold as well, since the provider's cache is lost anyway.
     """
-    if not units:
-        return []
-    total = tokens_of(raw)
-    need = total - config.retained_tokens
-    sums = list(accumulate(tokens_of(unit) for unit in units))
-    enough = next((count for count, taken in enumerate(sums, start=1) if taken >= need), len(units))
-    clean = _clean_cuts(raw, units)
-    for count in range(enough, len(units) + 1):
-        if sums[count - 1] - need > _OVERSHOOT * config.retained_tokens:
-            break
-        if clean[count - 1]:
-            return [list(unit) for unit in units[:count]]
-    for count in range(enough - 1, 0, -1):
-        below = total - sums[count - 1] < config.message_tokens
-        if clean[count - 1] and below and sums[count - 1] >= config.least_tokens:
-            return [list(unit) for unit in units[:count]]
-    return [list(unit) for unit in units[:enough]]
+    full = message_tokens >= limits.message_tokens
+    excess = message_tokens - limits.retained_tokens
+    if not chunks or excess <= 0 or not (full or cold):
+        return 0
+    sums = list(accumulate(chunks))
+    over = next((count for count, taken in enumerate(sums, start=1) if taken >= excess), None)
+    under = len(sums) if over is None else over - 1
+    least_left = min(_LEAST_LEFT, limits.retained_tokens)
+
+    def leaves_enough(count: int) -> bool:
+        return message_tokens - sums[count - 1] >= least_left
+
+    if over is not None and leaves_enough(over):
+        overshoot = sums[over - 1] - excess
+        if message_tokens >= limits.block_tokens or overshoot <= _OVERSHOOT * limits.retained_tokens:
+            return over
+    if under and leaves_enough(under):
+        return under
+    return over or 1
 
 
-def leave_newest(units: Sequence[Sequence[Message]], raw: Sequence[Message], tokens: int) -> list[list[Message]]:
-    """The oldest units without which at least ``tokens`` of raw rows remain."""
-    room = tokens_of(raw) - tokens
-    return [
-        list(unit)
-        for unit, taken in zip(units, accumulate(tokens_of(unit) for unit in units), strict=True)
-        if taken <= room
-    ]
-
-
-def split_batches(
-    units: Sequence[Sequence[Message]], limit: int, run_id: str | None, *, least: float = 0
-) -> list[list[Message]]:
-    """One list of rows per call of the Observer, of about ``limit`` tokens each.
-
-    A unit that is larger is not cut. What would be a call for less than ``least`` tokens goes along with the
-    call before or after it. Rows of the run ``run_id``, which may still be discarded, never share a call with
-    others.
-    """
-    batches: list[list[Message]] = []
-    sizes: list[int] = []
-    owner = False
-    for unit in units:
-        for own, rows in groupby(unit, key=lambda row: row.run_id == run_id):
-            piece = list(rows)
-            size = tokens_of(piece)
-            full = bool(sizes) and sizes[-1] + size > limit and sizes[-1] >= least
-            if not batches or own is not owner or full:
-                batches.append([])
-                sizes.append(0)
-                owner = own
-            batches[-1] += piece
-            sizes[-1] += size
-    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1].run_id == run_id) is owner:
-        rest = batches.pop()
-        batches[-1] += rest
-    return batches
+def decide_reflection(window: Window, limits: Limits) -> Action:
+    """What to do about the log."""
+    tokens, ready = window.observation_tokens, window.reflectable and window.reflector_ready
+    if window.reflection_waits and tokens >= limits.observation_tokens:
+        return Action.ACTIVATE
+    if tokens >= limits.reflection_block_tokens and ready and window.may_wait:
+        return Action.REFLECT
+    if limits.buffer_tokens is None or window.reflecting or window.reflection_waits or not ready:
+        return Action.WAIT
+    return Action.BUFFER if tokens >= limits.reflection_start_tokens else Action.WAIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,18 +121,24 @@ class ReflectionPlan:
     target_tokens: int
 
     @property
+    def replaces(self) -> tuple[Replaced, ...]:
+        """The entries as the log must still have them when their replacement comes."""
+        return replaced_by(self.entries)
+
+    @property
     def limit_tokens(self) -> float:
         return _MUST_SHRINK_TO * self.tokens
 
 
 def plan_reflection(log: ObservationLog, observation_tokens: int) -> ReflectionPlan | None:
-    """The oldest entries, as many as it takes to bring the log to 0.6 of its threshold at half their size.
+    """The oldest active entries, as many as it takes to bring the log to 0.6 of its threshold at half their size.
 
-    Entries of a live run are left alone. None where nothing is left to condense: fewer than two entries,
+    Below the threshold, in the background, this is planned for the log that will have reached it. Entries of a
+    live run are left alone. None where nothing is left to condense: fewer than two entries,
     unless the one was never reflected; or a selection that did not shrink before.
     """
-    entries = tuple(entry for entry in log.entries if entry.run_id is None)
-    excess = log.tokens - int(_LOG_AFTER_REFLECTION * observation_tokens)
+    entries = tuple(entry for entry in log.active if entry.run_id is None)
+    excess = max(log.tokens, observation_tokens) - int(_LOG_AFTER_REFLECTION * observation_tokens)
     sums = list(accumulate(entry.tokens for entry in entries))
     count = next((n for n, tokens in enumerate(sums, start=1) if tokens >= 2 * excess), len(entries))
     chosen = entries[: max(count, 2)]
@@ -150,16 +151,3 @@ def plan_reflection(log: ObservationLog, observation_tokens: int) -> ReflectionP
         return None
     target = max(tokens - excess, tokens // 4, 1)
     return ReflectionPlan(cycle_id=cycle, entries=chosen, sources=sources, tokens=tokens, target_tokens=target)
-
-
-def _clean_cuts(raw: Sequence[Message], units: Sequence[Sequence[Message]]) -> list[bool]:
-    """For each number of units taken: whether the first row that stays is a user's (or none stays)."""
-    taken: set[str] = set()
-    first = 0
-    clean: list[bool] = []
-    for unit in units:
-        taken |= {row.id for row in unit}
-        while first < len(raw) and raw[first].id in taken:
-            first += 1
-        clean.append(first == len(raw) or raw[first].role == "user")
-    return clean

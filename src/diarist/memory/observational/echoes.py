@@ -9,7 +9,7 @@ from diarist.memory.observational.prompts import load_prompt
 
 _PROMPTS = ("observer", "reflector")
 
-_PLACE = re.compile(r"\[[^\]\n]+\]")
+_PLACE = re.compile(r"\[[^\]#\n]+\]")
 _TIME_PLACE = re.compile(r"\W*(?:HH:MM\b|Date:\s*YYYY-MM-DD\b)")
 _PREFIX = " \t-*•"
 

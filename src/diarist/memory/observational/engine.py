@@ -7,18 +7,27 @@ our agent: adapters fit it to a loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.memory.observational import transitions
+from diarist.memory.observational.announcing import Emit
+from diarist.memory.observational.background import Background
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.coverage import visible_log
-from diarist.memory.observational.cycles import Cycles, Emit, rows_unchanged
+from diarist.memory.observational.cycles import Cycles, rows_unchanged
+from diarist.memory.observational.edits import tombstones_of
+from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_others, buffer_reflection
+from diarist.memory.observational.limits import limits_of
 from diarist.memory.observational.log_store import LogStore
+from diarist.memory.observational.observe_all import Progress, observe_all
+from diarist.memory.observational.overrides import effective_config
+from diarist.memory.observational.removal import finish_removals
 from diarist.memory.observational.roles import ObserverRole, ReflectorRole
-from diarist.memory.observational.thread_memory import Progress, ThreadMemory
+from diarist.memory.observational.rows import RawRows
+from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.messages import utc_now
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
@@ -28,10 +37,12 @@ logger = logging.getLogger("diarist")
 
 
 class Engine:
-    """Observational memory over a storage. Holds no state of its own; share it as you like.
+    """Observational memory over a storage. Keeps nothing but its background work; share it as you like.
 
     Args:
         clock: Returns an aware datetime; used for entries, events and back-off.
+        background: Where background work runs; one of its own by default.
+        submit: Hands a background job to somebody else, who calls ``work`` with it; by default it is done here.
     """
 
     def __init__(
@@ -43,14 +54,18 @@ class Engine:
         config: ObservationalMemoryConfig | None = None,
         counter: TokenCounter | None = None,
         clock: Callable[[], datetime] = utc_now,
+        background: Background | None = None,
+        submit: Callable[[Job], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config or ObservationalMemoryConfig()
+        self.background = background or Background()
         self._storage = storage
         self._observer = observer
         self._reflector = reflector
         self._counter = counter or default_counter()
         self._clock = clock
-        self._logs = LogStore(storage)
+        self._submit = submit
+        self._logs = LogStore(storage, self.config.scope)
 
     async def open(
         self, thread_id: str, resource_id: str, run_id: str | None, *, emit: Emit | None = None
@@ -73,21 +88,19 @@ class Engine:
         self, thread_id: str, resource_id: str, run_id: str | None, emit: Emit | None, *, manual: bool
     ) -> ThreadMemory:
         log = await self._settle(thread_id, resource_id, run_id)
+        config = effective_config(self.config, log.overrides)
+        emit = emit or _ignore
         memory = ThreadMemory(
-            storage=self._storage,
-            cycles=Cycles(
-                storage=self._storage,
-                observer=self._observer,
-                reflector=self._reflector,
-                config=self.config,
-                counter=self._counter,
-                clock=self._clock,
+            rows=RawRows(self._storage, self._counter, thread_id=thread_id, run_id=run_id),
+            cycles=self._cycles(config, thread_id, resource_id, emit, manual=manual),
+            jobs=ThreadJobs(
+                self.background,
+                self._logs,
+                self._submit or (lambda job: self.work(job, emit=emit)),
                 thread_id=thread_id,
                 resource_id=resource_id,
-                emit=emit or _ignore,
-                manual=manual,
             ),
-            config=self.config,
+            config=config,
             counter=self._counter,
             clock=self._clock,
             thread_id=thread_id,
@@ -97,6 +110,41 @@ class Engine:
         await memory.load()
         await self._finish_discards(memory, thread_id, log)
         return memory
+
+    def _cycles(
+        self, config: ObservationalMemoryConfig, thread_id: str, resource_id: str, emit: Emit, *, manual: bool = False
+    ) -> Cycles:
+        return Cycles(
+            storage=self._storage,
+            observer=self._observer,
+            reflector=self._reflector,
+            config=config,
+            counter=self._counter,
+            clock=self._clock,
+            thread_id=thread_id,
+            resource_id=resource_id,
+            emit=emit,
+            manual=manual,
+        )
+
+    async def work(self, job: Job, *, emit: Emit | None = None) -> bool:
+        """Do a background job: observe or reflect what is due, and let the result wait in the log.
+
+        What the Observer or the Reflector does wrong is told in events and counted. Raises StorageError.
+
+        Returns:
+            False where nothing was done, since somebody else is at it, or died at it less than a minute ago.
+        """
+        log = await self._logs.read(job.thread_id, job.resource_id)
+        config = effective_config(self.config, log.overrides)
+        cycles = self._cycles(config, job.thread_id, job.resource_id, emit or _ignore)
+        limits, timeout = limits_of(config), config.background_timeout
+        if job.others:
+            limit = config.observation.max_tokens_per_batch
+            return await buffer_others(job, cycles, self._storage, limits, self._counter, limit=limit)
+        if job.operation == "reflection":
+            return await buffer_reflection(job, cycles, limits, timeout=timeout)
+        return await buffer_observations(job, cycles, self._storage, limits, self._counter, timeout=timeout)
 
     async def observe_all(
         self,
@@ -122,22 +170,41 @@ class Engine:
             StorageError: The storage failed.
         """
         memory = await self._open(thread_id, resource_id, None, emit, manual=True)
-        await memory.observe_all(progress, leave_tokens)
+        await observe_all(memory, thread_id, resource_id, progress, leave_tokens)
 
-    async def log(self, thread_id: str) -> ObservationLog:
-        """The thread's log as it is stored, without entries of live runs; empty (version 0) if there is none."""
-        return visible_log(await self._logs.read(thread_id), None)
+    async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
+        """Say in an event that a thread's memory cannot be opened."""
+        key = self._logs.key(thread_id, resource_id)
+        log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
+        await self._cycles(self.config, thread_id, resource_id, emit or _ignore).report(log, error, 0)
 
-    async def drop_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
-        """Forget what was noted of a run that is discarded. Best called BEFORE its rows are removed.
+    async def log(self, thread_id: str, resource_id: str) -> ObservationLog:
+        """The log as it is stored, without entries of live runs; empty (version 0) if there is none."""
+        return visible_log(await self._logs.read(thread_id, resource_id), None)
+
+    async def drop_run(
+        self, thread_id: str, resource_id: str, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()
+    ) -> None:
+        """Forget what was noted of a run that is discarded. Call it BEFORE its rows are removed.
 
         Leaves a tombstone: no late result of the run can come in, and a removal that a crash cuts short is
-        finished when the thread is opened next. A thread that has no log needs none, since all work is
-        awaited within its run.
+        finished when the thread is opened next.
+
+        Args:
+            in_flight: Some background work may still be at the run's rows. Otherwise a thread without a log
+                needs no tombstone.
+            seqs: Places of its rows: should somebody have taken the run for dead and noted them, that goes, too.
         """
-        log = await self._logs.read(thread_id)
-        if log.version:
-            await self._logs.update(thread_id, resource_id, lambda log: transitions.drop_run(log, run_id, thread_id))
+        log = await self._logs.read(thread_id, resource_id)
+        if log.version or in_flight:
+            rows = tombstones_of(thread_id, seqs)
+            log = await self._logs.update(
+                thread_id,
+                resource_id,
+                lambda log: transitions.drop_run(log, run_id, thread_id, rows),
+                check=lambda: self._logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
+            )
+            await finish_removals(self._storage, log, self._counter)
 
     async def close_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
         """Make what was noted of a run part of the log for good. Call it AFTER the run has ended.
@@ -145,16 +212,23 @@ class Engine:
         Entries whose rows were rewritten or removed at the end of the run are taken out, and those rows are
         raw again. If this call is missed, the next ``open`` makes up for it.
         """
-        log = await self._logs.read(thread_id)
+        log = await self._logs.read(thread_id, resource_id)
         own = [entry for entry in log.entries if entry.run_id == run_id]
         if not own:
             return
         stale = [entry.id for entry in own if not await rows_unchanged(self._storage, entry)]
-        await self._logs.update(thread_id, resource_id, lambda log: transitions.close_run(log, run_id, stale=stale))
+
+        async def clean() -> None:
+            if stale:
+                await self._logs.clean_history(log.key, lambda entry: entry.id in stale)
+
+        await self._logs.update(
+            thread_id, resource_id, lambda log: transitions.close_run(log, run_id, stale=stale), check=clean
+        )
 
     async def _settle(self, thread_id: str, resource_id: str, run_id: str | None) -> ObservationLog:
         """The log, after entries of other runs that have ended since were closed or taken out."""
-        log = await self._logs.read(thread_id, resource_id)
+        log = await finish_removals(self._storage, await self._logs.read(thread_id, resource_id), self._counter)
         others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
         if not others:
             return log
@@ -175,7 +249,7 @@ class Engine:
     async def _finish_discards(self, memory: ThreadMemory, thread_id: str, log: ObservationLog) -> None:
         """Remove rows of runs that were marked as discarded before a crash kept their rows alive."""
         gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
-        rows = [row for row in memory.rows if row.run_id in gone]
+        rows = [row for row in memory.rows.all if row.run_id in gone]
         if rows:
             await self._storage.delete_messages(thread_id, [row.id for row in rows])
             await memory.load()

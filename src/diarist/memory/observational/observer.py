@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from diarist.chunks import Usage
-from diarist.memory.observational.calling import MAX_OUTPUT_TOKENS, Caller, Reply
+from diarist.memory.observational.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
+from diarist.memory.observational.citations import cite, take_citations
 from diarist.memory.observational.echoes import only_repeats, without_repeats
 from diarist.memory.observational.parsing import Notes, escape_tags, parse_notes
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.repetition import deduplicate
 from diarist.memory.observational.roles import Observed, RoleError
-from diarist.memory.observational.transcript import load_zone, render_transcript
+from diarist.memory.observational.transcript import load_zone, numbered_files, render_transcript
 from diarist.messages import Message
-from diarist.models.base import Model, ModelSettings
+from diarist.models.base import ModelSettings
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
 _DEFAULTS = ModelSettings(temperature=0.3, max_output_tokens=MAX_OUTPUT_TOKENS)
 _HIGHLIGHT_SHARE = 0.25
+_NOTHING = Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model="", calls=0)
 
 
 class ModelObserver:
@@ -26,7 +29,7 @@ class ModelObserver:
 
     Args:
         model: Called with instructions in the system role and the transcript, as quoted data, in the
-            user role; without tools.
+            user role; without tools. Several models are tried one after the other.
         settings: What is set here wins over temperature 0.3 and 100,000 output tokens. Where the
             provider refuses these two, the call is repeated without them, with a warning.
         counter: Counts what is cut; o200k_base by default.
@@ -38,6 +41,10 @@ class ModelObserver:
         tool_result_tokens: Longer tool results are cut to this in the transcript.
         batch_tokens: A message longer than this is cut; None never cuts.
         temporal_markers: Name pauses of ten minutes or more in the transcript.
+        attachments: Show images and files themselves; where the model refuses them, the call is repeated without,
+            with a warning. The transcript names them in any case.
+        thread_title: Ask for a title of the thread.
+        obscure_threads: Name threads, where there are several, by a hash of their ids.
 
     Raises:
         ConfigError: The time zone is not known.
@@ -45,7 +52,7 @@ class ModelObserver:
 
     def __init__(
         self,
-        model: Model,
+        model: RoleModel,
         *,
         settings: ModelSettings | None = None,
         counter: TokenCounter | None = None,
@@ -56,16 +63,23 @@ class ModelObserver:
         tool_result_tokens: int = 5_000,
         batch_tokens: int | None = 12_000,
         temporal_markers: bool = False,
+        attachments: bool = True,
+        thread_title: bool = False,
+        obscure_threads: bool = False,
     ) -> None:
         load_zone(timezone)
-        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS))
+        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
         self._timezone = timezone
-        self._instructions = compose_instructions("observer", instruction, language)
+        asked = (load_prompt("observer_title"),) if thread_title else ()
+        self._instructions = compose_instructions("observer", instruction, language, *asked)
         self._previous_tokens = previous_tokens
         self._tool_result_tokens = tool_result_tokens
         self._batch_tokens = batch_tokens
         self._temporal_markers = temporal_markers
+        self._attachments = attachments
+        self._thread_title = thread_title
+        self._obscure_threads = obscure_threads
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. An answer that loops is asked for once more; if the second one loops
@@ -78,31 +92,49 @@ class ModelObserver:
             tool_result_tokens=self._tool_result_tokens,
             message_tokens=self._batch_tokens,
             temporal_markers=self._temporal_markers,
+            obscure_threads=self._obscure_threads,
         )
         if not transcript:
-            return _nothing(self._caller.model.id)
-        data = self._data(transcript, earlier)
-        reply = await self._caller.ask(self._instructions, data)
+            return _NOTHING
+        question = self._question(transcript, earlier, messages)
+        reply = await self._caller.ask(question)
         if reply.looping:
-            first, reply = reply, await self._caller.ask(self._instructions, data)
+            first, reply = reply, await self._caller.ask(question)
             reply = _joined(first, reply)
         noted = "\n".join(entry.text for entry in earlier)
-        if noted and only_repeats(read_reply(reply)[0].text, noted):
+        if noted and only_repeats(take_citations(read_reply(reply)[0].text)[0], noted):
             # A small model that is shown notes may copy them instead of reading on: ask it without them.
-            first, reply = reply, await self._caller.ask(self._instructions, self._data(transcript, ()))
+            first, reply = reply, await self._caller.ask(self._question(transcript, (), messages))
             reply = _joined(first, reply)
-        return _observed(reply, noted)
+        observed = _observed(reply, noted, [message.id for message in messages])
+        if _has_several_threads(messages):  # whose task would it be?
+            return replace(observed, current_task=None, suggested_response=None, thread_title=None)
+        return observed if self._thread_title else replace(observed, thread_title=None)
 
-    def _data(self, transcript: str, earlier: Sequence[Observation]) -> str:
+    def _question(self, transcript: str, earlier: Sequence[Observation], messages: Sequence[Message]) -> Question:
         notes = shorten_log(earlier, self._previous_tokens, self._counter)
-        quoted = f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>\n\n" if notes else ""
-        request = load_prompt("observer_request")
-        return f"{quoted}<transcript>\n{transcript}\n</transcript>\n\n{request}"
+        parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
+        parts.append(f"<transcript>\n{transcript}\n</transcript>")
+        if _has_several_threads(messages):
+            parts.append(load_prompt("observer_threads"))
+        parts.append(" ".join([load_prompt("observer_request"), *self._title_request(earlier)]))
+        files = numbered_files(messages) if self._attachments else ()
+        return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
+
+    def _title_request(self, earlier: Sequence[Observation]) -> Iterator[str]:
+        if self._thread_title:
+            yield "Last comes <thread-title>."
+            if title := next((entry.thread_title for entry in reversed(earlier) if entry.thread_title), None):
+                yield f"So far the title is {escape_tags(title)!r}: keep it while it fits."
 
 
-def compose_instructions(name: str, instruction: str | None, language: str | None) -> str:
-    """The prompt of that name, then the caller's additions."""
-    parts = [load_prompt(name)]
+def _has_several_threads(messages: Sequence[Message]) -> bool:
+    return len({message.thread_id for message in messages}) > 1
+
+
+def compose_instructions(name: str, instruction: str | None, language: str | None, *more: str) -> str:
+    """The prompt of that name and ``more`` of ours, then the caller's additions."""
+    parts = [load_prompt(name), *more]
     if language:
         parts.append(f"Write the notes in {language}; leave names and quotations as they are.")
     else:
@@ -165,19 +197,27 @@ def _with_headings(lines: list[tuple[str, str]]) -> list[str]:
     return out
 
 
-def _observed(reply: Reply, earlier: str) -> Observed:
+def _observed(reply: Reply, earlier: str, message_ids: Sequence[str]) -> Observed:
     notes, warnings = read_reply(reply)
     if not notes.text:
-        raise RoleError(f"the Observer {reply.model} gave no notes; it answered {reply.text[:200]!r}")
+        raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
+    bare, cited = take_citations(notes.text)
+    text = without_repeats(bare, earlier)
     return Observed(
-        text=without_repeats(notes.text, earlier),
-        current_task=notes.current_task,
-        suggested_response=notes.suggested_response,
+        text=text,
+        current_task=_bare(notes.current_task),
+        suggested_response=_bare(notes.suggested_response),
+        thread_title=_bare(notes.thread_title),
+        citations=cite(text, cited, message_ids) if cited else (),
         usage=reply.usage,
         model=reply.model,
         calls=reply.calls,
         warnings=warnings,
     )
+
+
+def _bare(hint: str | None) -> str | None:
+    return None if hint is None else take_citations(hint)[0] or None
 
 
 def read_reply(reply: Reply) -> tuple[Notes, tuple[str, ...]]:
@@ -198,7 +238,3 @@ def _joined(first: Reply, second: Reply) -> Reply:
         looping=second.looping,
         warnings=first.warnings + second.warnings,
     )
-
-
-def _nothing(model: str) -> Observed:
-    return Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model=model, calls=0)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from diarist.memory.observational.echoes import is_form, without_form
 
-_Section = Literal["diary", "task", "response", "thinking"]
+_Section = Literal["diary", "task", "response", "title", "thinking"]
 
 # The first name of each section is the one that our prompts ask for; models know the others.
 _SECTIONS: dict[str, _Section] = {
@@ -22,6 +22,7 @@ _SECTIONS: dict[str, _Section] = {
     "notes": "diary",
     "current-task": "task",
     "suggested-response": "response",
+    "thread-title": "title",
     "think": "thinking",
     "thinking": "thinking",
 }
@@ -35,11 +36,12 @@ _FENCE = re.compile(r"\s*(?:```|~~~)[\w-]*\s*$")
 _DATE = re.compile(r"(?:[\s#*_>]*|\s*-\s+(?=\W*date:\W*\d{4}-))\bdate:(.*)", re.IGNORECASE)
 _LIST_LINE = re.compile(r"\s*(?:[-*+•–]\s|\d{1,3}[.)]\s|🔴|🟡|🟢|✅)")
 _LABELLED = re.compile(
-    r"[\s#*_-]*(?P<label>current task|suggested response)[\s*_]*:[\s*_]*(?P<text>.*)$",
+    r"[\s#*_-]*(?P<label>current task|suggested response|thread title)[\s*_]*:[\s*_]*(?P<text>.*)$",
     re.IGNORECASE,
 )
-_LABELS: dict[str, _Section] = {"current task": "task", "suggested response": "response"}
+_LABELS: dict[str, _Section] = {"current task": "task", "suggested response": "response", "thread title": "title"}
 _MAX_TAGS_PER_LINE = 20
+_MAX_TITLE = 100
 _NOTHING = frozenset({"", "-", "none", "n/a", "na", "null", "nothing", "unknown", "..."})
 
 
@@ -51,11 +53,13 @@ class Notes:
         text: Notes under their ``Date:`` headings; empty when the answer holds none.
         current_task: None when there is none, or the model wrote "none".
         suggested_response: Likewise.
+        thread_title: Likewise; one line of at most 100 characters.
     """
 
     text: str
     current_task: str | None = None
     suggested_response: str | None = None
+    thread_title: str | None = None
 
 
 def parse_notes(output: str) -> Notes:
@@ -73,6 +77,7 @@ def parse_notes(output: str) -> Notes:
         text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(reader.loose)),
         current_task=_hint(reader.lines["task"]),
         suggested_response=_hint(reader.lines["response"]),
+        thread_title=_title(reader.lines["title"]),
     )
 
 
@@ -89,6 +94,7 @@ class _Reader:
             "diary": [],
             "task": [],
             "response": [],
+            "title": [],
             "thinking": [],
         }
         self.loose: list[str] = []
@@ -120,7 +126,7 @@ class _Reader:
 
     def _keep(self, line: str) -> None:
         line = escape_tags(line.rstrip())
-        if self._section in ("task", "response") and _DATE.match(line):
+        if self._section in ("task", "response", "title") and _DATE.match(line):
             self._section = None  # its closing tag is missing, and the notes go on
         if self._section is not None:
             self.lines[self._section].append(line)
@@ -144,3 +150,8 @@ def _tidy(lines: list[str]) -> str:
 def _hint(lines: list[str]) -> str | None:
     text = "\n".join(lines).strip()
     return None if text.lower().strip(" .*_()[]") in _NOTHING or is_form(text) else text
+
+
+def _title(lines: list[str]) -> str | None:
+    text = " ".join((_hint(lines) or "").split()).strip(" :\"'“”*_#")
+    return text[:_MAX_TITLE].rstrip() or None

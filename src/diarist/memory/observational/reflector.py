@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from diarist.chunks import Usage
 from diarist.exceptions import ModelError
-from diarist.memory.observational.calling import MAX_OUTPUT_TOKENS, Caller, Reply
+from diarist.memory.observational.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
 from diarist.memory.observational.observer import compose_instructions
 from diarist.memory.observational.parsing import Notes, escape_tags, parse_notes
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles import Reflected, RoleError
-from diarist.models.base import Model, ModelSettings
+from diarist.models.base import ModelSettings
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
@@ -31,14 +31,14 @@ class ModelReflector:
 
     def __init__(
         self,
-        model: Model,
+        model: RoleModel,
         *,
         settings: ModelSettings | None = None,
         counter: TokenCounter | None = None,
         instruction: str | None = None,
         language: str | None = None,
     ) -> None:
-        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS))
+        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
         self._instructions = compose_instructions("reflector", instruction, language)
 
@@ -50,12 +50,12 @@ class ModelReflector:
         Empty answers and loops count as attempts, never as results. When a later call fails and
         there is a result already, that one is returned with a warning.
         """
-        attempts = _Attempts(self._counter, self._caller.model.id)
+        attempts = _Attempts(self._counter)
         start = 0 if guidance else 1
         for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
             data = _data(entries, level, target_tokens, attempts.smallest, guidance)
             try:
-                reply = await self._caller.ask(self._instructions, data)
+                reply = await self._caller.ask(Question(instructions=self._instructions, data=data))
             except ModelError as error:
                 if attempts.best is None:
                     raise
@@ -72,17 +72,19 @@ class ModelReflector:
 class _Attempts:
     """The best of several answers, and what they cost together."""
 
-    def __init__(self, counter: TokenCounter, model: str) -> None:
+    def __init__(self, counter: TokenCounter) -> None:
         self.best: Notes | None = None
         self.smallest: float = float("inf")
         self.usage = Usage()
         self.calls = 0
         self.warnings: list[str] = []
         self._counter = counter
-        self._model = model
+        self._model = ""
 
     def judge(self, reply: Reply, level: int) -> float:
         """Tokens of the answer's notes; infinitely many when they cannot be used."""
+        if self.best is None:
+            self._model = reply.model
         if reply.looping:
             self.warnings.append(f"level {level}: the model repeated itself")
             return float("inf")
@@ -92,7 +94,7 @@ class _Attempts:
             return float("inf")
         tokens = self._counter.count(notes.text)
         if tokens < self.smallest:
-            self.best, self.smallest = notes, tokens
+            self.best, self.smallest, self._model = notes, tokens, reply.model
         return tokens
 
     def result(self) -> Reflected:

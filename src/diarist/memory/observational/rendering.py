@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from diarist.memory.observational.prompts import load_prompt
@@ -10,15 +11,27 @@ from diarist.storage.records import Observation, ObservationLog
 _TAGS = re.compile(r"<(?=\s*/?\s*(?:observations|memory-note)\b)", re.IGNORECASE)
 
 
-def render_log(log: ObservationLog) -> list[str]:
-    """How to use the notes, then one closed ``<observations>`` element per entry; nothing for an empty log."""
-    entries = [render_entry(entry) for entry in log.entries if entry.text.strip()]
-    return [load_prompt("using_notes"), *entries] if entries else []
+def render_log(log: ObservationLog, *, labelled: bool = False) -> list[str]:
+    """How to use the notes, then one closed ``<observations>`` element per active entry; nothing for an empty log.
+
+    ``labelled``: the model has the tool to read the sources of an entry, and needs a name for it.
+    """
+    entries = [render_entry(entry, labelled=labelled) for entry in log.active if entry.text.strip()]
+    if not entries:
+        return []
+    notes = load_prompt("using_notes")
+    return [f"{notes}\n\n{load_prompt('using_recall')}" if labelled else notes, *entries]
 
 
-def render_entry(entry: Observation) -> str:
-    """The entry's text as it is stored, in its own element."""
-    return f"<observations>\n{quote(entry.text)}\n</observations>"
+def render_entry(entry: Observation, *, labelled: bool = False) -> str:
+    """The entry's text as it is stored, in its own element; ``labelled`` with ``label_of`` as the element's id."""
+    name = f' id="{label_of(entry)}"' if labelled else ""
+    return f"<observations{name}>\n{quote(entry.text)}\n</observations>"
+
+
+def label_of(entry: Observation) -> str:
+    """Eight letters and digits that name an entry as long as it exists."""
+    return hashlib.sha256(entry.id.encode()).hexdigest()[:8]
 
 
 def quote(text: str) -> str:

@@ -14,6 +14,9 @@ MIN_LONG_LINES = 20
 MAX_DUPLICATE_LINES = 0.5
 MAX_LINE_LENGTH = 50_000
 
+_GLANCES = 100
+_GOLDEN = 0.618_034
+
 
 def is_degenerate(text: str) -> bool:
     """Whether ``text`` is caught in a loop.
@@ -34,7 +37,16 @@ def is_degenerate(text: str) -> bool:
         if duplicates > MAX_DUPLICATE_LINES * len(long_lines):
             return True
     total = len(text) - WINDOW + 1
-    return total - len(set(_windows(text))) > MAX_DUPLICATE_WINDOWS * total
+    return _may_repeat(text) and total - len(set(_windows(text))) > MAX_DUPLICATE_WINDOWS * total
+
+
+def _may_repeat(text: str) -> bool:
+    """A glance at a hundred windows, spread over the text at no regular distance: where fewer than half as many
+    as it takes occurred before, the others need not be looked at."""
+    total = len(text) - WINDOW + 1
+    starts = [int(total * (number * _GOLDEN % 1)) for number in range(_GLANCES)]
+    found = sum(text.find(text[start : start + WINDOW], 0, start + WINDOW - 1) >= 0 for start in starts)
+    return found >= _GLANCES * MAX_DUPLICATE_WINDOWS / 2
 
 
 def deduplicate(text: str) -> str:

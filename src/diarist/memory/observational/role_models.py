@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.config import ModelChoice, ObservationalMemoryConfig
+from diarist.memory.observational.calling import RoleModel
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.hooked_roles import hooked
+from diarist.memory.observational.model_choice import ByInputTokens, FixedModel, ModelChoice
 from diarist.memory.observational.observer import ModelObserver
 from diarist.memory.observational.reflector import ModelReflector
 from diarist.memory.observational.roles import ObserverRole, ReflectorRole
 from diarist.models.base import Model
+from diarist.models.entry import ModelEntry, entries_of
 from diarist.models.resolve import has_credentials, resolve
 from diarist.tokens import TokenCounter
 
@@ -39,7 +46,15 @@ class RoleModels:
         Raises:
             ConfigError: A model cannot be used, or none is named and there is neither a key nor an agent.
         """
-        return self._observer(actor), self._reflector(actor)
+        return hooked(self._observer(actor), self._reflector(actor), self._config)
+
+    def check(self) -> None:
+        """Refuse a model that is named and cannot be used now, not when it is needed first. Raises ConfigError."""
+        for choice, role in ((self._config.observer_model, "Observer"), (self._config.reflector_model, "Reflector")):
+            if choice is None or isinstance(choice, bool) or choice == "default":
+                continue
+            if "default" not in (cast("Sequence[object]", choice) if isinstance(choice, list | tuple) else ()):
+                self._choose(cast("ModelChoice", choice), None, role)
 
     async def close(self) -> None:
         """Close the models that were resolved here; a model object is its maker's to close."""
@@ -50,7 +65,7 @@ class RoleModels:
         config, options = self._config, self._config.observation
         model = self._choose(config.observer_model, actor, "Observer")
         if model is None:
-            return ExtractiveObserver(timezone=config.timezone)
+            return ExtractiveObserver(timezone=config.timezone, obscure_threads=config.obscures_threads)
         return ModelObserver(
             model,
             settings=options.model_settings,
@@ -61,6 +76,10 @@ class RoleModels:
             previous_tokens=options.previous_observer_tokens,
             tool_result_tokens=options.tool_result_tokens,
             batch_tokens=options.batch_tokens,
+            temporal_markers=config.temporal_markers,
+            attachments=options.observe_attachments is not False,
+            thread_title=options.thread_title,
+            obscure_threads=config.obscures_threads,
         )
 
     def _reflector(self, actor: Model | None) -> ReflectorRole:
@@ -76,15 +95,37 @@ class RoleModels:
             language=config.language,
         )
 
-    def _choose(self, choice: ModelChoice, actor: Model | None, role: str) -> Model | None:
+    def _choose(self, choice: ModelChoice, actor: Model | None, role: str) -> RoleModel | None:
         """The role's model; None for the one that works without a model."""
         if choice == EXTRACTIVE:
             return None
-        if choice is not None and choice != "default":
-            return self._resolve(choice)
+        if isinstance(choice, ByInputTokens):
+            for fixed in choice.up_to.values():  # a model that cannot be used is refused now, not when it is needed
+                self._entries(fixed, actor, role)
+        if callable(choice):
+            return lambda tokens: self._entries(choice(tokens), actor, role)
+        return self._entries("default" if choice in (None, True) else choice, actor, role)
+
+    def _entries(self, choice: FixedModel, actor: Model | None, role: str) -> list[ModelEntry]:
+        items = list(choice) if isinstance(choice, list | tuple) else [choice]
+        entries = [item if isinstance(item, ModelEntry) else ModelEntry(model=item) for item in items]
+        return entries_of([replace(entry, model=self._resolve(entry.model, actor, role)) for entry in entries])
+
+    def _resolve(self, choice: str | Model, actor: Model | None, role: str) -> Model:
+        if choice == "default":
+            return self._default(actor, role)
+        if choice == EXTRACTIVE:
+            raise ConfigError(f"the {role}: 'extractive' stands alone, not in a list or a choice of models")
+        if not isinstance(choice, str):
+            return resolve(choice)
+        if choice not in self._resolved:
+            self._resolved[choice] = resolve(choice)
+        return self._resolved[choice]
+
+    def _default(self, actor: Model | None, role: str) -> Model:
         if has_credentials(DEFAULT_MODEL):
             logger.info("%s: no model is configured, %s is used", role, DEFAULT_MODEL)
-            return self._resolve(DEFAULT_MODEL)
+            return self._resolve(DEFAULT_MODEL, actor, role)
         if actor is None:
             raise ConfigError(
                 f"the {role} has no model: set model= in ObservationalMemoryConfig ('extractive' needs no key), "
@@ -92,10 +133,3 @@ class RoleModels:
             )
         logger.info("%s: no model is configured, the agent's own %s is used", role, actor.id)
         return actor
-
-    def _resolve(self, choice: str | Model) -> Model:
-        if not isinstance(choice, str):
-            return resolve(choice)
-        if choice not in self._resolved:
-            self._resolved[choice] = resolve(choice)
-        return self._resolved[choice]

@@ -13,7 +13,7 @@ from diarist.storage.records import Observation
 
 
 class RoleError(DiaristError):
-    """The Observer or the Reflector gave nothing that can be used: an empty answer, or only loops."""
+    """The Observer or the Reflector gave nothing that can be used: an empty answer, only loops; or a hook failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,11 @@ class Observed:
         text: Dated lines, in the format of the diary.
         current_task: What the user is after at the end of the messages; None when nothing shows it.
         suggested_response: How the assistant should go on; None when nothing shows it.
+        thread_title: What the thread could be called; None where nobody asked for it.
+        citations: For each line of ``text`` the ids of the messages it was made from, where the Observer said so.
+            Empty where it never did.
         usage: Tokens of all model calls together, failed attempts included.
-        model: Who did it: the id of a model, or ``"extractive"``.
+        model: Who did it: the id of a model, or ``"extractive"``; empty where there was nothing to do.
         calls: Number of model calls.
         warnings: What the caller should know, in plain words; the text can be used all the same.
     """
@@ -33,6 +36,8 @@ class Observed:
     text: str
     current_task: str | None
     suggested_response: str | None
+    thread_title: str | None = None
+    citations: tuple[tuple[str, ...], ...] = ()
     usage: Usage
     model: str
     calls: int = 1

@@ -7,12 +7,15 @@ is stored with the message, so that later prompts repeat it byte for byte.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
+from diarist.memory.observational.other_threads import Tail
 from diarist.memory.observational.rendering import quote
+from diarist.memory.observational.transcript import name_pause
 from diarist.messages import Json, SentBlock
 from diarist.storage.records import ObservationLog
 from diarist.tokens import TokenCounter
@@ -54,7 +57,14 @@ class _Item:
 
 
 def compose_sent_block(
-    log: ObservationLog, *, now: datetime, timezone: str, earlier: Sequence[SentBlock], counter: TokenCounter
+    log: ObservationLog,
+    *,
+    now: datetime,
+    timezone: str,
+    earlier: Sequence[SentBlock],
+    counter: TokenCounter,
+    since: datetime | None = None,
+    tails: Sequence[Tail] = (),
 ) -> SentBlock | None:
     """What the model should know beside the log and the raw messages, as of ``now``.
 
@@ -62,18 +72,33 @@ def compose_sent_block(
     passed (the newest 5); the current task and the suggested response. ``earlier`` are the blocks still in
     the window, oldest first: what the last of them that spoke of a thing says unchanged is left out.
 
+    Args:
+        since: When the message before this one was said, where a pause of ten minutes or more is to be named.
+        tails: What the log does not have yet of other threads.
+
     Returns:
         None when there is nothing to say.
     """
     today = now.astimezone(ZoneInfo(timezone)).date()
     said = _said(earlier)
-    items = [item for item in _items(log, today) if said.get(item.name) != item.value]
+    items = [item for item in (*_items(log, today), *_tails(tails)) if said.get(item.name) != item.value]
+    if since and (pause := name_pause(since, now)):
+        items.append(_Item("pause", now.isoformat(), [f"This message came {pause}."]))
     if not items:
         return None
-    body = "\n".join(quote(line) for item in items for line in item.lines)
-    text = f"<memory-note>\n{body}\n</memory-note>"
-    made_from = {item.name: item.value for item in items}
-    return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
+    return _block(items, counter)
+
+
+def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
+    """What a block says of the day on which it was sent: all else may quote the log, or other threads.
+
+    Returns:
+        The very block where it says nothing else, None where it does not name the day.
+    """
+    if block.made_from.keys() == {"date"}:
+        return block
+    day = _iso(str(block.made_from.get("date")))
+    return None if day is None else _block([_date_item(day)], counter)
 
 
 def distance(day: date, today: date) -> str:
@@ -97,10 +122,8 @@ def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
 
 
 def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
-    yield _Item(
-        "date", today.isoformat(), [f"Today is {today:%A}, {today.day} {_MONTHS[today.month - 1]} {today.year}."]
-    )
-    text = "\n".join(entry.text for entry in log.entries)
+    yield _date_item(today)
+    text = log.text
     if days := _past_days(text, today):
         distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
         yield _Item("days", distances, [f"In your diary: {'; '.join(distances)}."])
@@ -113,24 +136,47 @@ def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
         yield _Item("suggested_response", response, [f"Suggested response: {response}"])
 
 
+def _block(items: Sequence[_Item], counter: TokenCounter) -> SentBlock:
+    body = "\n".join(quote(line) for item in items for line in item.lines)
+    text = f"<memory-note>\n{body}\n</memory-note>"
+    return SentBlock(text=text, tokens=counter.count(text), made_from={item.name: item.value for item in items})
+
+
+def _date_item(day: date) -> _Item:
+    return _Item("date", day.isoformat(), [f"Today is {day:%A}, {day.day} {_MONTHS[day.month - 1]} {day.year}."])
+
+
+def _tails(tails: Sequence[Tail]) -> Iterator[_Item]:
+    for tail in tails:
+        heading = f"Said in another conversation with the same user ({tail.label}), which is not this one:"
+        yield _Item(f"thread {tail.label}", list(tail.lines), [heading, *(f"- {line}" for line in tail.lines)])
+
+
 def _past_days(text: str, today: date) -> list[date]:
     """The newest dated headings before today."""
-    days = {day for found in _HEADING.findall(text) if (day := _iso(found)) is not None and day < today}
+    days = {day for found in set(_HEADING.findall(text)) if (day := _iso(found)) is not None and day < today}
     return sorted(days)[-MAX_DAYS:]
 
 
 def _passed_plans(text: str, today: date) -> list[str]:
     """Lines that spoke of a day that was still to come then and is over now, newest last, cut to one line."""
-    passed: list[tuple[date, str]] = []
-    said: date | None = None
-    for line in text.splitlines():
-        if heading := _HEADING.search(line):
-            said = _iso(heading[1])
-        for match in _MEANING.finditer(line):
-            day = _meant(match)
-            if day is not None and said is not None and said < day < today:
-                passed.append((day, _shorten(line.strip().lstrip("-* "))))
-    return [line for _, line in sorted(passed, key=lambda plan: plan[0])[-MAX_PASSED:]]
+    passed: list[tuple[date, int, int]] = []
+    headings = list(_HEADING.finditer(text))
+    places = [heading.start() for heading in headings]
+    for match in _MEANING.finditer(text):  # the text is long and read at every run: no loop over its lines
+        start, end = _line_around(text, match.start())
+        last = bisect_left(places, end) - 1
+        said = _iso(headings[last][1]) if last >= 0 else None
+        day = _meant(match)
+        if day is not None and said is not None and said < day < today:
+            passed.append((day, start, end))
+    passed.sort(key=lambda plan: plan[0])
+    return [_shorten(text[start:end].strip().lstrip("-* ")) for _, start, end in passed[-MAX_PASSED:]]
+
+
+def _line_around(text: str, place: int) -> tuple[int, int]:
+    end = text.find("\n", place)
+    return text.rfind("\n", 0, place) + 1, end if end >= 0 else len(text)
 
 
 def _meant(match: re.Match[str]) -> date | None:

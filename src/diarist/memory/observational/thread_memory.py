@@ -4,56 +4,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
-from diarist.counting import count_parts
-from diarist.exceptions import StorageError, ThreadBusyError
-from diarist.memory.observational import data_parts
+from diarist.exceptions import StorageError
+from diarist.memory.observational import data_parts, transitions
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import Coverage, seq_of, sources_of, visible_log
-from diarist.memory.observational.cycles import Batch, Cycles, NotSmallerError, Outcome
+from diarist.memory.observational.coverage import Coverage, seq_of, visible_log
+from diarist.memory.observational.cycles import Cycles, Outcome
+from diarist.memory.observational.data_parts import Trigger
 from diarist.memory.observational.decide import (
     Action,
+    choose_chunks,
     decide_observation,
     decide_reflection,
-    leave_newest,
-    plan_reflection,
-    select_rows,
-    split_batches,
+    worth_buffering,
 )
-from diarist.memory.observational.rendering import render_log
-from diarist.memory.observational.sent_block import compose_sent_block
-from diarist.memory.observational.transitions import backing_off, drop_entries, failures_of
-from diarist.memory.observational.window import Window, observable_units, stand_in, tokens_of
-from diarist.messages import Message, SentBlock
-from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog
+from diarist.memory.observational.jobs import ThreadJobs
+from diarist.memory.observational.rows import RawRows
+from diarist.memory.observational.selection import select_rows, split_batches
+from diarist.memory.observational.transitions import Operation
+from diarist.memory.observational.view import ThreadView
+from diarist.memory.observational.window import observable_units, tokens_of
+from diarist.messages import Message
+from diarist.storage.records import Observation, ObservationLog
 from diarist.tokens import TokenCounter
 
-Progress = Callable[[int, int], None]
-"""Called with the tokens done so far and the tokens to be done."""
-
-_OPENER_PAGE = 20
-_OPENER_ROWS = 200
+_LOOK_AGAIN = 0.1
+_PATIENCE_WITH_OTHERS = 5.0
+"""Seconds to wait for a lease that another process holds: it may be one that was killed."""
 
 
-class ThreadMemory:
-    """What a run knows of its thread: the log, and the raw rows that no entry covers.
+class ThreadMemory(ThreadView):
+    """A thread's memory for one run: does what is due before each step.
 
-    The log changes only when this run observes or reflects, so that what it renders stays stable. Made by
-    ``Engine.open``.
+    What it renders changes only when this run activates, observes or reflects, so that the prompt stays
+    stable. Made by ``Engine.open``.
 
     Attributes:
-        rows: Raw rows in order, without system rows; the run's own once they were added.
-        log: What the run renders.
-        acted: Whether the log has changed since it was opened.
+        cycles: How it observes and reflects.
+        acted: Whether what it renders has changed since it was opened.
     """
 
     def __init__(
         self,
         *,
-        storage: Storage,
+        rows: RawRows,
         cycles: Cycles,
+        jobs: ThreadJobs,
         config: ObservationalMemoryConfig,
         counter: TokenCounter,
         clock: Callable[[], datetime],
@@ -61,125 +59,60 @@ class ThreadMemory:
         run_id: str | None,
         log: ObservationLog,
     ) -> None:
-        self.rows: list[Message] = []
-        self.log = visible_log(log, run_id)
+        super().__init__(
+            rows=rows,
+            jobs=jobs,
+            config=config,
+            counter=counter,
+            clock=clock,
+            thread_id=thread_id,
+            run_id=run_id,
+            log=log,
+        )
+        self.cycles = cycles
         self.acted = False
-        self._storage = storage
-        self._cycles = cycles
-        self._config = config
-        self._counter = counter
-        self._clock = clock
-        self._thread_id = thread_id
-        self._run_id = run_id
-        self._coverage = Coverage(self.log.entries, thread_id)
-        self._opener: Message | None = None
-        self._opened_for: str | None = None
-        self._seconds_left = config.observe_timeout
-        self._gave_up = False
-
-    # -- rows
-
-    async def load(self) -> None:
-        """Read the raw rows. What the covered beginning of the thread holds is not read."""
-        known = {row.id: row for row in self.rows}
-        rows = await self._storage.list_messages(self._thread_id, after=self._coverage.prefix_end, run_id=self._run_id)
-        self.rows = []
-        self.add([known.get(row.id, row) for row in rows])
-        await self._find_opener()
+        self._reason = ""
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take in rows that were just stored; a row with a known id replaces the old one.
-
-        Rows that were not counted yet are counted now.
-        """
-        fresh = [m for m in messages if m.role != "system" and seq_of(m) not in self._coverage]
-        for message in fresh:
-            if message.part_tokens is None:
-                message.part_tokens = count_parts(message, self._counter)
-        ids = {message.id for message in fresh}
-        self.rows = sorted([*(row for row in self.rows if row.id not in ids), *fresh], key=seq_of)
+        """Take in rows that were just stored; a row with a known id replaces the old one."""
+        self.rows.add(messages)
 
     async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
-        """Take out what this run noted of its rows that were rewritten or removed.
+        """Take out what was noted of raw rows, or of rows of this run, that were rewritten or removed.
 
         The rest of what such notes covered is raw again, rewritten rows as they are now. Raises StorageError.
         """
         seqs = {seq_of(message) for message in (*changed, *removed)}
-        covers = [(entry, Coverage([entry], self._thread_id)) for entry in self.log.entries if entry.run_id]
+        await self.refresh()
+        loose = [entry for entry in self.stored.entries if entry.run_id or entry.state == "buffered"]
+        covers = [(entry, Coverage([entry], self.thread_id)) for entry in loose]
         stale = {entry.id for entry, covered in covers if any(seq in covered for seq in seqs)}
         if stale:
-            log = await self._cycles.logs.update(
-                self._thread_id, self.log.resource_id, lambda log: drop_entries(log, stale)
+            logs = self.cycles.logs
+            log = await logs.update(
+                self.thread_id,
+                self.log.resource_id,
+                lambda log: transitions.drop_entries(log, stale),
+                check=lambda: logs.clean_history(self.log.key, lambda entry: entry.id in stale),
             )
-            await self._adopt(log)
-        gone = {message.id for message in removed}
-        self.rows = [row for row in self.rows if row.id not in gone]
-        self.add(changed)
+            await self.adopt(log)
+        self.rows.remove(removed)
+        self.rows.add(changed)
 
-    def window(self) -> list[Message]:
-        """The messages for the prompt: all raw rows, beginning with a user's message.
-
-        Where the notes end in the middle of a turn, the message that opened the turn stands in front once
-        more. Where there is none, a short stand-in does.
-        """
-        if not self.rows or self.rows[0].role == "user":
-            return list(self.rows)
-        known = self._opener if self._opened_for == self.rows[0].id else None
-        return [known or stand_in(self.rows[0]), *self.rows]
-
-    async def _find_opener(self) -> None:
-        """Find the user's message before the first raw row, where the notes end in the middle of a turn."""
-        if not self.rows or self.rows[0].role == "user" or self.rows[0].id == self._opened_for:
-            return
-        self._opener, self._opened_for = None, self.rows[0].id
-        before = seq_of(self.rows[0])
-        for _ in range(_OPENER_ROWS // _OPENER_PAGE):
-            page = await self._storage.list_messages(
-                self._thread_id, before=before, limit=_OPENER_PAGE, newest_first=True, run_id=self._run_id
-            )
-            page.sort(key=seq_of)
-            self._opener = next((row for row in reversed(page) if row.role == "user"), None)
-            if self._opener is not None or len(page) < _OPENER_PAGE:
-                return
-            before = seq_of(page[0])
-
-    # -- what the model sees
-
-    def prompt_blocks(self) -> list[str]:
-        """How to use the notes and the notes, as blocks of text; empty while there are none."""
-        return render_log(self.log)
-
-    def compose_sent_block(self, now: datetime) -> SentBlock | None:
-        """The note for this run's user message; None when messages of earlier runs say all of it already."""
-        others = [row for row in self.window() if self._run_id is None or row.run_id != self._run_id]
-        earlier = [row.sent for row in others if row.sent is not None]
-        return compose_sent_block(
-            self.log, now=now, timezone=self._config.timezone, earlier=earlier, counter=self._counter
-        )
+    def take_reason(self) -> str:
+        """What this run did to its rendering since it was asked last; empty for nothing."""
+        reason, self._reason = self._reason, ""
+        return reason
 
     # -- work
-
-    def measure(self, pinned: Collection[str] = ()) -> Window:
-        """The present sizes. ``pinned`` are ids of rows that must stay raw."""
-        now = self._clock()
-        waits = not self._gave_up and self._seconds_left > 0
-        limit = self._config.reflection.observation_tokens
-        return Window(
-            message_tokens=tokens_of(self.rows),
-            observable_tokens=sum(tokens_of(unit) for unit in observable_units(self.rows, pinned)),
-            observation_tokens=self.log.tokens,
-            reflectable=self.log.tokens >= limit and plan_reflection(self.log, limit) is not None,
-            observer_ready=waits and not backing_off(failures_of(self.log, "observation"), now),
-            reflector_ready=waits and not backing_off(failures_of(self.log, "reflection"), now),
-        )
 
     async def prepare_step(self, step_number: int, *, pinned: Collection[str]) -> None:
         """``act``, then ``send_status``: what a loop calls before each model call."""
         await self.act(pinned)
         await self.send_status(step_number, pinned)
 
-    async def act(self, pinned: Collection[str]) -> None:
-        """Observe and reflect where that is due.
+    async def act(self, pinned: Collection[str], *, cold: Trigger | None = None) -> None:
+        """Do what is due: start background work, activate what it has made, observe and reflect.
 
         Never raises for a failing or slow Observer, Reflector or log: that becomes a failed part, the raw
         rows stay, and this run does not wait again. All waits of a run together last at most
@@ -187,130 +120,241 @@ class ThreadMemory:
 
         Args:
             pinned: Ids of rows that must stay raw: the run's input and its newest finished step.
+            cold: Why the provider's cache of this conversation is lost anyway, if it is.
         """
         try:
-            await self._observe_when_due(pinned)
-            await self._find_opener()
-            await self._reflect_when_due()
+            await self.refresh()
+            await self._observe_when_due(pinned, cold)
+            await self.rows.find_opener()
+            await self._reflect_when_due(pinned)
         except StorageError as error:
-            self._gave_up = True
-            await self._cycles.report(self.log, error, tokens_of(self.rows))
+            self.patience.lose()
+            await self.report(error)
+
+    async def make_room(self, pinned: Collection[str]) -> bool:
+        """The provider refused a prompt that is too long: activate all, then observe all that may be observed.
+
+        Returns whether anything left the window. Never raises for what ``act`` does not raise for.
+        """
+        before = self.log
+        try:
+            while self.jobs.running("observation") and not self.patience.exhausted:
+                await self._wait_for_job("observation")
+            await self.refresh()
+            chunks = self.chunks(pinned, everything=True)
+            if chunks:
+                await self.activate([entry for entry, _ in chunks], tokens_of_chunks(chunks), "overflow")
+            if not self.patience.exhausted:
+                await self._observe_now(pinned, everything=True)
+            await self.rows.find_opener()
+        except StorageError as error:
+            self.patience.lose()
+            await self.report(error)
+        return self.log is not before
+
+    async def report(self, error: Exception) -> None:
+        """Say in an event what went wrong."""
+        await self.cycles.report(self.log, error, tokens_of(self.rows.all))
+
+    async def remember_actor(self, model_id: str) -> None:
+        """Note which model saw this log last; a failure is told in an event."""
+        try:
+            self.stored = await self._update(lambda log: transitions.seen_by(log, model_id))
+        except StorageError as error:
+            await self.report(error)
+
+    async def update_title(self) -> None:
+        """Give the thread the title that the Observer found, where it was asked for one. Raises StorageError.
+
+        By the log as it is stored: the end of a run takes out notes of what was rewritten, with their title.
+        """
+        if not (self.acted and self.config.observation.thread_title):
+            return
+        await self.refresh()
+        log = visible_log(self.stored, None)
+        if log.hints.thread_title:
+            await self.cycles.rename_thread(log, log.hints.thread_title)
+
+    def buffer_when_due(self) -> None:
+        """Start background work that the end of a run has made worth while."""
+        if self.log.scope == "resource" and self.config.buffers:
+            self.jobs.start_others()
+        window = self.measure()
+        if worth_buffering(window, self.limits()):
+            self.cycles.decided("observation", Action.BUFFER, window)
+            self._start("observation")
 
     async def send_status(self, step_number: int, pinned: Collection[str]) -> None:
         """Emit the sizes of what the model is about to get. ``step_number``: of the run, from 0."""
         part = data_parts.status(
-            self.measure(pinned), self.log, self._config, thread_id=self._thread_id, step_number=step_number
+            self.measure(pinned), self.log, self.limits(), thread_id=self.thread_id, step_number=step_number
         )
-        await self._cycles.send(part, self.log.key)
+        await self.cycles.send(part, self.log.key)
 
-    async def observe_all(self, progress: Progress | None = None, leave_tokens: int = 0) -> None:
-        """See ``Engine.observe_all``."""
-        async with self._cycles.logs.claim(self._thread_id, "observation") as mine:
-            if not mine:
-                raise ThreadBusyError(f"thread {self._thread_id!r} is being observed by somebody else; try again later")
-            await self._refresh()
-            units = leave_newest(observable_units(self.rows, ()), self.rows, leave_tokens)
-            batches = self._batches(units)
-            done, total = 0, sum(tokens_of(batch) for batch in batches)
-            for batch in batches:
-                if progress is not None:
-                    progress(done, total)
-                await self._observe_or_raise(batch)
-                done += tokens_of(batch)
-            if progress is not None:
-                progress(done, total)
+    async def refresh(self) -> bool:
+        """Take in what others saved since; what this run renders stays. Whether there was anything."""
+        newer = await self.cycles.logs.newer(self.stored)
+        self.stored = newer or self.stored
+        return newer is not None
 
-    async def _observe_or_raise(self, batch: Sequence[Message]) -> None:
-        raw = {row.id for row in self.rows}
-        rows = [row for row in batch if row.id in raw]  # somebody else may have observed the others meanwhile
-        if not rows:
-            return
-        outcome = await self._cycles.observe(self.log, self._batch(rows), timeout=None)
-        if outcome.log is None:
-            raise _error_of(outcome)
-        await self._adopt(outcome.log)
-        plan = plan_reflection(self.log, self._config.reflection.observation_tokens)
-        if plan is None or self.log.tokens < self._config.reflection.observation_tokens:
-            return
-        async with self._cycles.logs.claim(self._thread_id, "reflection") as mine:
-            outcome = await self._cycles.reflect(self.log, plan, timeout=None) if mine else Outcome(log=self.log)
-        if outcome.log is not None:
-            await self._adopt(outcome.log)
-        elif not isinstance(outcome.error, NotSmallerError):
-            raise _error_of(outcome)
-
-    async def _observe_when_due(self, pinned: Collection[str]) -> None:
-        if decide_observation(self.measure(pinned), self._config) is Action.WAIT:
-            return
-        async with self._cycles.logs.claim(self._thread_id, "observation") as mine:
-            if not mine:
-                return
-            await self._refresh()
-            if decide_observation(self.measure(pinned), self._config) is Action.WAIT:
-                return
-            observation = self._config.observation
-            units = select_rows(self.rows, observable_units(self.rows, pinned), observation)
-            for number, rows in enumerate(self._batches(units)):
-                if not await self._observe_in_time(rows, progressed=number > 0):
+    async def _observe_when_due(self, pinned: Collection[str], cold: Trigger | None) -> None:
+        while True:
+            limits = self.limits()
+            window = self.measure(pinned, cold=cold is not None)
+            action = decide_observation(window, limits)
+            self.cycles.decided("observation", action, window)
+            if action is Action.ACTIVATE:
+                count = choose_chunks(window.chunks, window.message_tokens, limits, cold=window.cold)
+                chunks = self.chunks(pinned)[:count]
+                full = window.message_tokens >= limits.message_tokens
+                trigger: Trigger = "threshold" if full or cold is None else cold
+                entries = [*self.foreign(), *(entry for entry, _ in chunks)]
+                if not await self.activate(entries, tokens_of_chunks(chunks), trigger):
                     return
+                cold = None  # that is what it was good for
+            elif action is Action.OBSERVE and self.jobs.running("observation"):
+                await self._wait_for_job("observation")
+            elif action is Action.OBSERVE:
+                if not await self._observe_now(pinned):
+                    return
+            else:
+                if action is Action.BUFFER:
+                    self._start("observation", pinned)
+                return
+
+    def _start(self, operation: Operation, pinned: Collection[str] = ()) -> None:
+        before = seq_of(self.rows.all[-1]) + 1 if self.rows.all else None
+        self.jobs.start(operation, run_id=self.run_id, pinned=tuple(sorted(pinned)), before=before)
+
+    async def activate(self, entries: Sequence[Observation], tokens: int, trigger: Trigger) -> bool:
+        """Let buffered entries stand for their rows; False where nothing of them was there any more."""
+        ids = {entry.id for entry in entries}
+        log = await self._update(lambda log: transitions.activate(log, ids))
+        await self.adopt(log)
+        there = [entry for entry in self.log.active if entry.id in ids]
+        if there:
+            self._reason = "overflow" if trigger == "overflow" else "activation"
+            await self.cycles.activated(self.log, there, "observation", tokens, trigger)
+        return bool(there)
+
+    async def _wait_for_job(self, operation: Operation) -> None:
+        """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
+        started = asyncio.get_running_loop().time()
+        while self.jobs.running(operation) and not self.patience.exhausted and not await self.refresh():
+            await self.jobs.wait(operation, min(self.patience.left, _LOOK_AGAIN))
+            started = self.patience.spend(started)
+        await self.refresh()
+
+    async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
+        """Observe what is due, batch by batch, while the run waits; ``everything`` that may be observed, if asked.
+
+        Returns whether to decide anew: somebody else has changed the log meanwhile, or enough is done for now.
+        """
+        limits, started = self.limits(), asyncio.get_running_loop().time()
+        async with self._claim("observation") as mine:
+            self.patience.spend(started)
+            if not mine:
+                return await self.refresh()
+            if await self._take_in() and not everything:
+                return True
+            units = self.fresh(observable_units(self.rows.all, pinned))
+            if not everything:
+                units = select_rows(self.rows.all, units, limits)
+            batches = split_batches(units, limits.batch_tokens, self.run_id, least=limits.least_batch_tokens)
+            for number, rows in enumerate(batches):
+                if not await self._observe_in_time(rows, progressed=number > 0):
+                    return False
+                if limits.buffer_tokens and not everything and tokens_of(self.rows.all) < limits.message_tokens:
+                    return True  # the background does the rest
+        return False
+
+    async def _take_in(self) -> bool:
+        """Render what others have saved meanwhile: the rendering is about to change anyway. Whether there was any."""
+        await self.refresh()
+        if self.stored.version == self.log.version:
+            return False
+        await self.adopt(self.stored)
+        return True
 
     async def _observe_in_time(self, rows: Sequence[Message], *, progressed: bool) -> bool:
         """Observe one batch; False when this run should stop observing."""
-        raw = {row.id for row in self.rows}
+        raw = {row.id for row in self.rows.all}
         if not all(row.id in raw for row in rows):
             return False  # somebody else observed these meanwhile: the next step plans anew
         started = asyncio.get_running_loop().time()
-        outcome = await self._cycles.observe(
-            self.log, self._batch(rows), timeout=self._seconds_left, forgive_timeout=progressed
-        )
-        return await self._take(outcome, started)
+        outcome = await self.observe(rows, timeout=self.patience.left, forgive_timeout=progressed)
+        return await self._take(outcome, started, "observation")
 
-    async def _reflect_when_due(self) -> None:
-        if decide_reflection(self.measure(), self._config) is Action.WAIT:
-            return
-        async with self._cycles.logs.claim(self._thread_id, "reflection") as mine:
+    async def _reflect_when_due(self, pinned: Collection[str]) -> None:
+        while True:
+            window = self.measure(pinned)
+            action = decide_reflection(window, self.limits())
+            self.cycles.decided("reflection", action, window)
+            if action is Action.REFLECT and self.jobs.running("reflection"):
+                await self._wait_for_job("reflection")
+            elif action is Action.REFLECT:
+                if not await self._reflect_now():
+                    return
+            else:
+                if action is Action.ACTIVATE:
+                    await self.activate_reflection()
+                elif action is Action.BUFFER:
+                    self._start("reflection")
+                return
+
+    async def activate_reflection(self) -> None:
+        """Let the reflection that waits take its place."""
+        waiting = self.stored.reflection
+        log = await self._update(transitions.activate_reflection)
+        await self.adopt(log)
+        if waiting is not None and transitions.has_cycle(log, waiting.entry.cycle_id):
+            self._reason = "reflection"
+            await self.cycles.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
+
+    async def _reflect_now(self) -> bool:
+        """Reflect while the run waits; returns as ``_observe_now`` does."""
+        started = asyncio.get_running_loop().time()
+        async with self._claim("reflection") as mine:
+            self.patience.spend(started)
             if not mine:
-                return
-            await self._refresh()
-            plan = plan_reflection(self.log, self._config.reflection.observation_tokens)
-            if plan is None or decide_reflection(self.measure(), self._config) is Action.WAIT:
-                return
-            started = asyncio.get_running_loop().time()
-            outcome = await self._cycles.reflect(self.log, plan, timeout=self._seconds_left)
-            await self._take(outcome, started)
+                return False
+            if await self._take_in():
+                return True
+            if plan := self.reflection_plan():
+                started = asyncio.get_running_loop().time()
+                outcome = await self.cycles.reflect(self.log, plan, timeout=self.patience.left)
+                await self._take(outcome, started, "reflection")
+        return False
 
-    async def _take(self, outcome: Outcome, started: float) -> bool:
-        self._seconds_left -= asyncio.get_running_loop().time() - started
+    def _claim(self, operation: Operation) -> AbstractAsyncContextManager[bool]:
+        patience = min(self.patience.left, _PATIENCE_WITH_OTHERS) if self.config.buffers else 0
+        return self.cycles.logs.claim(self.thread_id, self.log.resource_id, operation, wait=patience)
+
+    async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
+        self.patience.spend(started)
         if outcome.log is None:
-            self._gave_up = True
+            self.patience.lose()
             return False
-        await self._adopt(outcome.log)
-        return self._seconds_left > 0
+        self._reason = reason
+        await self.adopt(outcome.log)
+        return not self.patience.exhausted
 
-    def _batches(self, units: Sequence[Sequence[Message]]) -> list[list[Message]]:
-        observation = self._config.observation
-        return split_batches(units, observation.batch_tokens, self._run_id, least=observation.least_tokens)
+    async def observe(
+        self, rows: Sequence[Message], *, timeout: float | None, forgive_timeout: bool = False
+    ) -> Outcome:
+        """One call of the Observer for these raw rows. The caller holds the lease, and adopts the outcome."""
+        log = visible_log(self.stored, self.run_id)
+        return await self.cycles.observe(log, self.batch(rows), timeout=timeout, forgive_timeout=forgive_timeout)
 
-    def _batch(self, rows: Sequence[Message]) -> Batch:
-        own = self._run_id is not None and rows[0].run_id == self._run_id
-        sources = sources_of(rows, self.rows, self._coverage, self._thread_id)
-        return Batch(rows=rows, sources=sources, run_id=self._run_id if own else None)
+    async def _update(self, change: Callable[[ObservationLog], ObservationLog]) -> ObservationLog:
+        return await self.cycles.logs.update(self.thread_id, self.log.resource_id, change)
 
-    async def _refresh(self) -> None:
-        """Take in what others saved since; only at a moment when this run changes its rendering anyway."""
-        log = await self._cycles.logs.read(self._thread_id, self.log.resource_id)
-        if log.version != self.log.version:
-            await self._adopt(log)
-
-    async def _adopt(self, log: ObservationLog) -> None:
-        before, self.log = self._coverage, visible_log(log, self._run_id)
+    async def adopt(self, log: ObservationLog) -> None:
+        """Render this log from now on."""
+        self.stored, self.log = log, visible_log(log, self.run_id)
         self.acted = True
-        self._coverage = Coverage(self.log.entries, self._thread_id)
-        if self._coverage >= before:
-            self.rows = [row for row in self.rows if seq_of(row) not in self._coverage]
-        else:  # entries were taken out: their rows are raw again
-            await self.load()
+        await self.rows.cover(self.log.active)
 
 
-def _error_of(outcome: Outcome) -> Exception:
-    return outcome.error or StorageError("the cycle ended without a log")
+def tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:
+    return sum(tokens_of(rows) for _, rows in chunks)

@@ -7,13 +7,14 @@ our own tags are escaped, so that nothing inside a message can pass for the fram
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import datetime, timedelta, tzinfo
-from itertools import count
+from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from diarist.exceptions import ConfigError
+from diarist.memory.observational.citations import label
 from diarist.memory.observational.parsing import escape_tags
+from diarist.memory.observational.threads import by_thread, thread_label
 from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
 from diarist.tokens import TokenCounter, default_counter
 
@@ -23,7 +24,7 @@ UNDATED = "Date: unknown"
 _INDENT = "\n    "
 _ARGUMENT_LENGTH = 120
 _ARGUMENTS_LENGTH = 600
-_MARKED_PAUSE = timedelta(minutes=10)
+_MARKED_PAUSE = 600.0
 _SPACE = re.compile(r"\s+")
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
 
@@ -36,11 +37,14 @@ def render_transcript(
     tool_result_tokens: int = 5_000,
     message_tokens: int | None = None,
     temporal_markers: bool = False,
+    obscure_threads: bool = False,
+    numbers: Sequence[int] | None = None,
 ) -> str:
     """The transcript of ``messages``; empty when none of them says anything.
 
-    Each message is labelled ``[1]``, ``[2]`` … by its place in ``messages``, under a heading with its
-    date. System messages, reasoning, data parts and what memory itself sent are left out.
+    Each message is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, under a heading with its
+    date. Messages of several threads stand thread by thread, and the headings name the thread. System messages,
+    reasoning, data parts and what memory itself sent are left out.
 
     Args:
         messages: In their order.
@@ -49,29 +53,42 @@ def render_transcript(
         tool_result_tokens: A longer tool result keeps its beginning and end, with a note between.
         message_tokens: A longer message is cut, its longest parts first; None never cuts.
         temporal_markers: Say how long a pause of ten minutes or more before a user message was.
+        obscure_threads: Name threads by a hash of their ids.
+        numbers: Of the messages, for their labels; 1, 2 … by default.
 
     Raises:
         ConfigError: The time zone is not known.
     """
     zone = load_zone(timezone)
-    writer = _Writer(counter or default_counter(), tool_result_tokens, message_tokens)
+    files = {id(file): number for number, file in numbered_files(messages)}
+    writer = _Writer(counter or default_counter(), tool_result_tokens, message_tokens, files)
     lines: list[str] = []
-    heading = ""
-    before: datetime | None = None
-    for label, message in enumerate(messages, start=1):
-        body = writer.message(message)
-        if not body:
-            continue
-        said = local_time(message, zone)
-        if (date := date_heading(said)) != heading:
-            heading = date
-            lines += ["", heading] if lines else [heading]
-        if temporal_markers and message.role == "user" and said and before:
-            lines += _pause(said - before)
-        before = said or before
-        time = f" {said:%H:%M}" if said else ""
-        lines += (f"[{label}]{time} {line}" for line in body)
+    threads = by_thread(messages)
+    for thread_id, section in threads.items():
+        thread = thread_label(thread_id, obscured=obscure_threads) if len(threads) > 1 else None
+        heading = ""
+        before: datetime | None = None
+        for number, message in section:
+            body = writer.message(message)
+            if not body:
+                continue
+            said = local_time(message, zone)
+            if (date := date_heading(said, thread)) != heading:
+                heading = date
+                lines += ["", heading] if lines else [heading]
+            if temporal_markers and message.role == "user" and said and before:
+                lines += [f"({pause})"] if (pause := name_pause(before, said)) else []
+            before = said or before
+            time = f" {said:%H:%M}" if said else ""
+            mark = label(number if numbers is None else numbers[number - 1])
+            lines += (f"{mark}{time} {line}" for line in body)
     return "\n".join(lines)
+
+
+def numbered_files(messages: Sequence[Message]) -> list[tuple[int, FilePart]]:
+    """The attachments of ``messages`` with the numbers that they have in the transcript."""
+    parts = (part for message in messages if message.role != "system" for part in message.parts)
+    return list(enumerate((part for part in parts if isinstance(part, FilePart)), start=1))
 
 
 def load_zone(name: str) -> tzinfo:
@@ -86,9 +103,21 @@ def local_time(message: Message, zone: tzinfo) -> datetime | None:
     return None if message.created_at is None else message.created_at.astimezone(zone)
 
 
-def date_heading(said: datetime | None) -> str:
-    """``Date: 2026-03-02``, or the undated heading."""
-    return f"Date: {said:%Y-%m-%d}" if said else UNDATED
+def date_heading(said: datetime | None, thread: str | None = None) -> str:
+    """``Date: 2026-03-02``, or the undated heading; with the thread's name, ``Date: 2026-03-02 (thread x)``."""
+    date = f"Date: {said:%Y-%m-%d}" if said else UNDATED
+    return date if thread is None else f"{date} (thread {thread})"
+
+
+def name_pause(before: datetime, after: datetime) -> str | None:
+    """``2 hours 5 minutes later``, for a pause of ten minutes or more; None for a shorter one."""
+    pause = after.timestamp() - before.timestamp()  # in one time zone, a difference of datetimes forgets summer time
+    if pause < _MARKED_PAUSE:
+        return None
+    minutes = int(pause) // 60
+    units = (("day", minutes // 1440), ("hour", minutes // 60 % 24), ("minute", minutes % 60))
+    words = [f"{n} {unit}{'s' if n != 1 else ''}" for unit, n in units if n]
+    return f"{' '.join(words[:2])} later"
 
 
 def speaker(message: Message) -> str:
@@ -122,13 +151,15 @@ def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
 
 
 class _Writer:
-    """Writes the lines of one message after the other; attachments are numbered through."""
+    """Writes the lines of one message after the other."""
 
-    def __init__(self, counter: TokenCounter, tool_result_tokens: int, limit: int | None) -> None:
+    def __init__(
+        self, counter: TokenCounter, tool_result_tokens: int, limit: int | None, files: Mapping[int, int]
+    ) -> None:
         self._counter = counter
         self._tool_result_tokens = tool_result_tokens
         self._limit = limit
-        self._attachment = count(1)
+        self._files = files
 
     def message(self, message: Message) -> list[str]:
         """One entry per part that says something, with further lines indented."""
@@ -148,7 +179,7 @@ class _Writer:
                 return self._tool(part)
             case FilePart():
                 name = f" {part.name!r}" if part.name else ""
-                return [(f"{who}: ", f"(attachment {next(self._attachment)}:{name} {part.media_type})")]
+                return [(f"{who}: ", f"(attachment {self._files[id(part)]}:{name} {part.media_type})")]
             case SourcePart():
                 return [(f"{who} cited: ", f"{part.title} {part.url}".strip())]
             case _:
@@ -180,15 +211,6 @@ def _fair_share(sizes: list[int], limit: int) -> int:
             return max(1, share)
         left -= size
     return max(1, *ordered)
-
-
-def _pause(pause: timedelta) -> list[str]:
-    if pause < _MARKED_PAUSE:
-        return []
-    minutes = int(pause.total_seconds()) // 60
-    units = (("day", minutes // 1440), ("hour", minutes // 60 % 24), ("minute", minutes % 60))
-    words = [f"{n} {unit}{'s' if n != 1 else ''}" for unit, n in units if n]
-    return [f"({' '.join(words[:2])} later)"]
 
 
 def _quote(text: str) -> str:

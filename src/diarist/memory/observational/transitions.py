@@ -12,7 +12,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Source, Tombstone
+from diarist.storage.records import (
+    Failures,
+    Hints,
+    Observation,
+    ObservationLog,
+    PendingReflection,
+    Replaced,
+    Source,
+    Tombstone,
+)
 
 Operation = Literal["observation", "reflection"]
 
@@ -32,13 +41,16 @@ def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: 
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
-def refusal(log: ObservationLog, entry: Observation) -> str | None:
-    """Why the log may not take this observation, in words; None if it may, or has it already."""
+def refusal(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
+    """Why the log may not take this observation, in words; None if it may, or has it already.
+
+    ``run_ids`` are the runs that its rows are of.
+    """
     if has_cycle(log, entry.cycle_id):
         return None
     for stone in log.tombstones:
-        if stone.run_id is not None and stone.run_id == entry.run_id:
-            return f"run {entry.run_id!r} was discarded"
+        if stone.run_id is not None and (stone.run_id == entry.run_id or stone.run_id in run_ids):
+            return f"run {stone.run_id!r} was discarded"
         if stone.run_id is None and any(_overlap(stone, source) for source in entry.sources):
             return "the messages were erased"
     covered = (source for other in log.entries for source in other.sources)
@@ -48,43 +60,86 @@ def refusal(log: ObservationLog, entry: Observation) -> str | None:
 
 
 def has_cycle(log: ObservationLog, cycle: str) -> bool:
+    """Whether the log has an entry that this piece of work has made."""
     return any(entry.cycle_id == cycle for entry in log.entries)
 
 
 def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
-    """Append an entry. Nothing changes when it is there already or ``refusal`` says no.
+    """Add an entry behind the active ones, a buffered one behind all. Nothing changes when it is there already
+    or ``refusal`` says no.
 
-    A new entry is also a new chance for the Reflector: nothing stays suppressed.
+    A new active entry is also a new chance for the Reflector: nothing stays suppressed.
     """
     if has_cycle(log, entry.cycle_id) or refusal(log, entry) is not None:
         return log
-    return _with_entries(replace(log, suppressed=()), (*log.entries, entry))
+    if entry.state == "buffered":
+        return replace(log, entries=(*log.entries, entry))
+    return _with_entries(replace(log, suppressed=()), (*log.active, entry, *log.buffered))
 
 
-def add_reflection(log: ObservationLog, entry: Observation, replaced: Sequence[Observation]) -> ObservationLog:
-    """Put ``entry`` in the place of ``replaced`` and begin a new generation.
-
-    Nothing changes unless every replaced entry is still there, word for word.
-    """
-    if has_cycle(log, entry.cycle_id) or not replaced or not all(old in log.entries for old in replaced):
+def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
+    """Let buffered entries stand in the prompt, behind the active ones; those that are gone are left out."""
+    chosen = tuple(replace(entry, state="active") for entry in log.buffered if entry.id in ids)
+    if not chosen:
         return log
-    place = min(log.entries.index(old) for old in replaced)
-    gone = {old.id for old in replaced}
+    rest = tuple(entry for entry in log.buffered if entry.id not in ids)
+    return _with_entries(replace(log, suppressed=()), (*log.active, *chosen, *rest))
+
+
+def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[Replaced]) -> ObservationLog:
+    """Put ``entry`` in the place of the entries that it replaces and begin a new generation.
+
+    Nothing changes unless every one of them is still active, word for word.
+    """
+    if has_cycle(log, entry.cycle_id) or not _all_there(log.active, replaces):
+        return log
+    gone = {old.id for old in replaces}
+    place = min(index for index, other in enumerate(log.entries) if other.id in gone)
     rest = [other for other in log.entries if other.id not in gone]
     return _with_entries(
-        replace(log, generation=log.generation + 1, suppressed=()), (*rest[:place], entry, *rest[place:])
+        replace(log, generation=log.generation + 1, suppressed=(), reflection=None),
+        (*rest[:place], entry, *rest[place:]),
     )
+
+
+def still_there(log: ObservationLog, replaces: Sequence[Replaced]) -> bool:
+    """Whether the log has all these entries, active and word for word."""
+    return _all_there(log.active, replaces)
+
+
+def hold_reflection(log: ObservationLog, pending: PendingReflection) -> ObservationLog:
+    """Keep a finished reflection until it is due; nothing changes where an entry that it replaces has changed."""
+    if has_cycle(log, pending.entry.cycle_id) or not _all_there(log.active, pending.replaces):
+        return log
+    return replace(log, reflection=pending)
+
+
+def activate_reflection(log: ObservationLog) -> ObservationLog:
+    """Begin a new generation with the reflection that waits; nothing changes where none does."""
+    pending = log.reflection
+    return log if pending is None else add_reflection(log, pending.entry, pending.replaces)
+
+
+def replaced_by(entries: Sequence[Observation]) -> tuple[Replaced, ...]:
+    """How a reflection names the entries that it replaces."""
+    return tuple(Replaced(entry.id, hashlib.sha256(entry.text.encode()).hexdigest()[:32]) for entry in entries)
 
 
 def suppress(log: ObservationLog, cycle: str) -> ObservationLog:
     """Remember that this reflection does not pay, until an entry joins."""
-    return log if cycle in log.suppressed else replace(log, suppressed=(*log.suppressed, cycle))
+    return log if cycle in log.suppressed or not log.active else replace(log, suppressed=(*log.suppressed, cycle))
 
 
-def drop_run(log: ObservationLog, run_id: str, thread_id: str) -> ObservationLog:
-    """Take out the entries of a discarded run, and let none of its late results in."""
+def drop_run(log: ObservationLog, run_id: str, thread_id: str, rows: Sequence[Tombstone] = ()) -> ObservationLog:
+    """Take out the entries of a discarded run, and let none of its late results in.
+
+    ``rows`` are the ranges of its rows. Where others have noted them, since they took the run for dead, these
+    ranges become tombstones as well: what was made of them is to be removed.
+    """
     if not any(stone.run_id == run_id for stone in log.tombstones):
-        stones = (*log.tombstones, Tombstone(thread_id=thread_id, run_id=run_id))
+        others = [source for entry in log.entries if entry.run_id != run_id for source in entry.sources]
+        noted = any(_overlap(stone, source) for stone in rows for source in others)
+        stones = (*log.tombstones, *(rows if noted else ()), Tombstone(thread_id=thread_id, run_id=run_id))
         log = replace(log, tombstones=stones[-MAX_TOMBSTONES:])
     return drop_entries(log, {entry.id for entry in log.entries if entry.run_id == run_id})
 
@@ -120,6 +175,11 @@ def record_success(log: ObservationLog, operation: Operation) -> ObservationLog:
     return log if failures_of(log, operation).count == 0 else _with_failures(log, operation, Failures())
 
 
+def seen_by(log: ObservationLog, model_id: str) -> ObservationLog:
+    """Note which model saw the log last."""
+    return log if log.actor == model_id else replace(log, actor=model_id)
+
+
 def failures_of(log: ObservationLog, operation: Operation) -> Failures:
     return log.observer_failures if operation == "observation" else log.reflector_failures
 
@@ -133,19 +193,30 @@ def backing_off(failures: Failures, now: datetime) -> bool:
 
 
 def derive_hints(entries: Sequence[Observation]) -> Hints:
-    """The newest known current task and suggested response; an entry that has none keeps the older ones."""
+    """The newest known current task, suggested response and title; an entry that has none keeps the older ones."""
+    entries = [entry for entry in entries if entry.state == "active"]
     task = next((e for e in reversed(entries) if e.current_task), None)
     response = next((e for e in reversed(entries) if e.suggested_response), None)
-    times = [entry.observed_at for entry in (task, response) if entry is not None]
+    title = next((e for e in reversed(entries) if e.thread_title), None)
+    times = [entry.observed_at for entry in (task, response, title) if entry is not None]
     return Hints(
         current_task=task.current_task if task else None,
         suggested_response=response.suggested_response if response else None,
+        thread_title=title.thread_title if title else None,
         updated_at=max(times, default=None),
     )
 
 
 def _with_entries(log: ObservationLog, entries: tuple[Observation, ...]) -> ObservationLog:
-    return replace(log, entries=entries, hints=derive_hints(entries))
+    """The log with these entries; a reflection that waits falls with any entry that it replaces."""
+    pending = log.reflection
+    if pending is not None and not _all_there(entries, pending.replaces):
+        pending = None
+    return replace(log, entries=entries, hints=derive_hints(entries), reflection=pending)
+
+
+def _all_there(entries: Sequence[Observation], replaces: Sequence[Replaced]) -> bool:
+    return bool(replaces) and set(replaces) <= set(replaced_by([e for e in entries if e.state == "active"]))
 
 
 def _with_failures(log: ObservationLog, operation: Operation, failures: Failures) -> ObservationLog:

@@ -16,18 +16,39 @@ class Window:
     Attributes:
         message_tokens: All raw rows, with the blocks that memory sent along.
         observable_tokens: Those of them that may be observed.
-        observation_tokens: The log as this run sees it.
+        fresh_tokens: Those of these that no buffered chunk covers.
+        chunks: Tokens of the raw rows that each buffered chunk covers, of those that may be activated, oldest first.
+        held_chunks: The same of those behind them that may not be activated yet.
+        foreign_tokens: Tokens of the messages of other threads that buffered chunks cover (resource scope).
+        buffered_tokens: Tokens of the notes of all of them.
+        observation_tokens: The active entries of the log as this run sees it.
         reflectable: There are entries that a reflection could replace and has not given up on.
-        observer_ready, reflector_ready: The role may be called and awaited: it does not back off after a
-            failure, and the run has not used up its time for waiting.
+        reflection_waits: A finished reflection waits, of ``reflection_tokens``, for entries of
+            ``reflection_input_tokens``.
+        observing, reflecting: A job of this process works on it in the background.
+        observer_ready, reflector_ready: The role does not back off after a failure.
+        may_wait: The run has not used up its time for waiting.
+        cold: The provider's cache of this conversation is lost anyway.
     """
 
     message_tokens: int
     observable_tokens: int
-    observation_tokens: int
-    reflectable: bool
+    fresh_tokens: int = 0
+    chunks: tuple[int, ...] = ()
+    held_chunks: tuple[int, ...] = ()
+    foreign_tokens: int = 0
+    buffered_tokens: int = 0
+    observation_tokens: int = 0
+    reflectable: bool = False
+    reflection_waits: bool = False
+    reflection_tokens: int = 0
+    reflection_input_tokens: int = 0
+    observing: bool = False
+    reflecting: bool = False
     observer_ready: bool = True
     reflector_ready: bool = True
+    may_wait: bool = True
+    cold: bool = False
 
 
 def tokens_of(rows: Sequence[Message]) -> int:
@@ -89,3 +110,38 @@ def _first_pending(raw: Sequence[Message], answers: dict[int, int]) -> int:
 
 def _pending(part: ToolPart) -> bool:
     return part.state == "call" and not part.provider_executed
+
+
+def free_chunks(
+    chunks: Sequence[Sequence[Message]], raw: Sequence[Message], pinned: Collection[str], message_tokens: int
+) -> int:
+    """How many of the oldest buffered chunks may be activated.
+
+    None that covers a pinned row, nor any behind it; and none of the newest two turns, unless the others do not
+    bring the raw rows below ``message_tokens``: one turn may be long.
+
+    Args:
+        chunks: The raw rows that each chunk covers.
+    """
+    unpinned = next((n for n, rows in enumerate(chunks) if any(row.id in pinned for row in rows)), len(chunks))
+    opens = [index for index, row in enumerate(raw) if row.role == "user"]
+    newest = {row.id for row in raw[opens[-2] if len(opens) > 1 else 0 :]}
+    older = next((n for n, rows in enumerate(chunks) if any(row.id in newest for row in rows)), len(chunks))
+    older = min(older, unpinned)
+    left = tokens_of(raw) - sum(tokens_of(rows) for rows in chunks[:older])
+    return older if left < message_tokens else unpinned
+
+
+def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:
+    """The newest rows that have a half, a quarter, ... of the tokens, beginning with a user's message.
+
+    Pinned rows stay, in any case. ``cuts`` says how many times to halve; 0 only looks to the beginning.
+    """
+    room, start = tokens_of(rows) / 2**cuts, len(rows)
+    while start and room >= message_tokens(rows[start - 1]):
+        start -= 1
+        room -= message_tokens(rows[start])
+    kept = [row for index, row in enumerate(rows) if index >= start or row.id in pinned]
+    first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
+    kept = kept[first:]
+    return kept if not kept or kept[0].role == "user" else [stand_in(kept[0]), *kept]

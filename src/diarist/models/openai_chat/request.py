@@ -114,7 +114,8 @@ def _results(message: PromptMessage) -> Iterable[dict[str, Any]]:
 
 def _answer(message: PromptMessage, dialect: Dialect, *, thought: bool) -> Iterable[dict[str, Any]]:
     text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
-    calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
+    # Chat completions have no place for tools that a provider ran.
+    calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart) and not part.provider_executed]
     if not text and not calls:
         return
     out: dict[str, Any] = {"role": "assistant", "content": text or None}

@@ -44,6 +44,7 @@ class BatchParts(Processor[Any]):
     """
 
     process_data_parts = True
+    edits_in_place = False
 
     def __init__(
         self, size: int = 5, *, max_wait: float | None = None, clock: Callable[[], float] | None = None

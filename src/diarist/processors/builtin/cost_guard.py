@@ -107,6 +107,8 @@ class CostGuard(Processor[Any]):
         Agent(model="openai/gpt-5-mini", input_processors=[CostGuard(5.0, scope="resource", window=86_400)])
     """
 
+    edits_in_place = False
+
     def __init__(
         self,
         max_cost: float,

@@ -77,9 +77,9 @@ class RedactingStream:
 
     def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """What may go out now that ``chunk`` has come."""
+        if isinstance(chunk, TextDelta):  # nearly all chunks
+            return self._delta(chunk, self._text)
         match chunk:
-            case TextDelta():
-                return self._delta(chunk, self._text)
             case ReasoningDelta():
                 return self._delta(chunk, self._reasoning)
             case TextEnd():
@@ -103,12 +103,13 @@ class RedactingStream:
     # -- running text
 
     def _delta(self, chunk: TextDelta | ReasoningDelta, buffer: SpanBuffer[Chunk]) -> Sequence[Chunk]:
-        self._last = chunk.payload
-        out = buffer.feed(chunk.payload.text)
+        self._last = payload = chunk.payload
+        out = buffer.feed(payload.text)
+        if not out:
+            return ()
         if len(out) == 1 and isinstance(text := out[0], str):
-            same = text == chunk.payload.text
-            return (chunk if same else type(chunk)(payload=TextPayload(text=text, id=chunk.payload.id)),)
-        return self._as_chunks(type(chunk), out) if out else ()
+            return (chunk if text == payload.text else type(chunk)(payload=TextPayload(text=text, id=payload.id)),)
+        return self._as_chunks(type(chunk), out)
 
     def _flushed(self, kind: type[TextDelta | ReasoningDelta], buffer: SpanBuffer[Chunk]) -> list[Chunk]:
         return self._as_chunks(kind, buffer.flush())

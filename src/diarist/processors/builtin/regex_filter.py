@@ -74,6 +74,7 @@ class RegexFilter(Processor[Any]):
     """
 
     process_data_parts = True
+    edits_in_place = False
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class RegexFilter(Processor[Any]):
         if "output" not in self._phases:
             return args.part
         out = self._stream(args).feed(args.part)
-        return args.part if len(out) == 1 and out[0] is args.part else out
+        return out[0] if len(out) == 1 else out
 
     def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Filter a tool's result before the model, the stream and the storage get it."""

@@ -111,6 +111,8 @@ class ResponseCache(Processor[Any]):
         Agent(model="openai/gpt-5-mini", input_processors=[ResponseCache(ttl=600)])
     """
 
+    edits_in_place = False
+
     def __init__(
         self,
         store: CacheStore | None = None,

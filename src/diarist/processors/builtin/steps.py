@@ -67,6 +67,8 @@ class EnsureFinalResponse(Processor[Any]):
         Agent(model="openai/gpt-5-mini", max_steps=8, input_processors=[EnsureFinalResponse(8)])
     """
 
+    edits_in_place = False
+
     def __init__(self, max_steps: int, *, text: str = _LAST_STEP) -> None:
         positive("EnsureFinalResponse", "max_steps", max_steps)
         if not text:

@@ -76,6 +76,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         one_of("StructuredOutput", "on_failure", on_failure, ("block", "warn", "fallback"))
         self._type = OutputType(output_type)
         self._model = None if model is None else resolve(model)
+        self._made_here = isinstance(model, str)
         self._max_retries = max_retries
         self._on_failure = on_failure
         self._instructions = instructions
@@ -85,6 +86,10 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
                 self._type.parse(_json(fallback))
             except InputError as error:
                 raise ConfigError(f"StructuredOutput: fallback does not fit: {error}") from error
+
+    async def close(self) -> None:
+        if self._model is not None and self._made_here:
+            await self._model.close()
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
         """Note the model, in case it has to make the object too."""
@@ -96,7 +101,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         if model is None:
             raise ConfigError("StructuredOutput: give it a model, or put it into input_processors as well")
         try:
-            value = await self._convert(args.result.text, model, args.state)
+            value = await self._convert(args.result.text, model, args)
         except InputError as error:
             if self._on_failure == "block":
                 args.abort(f"no {self._type.schema.name} could be made of the answer: {error}")
@@ -115,13 +120,13 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
                 return self._type.parse(_json(message.metadata[METADATA_KEY]))
         return None
 
-    async def _convert(self, text: str, model: Model, state: dict[str, Any]) -> Json:
+    async def _convert(self, text: str, model: Model, args: ProcessOutputResultArgs[Any]) -> Json:
         """JSON that fits. Raises InputError where no attempt did."""
         turns = [_said("user", f"<text>\n{text}\n</text>")]
         attempt = 0
         while True:
             said, usage = await _ask(model, self._request(turns))
-            state["usage"] = state.get("usage", Usage()) + usage
+            args.add_usage(usage)
             try:
                 return self._type.plain(said)
             except InputError as error:

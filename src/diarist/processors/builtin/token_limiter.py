@@ -71,6 +71,8 @@ class TokenLimiter(Processor[Any]):
         Agent(model="openai/gpt-5-mini", memory=Memory(), input_processors=[TokenLimiter(100_000)])
     """
 
+    edits_in_place = False
+
     def __init__(
         self,
         limit: int,

@@ -32,6 +32,8 @@ class ToolCallFilter(Processor[Any]):
         Agent(model="openai/gpt-5-mini", memory=Memory(), input_processors=[ToolCallFilter(exclude=["read_page"])])
     """
 
+    edits_in_place = False
+
     def __init__(self, exclude: Sequence[str] | None = None, *, keep_recent: int = 0) -> None:
         if isinstance(exclude, str):
             raise ConfigError(f"ToolCallFilter: exclude must be a list of names, not {exclude!r}")

@@ -52,6 +52,8 @@ class ToolSearchProcessor(Processor[Any]):
         Agent(model="openai/gpt-5-mini", input_processors=[ToolSearchProcessor(github_tools + mail_tools)])
     """
 
+    edits_in_place = False
+
     def __init__(
         self,
         tools: Sequence[Tool | Callable[..., Any]],

@@ -61,6 +61,8 @@ class StreamErrorRetry(Processor[Any]):
         Agent(model="openai/gpt-5-mini", error_processors=[StreamErrorRetry(max_retries=2)])
     """
 
+    edits_in_place = False
+
     def __init__(self, max_retries: int = 1, *, matchers: Sequence[ErrorMatcher] = (), max_delay: float = 30.0) -> None:
         if max_retries < 0:
             raise ConfigError(f"StreamErrorRetry: max_retries must not be negative, not {max_retries}")

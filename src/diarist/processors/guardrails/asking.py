@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
+from typing import Any, cast
 
 import orjson
 
@@ -12,11 +12,31 @@ from diarist.chunks import Chunk, ModelFinish, TextDelta
 from diarist.exceptions import ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema
+from diarist.models.resolve import resolve
+from diarist.run_context import count_usage
 from diarist.tracing import span
 
 
+class AsksModel:
+    """Somebody who asks a model. One that was made here from an id is closed here."""
+
+    def __init__(self, model: str | Model | Any) -> None:
+        self.model = resolve(model)
+        self._made_here = isinstance(model, str)
+
+    async def close(self) -> None:
+        if self._made_here:
+            await self.model.close()
+
+
+async def close_model(asks: object) -> None:
+    """Close the model of an ``AsksModel``; anything else, such as a function, has none."""
+    if isinstance(asks, AsksModel):
+        await asks.close()
+
+
 async def ask(model: Model, task: str, text: str, settings: ModelSettings, output: OutputSchema | None = None) -> str:
-    """The answer's text. Raises ModelError."""
+    """The answer's text. Its tokens count in the run's usage. Raises ModelError."""
     prompt = Prompt(
         messages=[
             PromptMessage(role="system", parts=[TextPart(text=task)]),
@@ -35,6 +55,7 @@ async def ask(model: Model, task: str, text: str, settings: ModelSettings, outpu
                     answer += chunk.payload.text
                 elif isinstance(chunk, ModelFinish):
                     usage = chunk.payload.usage
+                    count_usage(usage)
                     current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
                     current.set(**{"gen_ai.usage.output_tokens": usage.output_tokens})
     return answer

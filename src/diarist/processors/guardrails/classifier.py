@@ -9,8 +9,7 @@ from typing import Any, TypeAlias, cast
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json
 from diarist.models.base import Model, ModelSettings, OutputSchema
-from diarist.models.resolve import resolve
-from diarist.processors.guardrails.asking import ask, parse_object, quoted
+from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.verdict import Verdict, VerdictLike, as_verdict
 
@@ -20,7 +19,7 @@ Classify: TypeAlias = Callable[[str], VerdictLike | Awaitable[VerdictLike]]
 _SETTINGS = ModelSettings(temperature=0.0)
 
 
-class ModelClassifier:
+class ModelClassifier(AsksModel):
     """Asks a model for scores; ``await classifier(text)``.
 
     The text goes to the model as quoted data: JSON in which no ``<`` is left, so that nothing in it can end the
@@ -46,7 +45,7 @@ class ModelClassifier:
         instructions: str = "",
         answer_text: bool = False,
     ) -> None:
-        self.model = resolve(model)
+        super().__init__(model)
         self._categories = dict(categories)
         self._answer_text = answer_text
         self._task = _task(task, self._categories, instructions, answer_text)
@@ -81,6 +80,9 @@ class Classifier:
 
     def __init__(self, classify: Classify) -> None:
         self._classify = classify
+
+    async def close(self) -> None:
+        await close_model(self._classify)
 
     async def judge(self, text: str) -> Verdict:
         """Raises whatever the callable raises, TypeError or ValueError for a value that is no verdict."""

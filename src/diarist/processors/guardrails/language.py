@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model, ModelSettings
-from diarist.models.resolve import resolve
-from diarist.processors.guardrails.asking import ask, parse_object, quoted
+from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
 from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard, check_threshold
 from diarist.processors.guardrails.prompts import load_prompt
 
@@ -59,6 +58,7 @@ class LanguageDetector(InputGuard, StreamGuard):
     """
 
     data_type = "data-language"
+    edits_in_place = False
 
     def __init__(
         self,
@@ -93,6 +93,9 @@ class LanguageDetector(InputGuard, StreamGuard):
         self._detect = detector or _installed()
         self._translate = _translator(strategy, model, translator)
 
+    async def close(self) -> None:
+        await close_model(self._translate)
+
     async def examine(self, text: str) -> Finding | None:
         """The language, if it is none of the targets."""
         if len(text.strip()) < self.min_text_length:
@@ -112,11 +115,8 @@ class LanguageDetector(InputGuard, StreamGuard):
         return Finding(reason=reason, metadata=metadata, text=_edges(text, translated), note=note)
 
 
-class ModelTranslator:
+class ModelTranslator(AsksModel):
     """A translator that asks a model."""
-
-    def __init__(self, model: str | Model | Any) -> None:
-        self.model = resolve(model)
 
     async def __call__(self, text: str, target: str) -> str:
         """Raises ModelError: the call failed, or the answer is no translation."""

@@ -60,6 +60,7 @@ class ModerationProcessor(InputGuard, StreamGuard):
     """
 
     data_type = "data-moderation"
+    edits_in_place = False
 
     def __init__(
         self,
@@ -102,6 +103,9 @@ class ModerationProcessor(InputGuard, StreamGuard):
         self.threshold = threshold
         self._classifier = found
         self._only = None if categories is None else {*described, FLAGGED}
+
+    async def close(self) -> None:
+        await self._classifier.close()
 
     async def examine(self, text: str) -> Finding | None:
         """The categories over the threshold, if any."""

@@ -78,5 +78,7 @@ class Overlap:
         return last in self._next.get(tuple(before), ())
 
     def _may_go_on(self, before: Sequence[str], begun: str) -> bool:
+        if not before:
+            return begun in self._beginnings
         following = self._next.get(tuple(before[-(self._size - 1) :]), ())
         return any(word.startswith(begun) for word in following)

@@ -13,10 +13,9 @@ from typing import Any, Literal, TypeAlias, cast
 from diarist.exceptions import ConfigError, ModelResponseError, TripWire
 from diarist.messages import Message, TextPart
 from diarist.models.base import Model, ModelSettings
-from diarist.models.resolve import resolve
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs
 from diarist.processors.builtin.redacting_messages import redacted_message
-from diarist.processors.guardrails.asking import ask, parse_object, quoted
+from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
 from diarist.processors.guardrails.guard import OnError, Where, check_threshold, choose, with_texts
 from diarist.processors.guardrails.pii_detectors import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.prompts import load_prompt
@@ -83,6 +82,7 @@ class PIIDetector(RedactingGuard):
     """
 
     data_type = "data-pii"
+    edits_in_place = False
 
     def __init__(
         self,
@@ -120,6 +120,9 @@ class PIIDetector(RedactingGuard):
         self._salt = secrets.token_bytes(16) if salt is None else salt.encode() if isinstance(salt, str) else salt
         self._patterns = PIIPatterns(by_form)
         self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
+
+    async def close(self) -> None:
+        await close_model(self._detect)
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         return self._patterns.look
@@ -199,11 +202,11 @@ PERSONAL = ("person", "address", "date-of-birth", "identity-number")
 """What a model is asked for by default: data that has no form of its own."""
 
 
-class ModelDetector:
+class ModelDetector(AsksModel):
     """A detector that asks a model; ``await detector(text)``."""
 
     def __init__(self, model: str | Model | Any, types: Sequence[str], instructions: str = "") -> None:
-        self.model = resolve(model)
+        super().__init__(model)
         listed = "\n".join(f"- {name}" for name in types)
         parts = (load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions.strip())
         self._task = "\n\n".join(part for part in parts if part)

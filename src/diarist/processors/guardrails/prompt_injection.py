@@ -48,6 +48,7 @@ class PromptInjectionDetector(InputGuard):
     """
 
     data_type = "data-prompt-injection"
+    edits_in_place = False
 
     def __init__(
         self,
@@ -90,6 +91,10 @@ class PromptInjectionDetector(InputGuard):
             instructions=instructions,
             answer_text=strategy == "rewrite",
         )
+
+    async def close(self) -> None:
+        if self._classifier is not None:
+            await self._classifier.close()
 
     async def examine(self, text: str) -> Finding | None:
         """The types over the threshold, by patterns or, failing these, by the classifier."""

@@ -12,6 +12,7 @@ from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepS
 from diarist.messages import Json, Message
 from diarist.processors.base import (
     DROP,
+    MaybeAwaitable,
     Processor,
     ProcessorArgs,
     ProcessOutputResultArgs,
@@ -71,6 +72,8 @@ class RedactingGuard(Processor[Any], ABC):
         self.tools = tools
         self.span_chars = span_chars
         self._rewrite = rewrite
+        if rewrite is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
+            self.process_output_stream = self._rewritten_stream  # async, while a plain hook costs less
 
     @abstractmethod
     def matching(self, args: ProcessorArgs[Any]) -> Look:
@@ -83,23 +86,29 @@ class RedactingGuard(Processor[Any], ABC):
     def create_state(self) -> RedactState:
         return RedactState(SentenceBuffer(self.span_chars))
 
-    async def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Take pieces out of everything that streams, and with it out of what is stored."""
-        part, state = args.part, args.state
+        if self._rewrite is not None:
+            return self._rewritten_stream(args)
+        part = args.part
         if isinstance(part, StepStart):
-            state.held.clear()  # a new step, or another attempt at the same one
-            state.reasoning_changed = False
-            state.streams.pop("output", None)
+            self._begin_step(args.state)
+        return _sent(self.stream(args, "output").feed(part))
+
+    async def _rewritten_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
+        """The same, after the classifier has seen it."""
+        part = args.part
+        if isinstance(part, StepStart):
+            self._begin_step(args.state)
+        assert self._rewrite is not None
         stream = self.stream(args, "output")
-        if self._rewrite is None:
-            out = stream.feed(part)
-        else:
-            out: Sequence[Chunk] = [
-                chunk for ready in await self._ready(args, part, self._rewrite) for chunk in stream.feed(ready)
-            ]
-        if len(out) == 1 and out[0] is part:
-            return part
-        return out or DROP
+        return _sent([out for ready in await self._ready(args, part, self._rewrite) for out in stream.feed(ready)])
+
+    def _begin_step(self, state: RedactState) -> None:
+        """A new step, or another attempt at the same one."""
+        state.held.clear()
+        state.reasoning_changed = False
+        state.streams.pop("output", None)
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Take pieces out of what a tool returned, before the model, the stream and the storage get it."""
@@ -175,3 +184,9 @@ class RedactingGuard(Processor[Any], ABC):
             state.reasoning_changed = False
             part = unsigned(part)
         return [*out, part]
+
+
+def _sent(out: Sequence[Chunk]) -> StreamHookResult:
+    if not out:
+        return DROP
+    return out[0] if len(out) == 1 else out

@@ -63,6 +63,7 @@ class SystemPromptScrubber(RedactingGuard):
     """
 
     data_type = "data-system-prompt"
+    edits_in_place = False
 
     def __init__(
         self,
@@ -111,6 +112,10 @@ class SystemPromptScrubber(RedactingGuard):
         given = {f"custom-{number}": pattern for number, pattern in enumerate(custom_patterns, 1)}
         self._patterns = PatternSet({**ANNOUNCEMENTS, **given}, option=f"{name}: custom_patterns")
         self._overlap = lru_cache(maxsize=16)(self._index)
+
+    async def close(self) -> None:
+        if self._classifier is not None:
+            await self._classifier.close()
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         own = tuple(message.text for message in args.message_list.system if message.tag is None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from diarist.storage.base import Storage
-from diarist.storage.in_memory.conversations import InMemoryConversations
 from diarist.storage.in_memory.records import InMemoryRecords
+from diarist.storage.in_memory.search import InMemorySearch
 
 
-class InMemoryStorage(InMemoryRecords, InMemoryConversations, Storage):
+class InMemoryStorage(InMemoryRecords, InMemorySearch, Storage):
     """Kept until this object goes, whatever ``close`` does.
 
     Values are written down as the SQL back ends write them, so what a file would refuse or change is refused

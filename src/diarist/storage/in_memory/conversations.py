@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
-from diarist.messages import Json, Message
+from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import MessageStorage, ThreadStorage
 from diarist.storage.codec import (
     MessageRow,
@@ -22,6 +22,7 @@ from diarist.storage.codec import (
     decode_thread,
     encode_cursor,
     encode_message,
+    encode_sent,
     from_json,
     merge_metadata,
     to_json,
@@ -29,7 +30,8 @@ from diarist.storage.codec import (
     ttl_micros,
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
-from diarist.storage.records import MessageSource, Page, Run, Thread
+from diarist.storage.places import first_position, moves
+from diarist.storage.records import MessageSource, Page, RowRef, Run, Thread
 
 _COUNTS = ("committed", "interrupted")
 
@@ -39,7 +41,12 @@ class _Thread:
     row: ThreadRow
     created_by: str | None
     messages: dict[int, MessageRow] = field(default_factory=dict[int, MessageRow])
+    positions: dict[int, int] = field(default_factory=dict[int, int])
     last_seq: int = 0
+
+    def drop(self, seq: int) -> None:
+        del self.messages[seq]
+        del self.positions[seq]
 
 
 @dataclass(slots=True)
@@ -51,6 +58,7 @@ class _Run:
 class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
     def __init__(self) -> None:
         super().__init__()
+        self._positions_used: dict[int, int] = {}
         self._threads: dict[str, _Thread] = {}
         self._runs: dict[str, _Run] = {}
 
@@ -201,7 +209,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         for row in list(thread.messages.values()):
             is_kept = state != "discarded" and (keeps_responses or row.source == "input")
             if row.run_id == found.run.id and not is_kept:
-                del thread.messages[row.seq]
+                thread.drop(row.seq)
         if state != "discarded":
             thread.row = thread.row._replace(updated_at=now())
         elif thread.created_by == found.run.id and not thread.messages:
@@ -246,6 +254,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
                 raise ConflictError(f"thread {run.thread_id!r} has a message of the same id already, among {ids}")
             numbers = list(range(thread.last_seq + 1, thread.last_seq + 1 + len(rows)))
             thread.messages.update((seq, row._replace(seq=seq)) for seq, row in zip(numbers, rows, strict=True))
+            thread.positions.update((seq, self._next_position(row)) for seq, row in zip(numbers, rows, strict=True))
             thread.last_seq += len(rows)
             return numbers
 
@@ -265,8 +274,10 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             for row in rows:
                 old = changeable[row.id]
                 thread.messages[old.seq] = row._replace(seq=old.seq, source=old.source, run_id=old.run_id)
+                if moves(thread.positions[old.seq], row.created_at):
+                    thread.positions[old.seq] = self._next_position(row)
             for message_id in set(remove):
-                del thread.messages[own[message_id].seq]
+                thread.drop(own[message_id].seq)
 
     async def list_messages(
         self,
@@ -302,8 +313,26 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         with self._lock:
             rows = self._visible_rows(thread_id, ids)
             for row in rows:
-                del self._threads[thread_id].messages[row.seq]
+                self._threads[thread_id].drop(row.seq)
             return len(rows)
+
+    async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
+        encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
+        with self._lock:
+            rows = self._visible_rows(thread_id, list(blocks))
+            for row in rows:
+                self._threads[thread_id].messages[row.seq] = row._replace(sent=encoded[row.id])
+            return len(rows)
+
+    def _next_position(self, row: MessageRow) -> int:
+        first = first_position(now() if row.created_at is None else row.created_at)
+        self._positions_used[first] = used = self._positions_used.get(first, -1) + 1
+        return first + used
+
+    def _has_row(self, row: RowRef) -> bool:
+        thread = self._threads.get(row.thread_id)
+        stored = thread.messages.get(row.seq) if thread is not None else None
+        return stored is not None and stored.id == row.id
 
     def _visible_rows(self, thread_id: str, ids: Sequence[str]) -> list[MessageRow]:
         thread, wanted = self._threads.get(thread_id), set(ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diarist.exceptions import ConflictError
@@ -21,7 +21,7 @@ from diarist.storage.codec import (
     ttl_micros,
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
-from diarist.storage.records import Event, Lease, ObservationLog, Resource
+from diarist.storage.records import Event, Lease, ObservationLog, Resource, RowRef
 
 
 @dataclass(slots=True)
@@ -62,12 +62,14 @@ class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventSt
             self._resources[resource.id] = saved
         return decode_resource(resource.id, *saved)
 
-    async def get_log(self, key: str) -> ObservationLog | None:
+    async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         with self._lock:
             found = self._logs.get(key)
-        return None if found is None else decode_log(found.body)
+        return None if found is None or found.version <= after else decode_log(found.body)
 
-    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
         checked(log.key, "the key of a log")
         saved = replace(log, version=expected_version + 1)
         body = encode_log(saved)
@@ -76,6 +78,8 @@ class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventSt
             stored = 0 if head is None else head.version
             if stored != expected_version:
                 raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
+            if gone := next((row for row in rows if not self._has_row(row)), None):
+                raise ConflictError(f"message {gone.id!r} of thread {gone.thread_id!r} is gone")
             if head is not None and saved.generation > head.generation:
                 self._history.setdefault(log.key, {}).setdefault(head.generation, head.body)
             self._logs[log.key] = _Log(saved.version, saved.generation, body)
@@ -85,6 +89,19 @@ class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventSt
         with self._lock:
             history = sorted(self._history.get(key, {}).items())
         return [decode_log(body) for _, body in history]
+
+    async def rewrite_generation(self, log: ObservationLog) -> bool:
+        body = encode_log(log)
+        with self._lock:
+            history = self._history.get(log.key, {})
+            if log.generation not in history:
+                return False
+            history[log.generation] = body
+            return True
+
+    async def delete_generations(self, key: str) -> int:
+        with self._lock:
+            return len(self._history.pop(key, {}))
 
     async def delete_log(self, key: str) -> bool:
         with self._lock:
@@ -142,6 +159,24 @@ class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventSt
         with self._lock:
             rows = [row for row in self._events.get(key, _EventLog()).events if row[0] > after]
         return [_event(key, row) for row in rows[:limit]]
+
+    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
+        body = to_json(dict(data))
+        with self._lock:
+            events = self._events.get(key, _EventLog()).events
+            place = next((place for place, row in enumerate(events) if row[0] == seq), None)
+            if place is None:
+                return False
+            _, type, _, created_at = events[place]
+            events[place] = (seq, type, body, created_at)
+            return True
+
+    async def delete_events(self, key: str) -> int:
+        with self._lock:
+            events = self._events.get(key, _EventLog()).events
+            count = len(events)
+            events.clear()
+            return count
 
     def _forget_records(self, key: str) -> None:
         self._forget_log(key)

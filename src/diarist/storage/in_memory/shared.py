@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
+
+from diarist.storage.records import RowRef
 
 
-class Locked:
+class Locked(ABC):
     """Every method takes the lock once and never waits inside it, so each is atomic in every thread."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+
+    @abstractmethod
+    def _has_row(self, row: RowRef) -> bool:
+        """Whether this message is stored; the half that keeps messages knows."""
 
 
 def now() -> int:

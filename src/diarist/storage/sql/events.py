@@ -25,7 +25,11 @@ _LIST = (
     .order_by(events.c.seq)
     .limit(bindparam("most"))
 )
-_DELETE = delete(event_logs).where(event_logs.c.key == _key)
+_REWRITE = (
+    update(events).where(events.c.key == _key, events.c.seq == bindparam("place")).values(data=bindparam("new_data"))
+)
+_DELETE = delete(events).where(events.c.key == _key)
+_DELETE_LOG = delete(event_logs).where(event_logs.c.key == _key)
 
 
 def append_event(connection: Connection, key: str, type: str, data: str, keep: int) -> Event:
@@ -46,5 +50,14 @@ def list_events(connection: Connection, key: str, after: int, limit: int) -> lis
     ]
 
 
-def delete_events(connection: Connection, key: str) -> None:
-    connection.execute(_DELETE, {"log": key})
+def rewrite_event(connection: Connection, key: str, seq: int, data: str) -> bool:
+    return connection.execute(_REWRITE, {"log": key, "place": seq, "new_data": data}).rowcount > 0
+
+
+def delete_events(connection: Connection, key: str) -> int:
+    return connection.execute(_DELETE, {"log": key}).rowcount
+
+
+def delete_event_log(connection: Connection, key: str) -> None:
+    """Remove the events of a key, and the count of them."""
+    connection.execute(_DELETE_LOG, {"log": key})

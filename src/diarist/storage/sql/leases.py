@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Connection, Text, bindparam, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError
 
 from diarist.database import now
 from diarist.storage.records import Lease
@@ -38,10 +37,7 @@ def acquire_lease(connection: Connection, name: str, owner: str, ttl: int) -> Le
         return Lease(name=name, owner=owner, token=token)
     if connection.scalar(_KNOWN, {"lease": name}) is not None:
         return None
-    try:
-        connection.execute(_INSERT, {"name": name, "owner": owner, "token": 1, "ttl": ttl})
-    except IntegrityError:  # claimed by another connection a moment ago
-        return None
+    connection.execute(_INSERT, {"name": name, "owner": owner, "token": 1, "ttl": ttl})
     return Lease(name=name, owner=owner, token=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, select, update
@@ -9,11 +10,20 @@ from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import decode_log, encode_log
-from diarist.storage.records import ObservationLog
-from diarist.storage.sql.schema import log_history, logs
+from diarist.storage.records import ObservationLog, RowRef
+from diarist.storage.sql.schema import log_history, logs, messages
 
 _key = bindparam("log", type_=Text())
-_GET = select(logs.c.body).where(logs.c.key == _key)
+_GET = select(logs.c.body).where(logs.c.key == _key, logs.c.version > bindparam("after"))
+_STORED = (
+    select(messages.c.id)
+    .where(
+        messages.c.thread_id == bindparam("thread", type_=Text()),
+        messages.c.seq == bindparam("place"),
+        messages.c.id == bindparam("message"),
+    )
+    .with_for_update(read=True, key_share=True)  # it stays until this transaction has ended
+)
 _HEAD = select(logs.c.version, logs.c.generation).where(logs.c.key == _key).with_for_update()
 _INSERT = insert(logs)
 _UPDATE = (
@@ -29,16 +39,24 @@ _KEEP = insert(log_history).from_select(
     ),
 )
 _HISTORY = select(log_history.c.body).where(log_history.c.key == _key).order_by(log_history.c.generation)
+_REWRITE_HISTORY = (
+    update(log_history)
+    .where(log_history.c.key == _key, log_history.c.generation == bindparam("past"))
+    .values(body=bindparam("new_body"))
+)
 _DELETE = delete(logs).where(logs.c.key == _key)
 _DELETE_HISTORY = delete(log_history).where(log_history.c.key == _key)
 
 
-def get_log(connection: Connection, key: str) -> ObservationLog | None:
-    body = connection.scalar(_GET, {"log": key})
+def get_log(connection: Connection, key: str, after: int) -> ObservationLog | None:
+    body = connection.scalar(_GET, {"log": key, "after": after})
     return None if body is None else decode_log(body)
 
 
-def save_log(connection: Connection, log: ObservationLog, expected_version: int) -> ObservationLog:
+def save_log(
+    connection: Connection, log: ObservationLog, expected_version: int, rows: Sequence[RowRef]
+) -> ObservationLog:
+    _require_rows(connection, rows)  # first: whoever removes a thread removes its messages before its log, too
     saved = replace(log, version=expected_version + 1)
     head = connection.execute(_HEAD, {"log": log.key}).first()
     stored, generation = head if head is not None else (0, saved.generation)
@@ -48,6 +66,12 @@ def save_log(connection: Connection, log: ObservationLog, expected_version: int)
         connection.execute(_KEEP, {"log": log.key})
     _write(connection, saved, is_new=head is None)
     return saved
+
+
+def _require_rows(connection: Connection, rows: Sequence[RowRef]) -> None:
+    for row in rows:
+        if connection.scalar(_STORED, {"thread": row.thread_id, "place": row.seq, "message": row.id}) is None:
+            raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
 
 
 def _write(connection: Connection, saved: ObservationLog, *, is_new: bool) -> None:
@@ -67,9 +91,20 @@ def list_generations(connection: Connection, key: str) -> list[ObservationLog]:
     return [decode_log(body) for body in connection.scalars(_HISTORY, {"log": key})]
 
 
+def rewrite_generation(connection: Connection, log: ObservationLog) -> bool:
+    past = {"log": log.key, "past": log.generation, "new_body": encode_log(log)}
+    return connection.execute(_REWRITE_HISTORY, past).rowcount > 0
+
+
+def delete_generations(connection: Connection, key: str) -> int:
+    return connection.execute(_DELETE_HISTORY, {"log": key}).rowcount
+
+
 def delete_log(connection: Connection, key: str) -> bool:
-    connection.execute(_DELETE_HISTORY, {"log": key})
-    return connection.execute(_DELETE, {"log": key}).rowcount > 0
+    # The head first: who saves locks it before a generation goes into the history.
+    deleted = connection.execute(_DELETE, {"log": key}).rowcount > 0
+    delete_generations(connection, key)
+    return deleted
 
 
 def _conflict(key: str, stored: int, expected: int) -> ConflictError:

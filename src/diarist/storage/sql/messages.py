@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Text, bindparam, delete, exists, insert, or_, select, update
@@ -12,9 +12,10 @@ from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import END, MessageRow, decode_message
 from diarist.storage.records import Run
-from diarist.storage.sql.runs import lock_thread, lost, require_live
+from diarist.storage.sql.runs import lost, require_live
 from diarist.storage.sql.schema import messages, runs, threads
-from diarist.storage.sql.threads import COUNTS
+from diarist.storage.sql.search_index import index_messages, reindex_message
+from diarist.storage.sql.threads import COUNTS, lock_thread
 
 IDS_AT_ONCE = 500
 _KEPT_ON_REWRITE = {"seq", "id", "run_id", "source"}
@@ -58,6 +59,7 @@ _DELETE = delete(messages).where(
     messages.c.thread_id == _thread_id, messages.c.id.in_(bindparam("ids", expanding=True))
 )
 _named = (messages.c.thread_id == _thread_id) & (messages.c.id == bindparam("message"))
+_REWRITE_SENT = update(messages).where(_named).values(sent=bindparam("new_sent"))
 _own_row = _named & (messages.c.run_id == bindparam("run"))
 _changeable = _named & (
     (messages.c.run_id == bindparam("run")) | exists().where(runs.c.id == messages.c.run_id, runs.c.state.in_(COUNTS))
@@ -70,7 +72,10 @@ _REWRITE = (
 _REMOVE = delete(messages).where(_own_row)
 
 
-def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+def append_messages(
+    connection: Connection, run: Run, rows: Sequence[MessageRow], terms: Sequence[Collection[str]]
+) -> list[int]:
+    """``terms``: by row, what it is found by."""
     # The counter first: raising it locks the thread's row, and nobody can end the run in between.
     counted = {"thread": run.thread_id, "count": len(rows)}
     last = connection.scalar(_RAISE_COUNTER, counted)
@@ -78,25 +83,34 @@ def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]
         raise lost(connection, run)
     require_live(connection, run)
     numbers = list(range(last - len(rows) + 1, last + 1))
-    values = [row._asdict() | {"seq": seq, "thread_id": run.thread_id} for seq, row in zip(numbers, rows, strict=True)]
-    if not values:
+    if not rows:
         return []
+    rows = [row._replace(seq=seq) for seq, row in zip(numbers, rows, strict=True)]
+    values = [row._asdict() | {"thread_id": run.thread_id} for row in rows]
     try:
         connection.execute(_INSERT, values)
     except IntegrityError as error:
         raise ConflictError(
             f"thread {run.thread_id!r} has a message of the same id already, among {[row.id for row in rows]}"
         ) from error
+    index_messages(connection, run, rows, terms)
     return numbers
 
 
-def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
+def rewrite_messages(
+    connection: Connection,
+    run: Run,
+    rows: Sequence[MessageRow],
+    terms: Sequence[Collection[str]],
+    remove: Sequence[str],
+) -> None:
     lock_thread(connection, run.thread_id)
     require_live(connection, run)
     own = {"thread": run.thread_id, "run": run.id}
-    for row in rows:
+    for row, found in zip(rows, terms, strict=True):
         new = {f"new_{name}": value for name, value in row._asdict().items() if name not in _KEPT_ON_REWRITE}
         _one(connection.execute(_REWRITE, {**own, "message": row.id, **new}).rowcount, run, row.id)
+        reindex_message(connection, run, row, found)
     for message_id in dict.fromkeys(remove):
         _one(connection.execute(_REMOVE, {**own, "message": message_id}).rowcount, run, message_id)
 
@@ -120,8 +134,8 @@ def list_messages(
             "own": run_id,
         },
     )
-    return [
-        decode_message(MessageRow(*row), thread_id=thread_id, resource_id=resource_id) for resource_id, *row in found
+    return [  # .all(): the driver fetches them in one go
+        decode_message(MessageRow(*row[1:]), thread_id=thread_id, resource_id=row[0]) for row in found.all()
     ]
 
 
@@ -134,9 +148,19 @@ def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> 
 
 
 def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
+    lock_thread(connection, thread_id)
     visible = sorted(existing_ids(connection, thread_id, ids))
     for start in range(0, len(visible), IDS_AT_ONCE):
         connection.execute(_DELETE, {"thread": thread_id, "ids": visible[start : start + IDS_AT_ONCE]})
+    return len(visible)
+
+
+def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
+    lock_thread(connection, thread_id)
+    visible = sorted(existing_ids(connection, thread_id, list(blocks)))
+    if visible:
+        named = {"thread": thread_id}
+        connection.execute(_REWRITE_SENT, [{**named, "message": id, "new_sent": blocks[id]} for id in visible])
     return len(visible)
 
 

@@ -22,7 +22,7 @@ from diarist.database import now
 from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
 from diarist.storage.records import Run, Thread
 from diarist.storage.sql.schema import messages, runs, threads
-from diarist.storage.sql.threads import forget_records, insert_thread
+from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
 
 EndState = Literal["committed", "discarded", "interrupted"]
 
@@ -41,10 +41,11 @@ _columns = (
 )
 
 _GET = select(*_columns).where(runs.c.id == _run_id)
-_LOCK_THREAD = select(threads.c.resource_id).where(threads.c.id == _thread_id).with_for_update()
 _EXISTS = select(exists().where(runs.c.id == _run_id))
-_LIVE = select(*_columns, (runs.c.expires_at <= now()).label("expired")).where(
-    runs.c.thread_id == _thread_id, runs.c.state == "live"
+_LIVE = (
+    select(*_columns, (runs.c.expires_at <= now()).label("expired"))
+    .where(runs.c.thread_id == _thread_id, runs.c.state == "live")
+    .with_for_update()  # a heartbeat, which does not lock the thread, comes before this or too late
 )
 _NEXT_TOKEN = select(func.coalesce(func.max(runs.c.token), 0) + 1).where(runs.c.thread_id == _thread_id)
 _INSERT = insert(runs).values(expires_at=now() + _ttl, created_at=now())
@@ -128,15 +129,6 @@ def finish_run(connection: Connection, run: Run, state: EndState) -> None:
 def get_run(connection: Connection, run_id: str) -> Run | None:
     row = connection.execute(_GET, {"run": run_id}).first()
     return None if row is None else _run(row)
-
-
-def lock_thread(connection: Connection, thread_id: str) -> str | None:
-    """Keep others from beginning, ending or filling runs of the thread; returns its resource, if it is there.
-
-    Whatever changes a run and its rows locks the thread's row first, so that databases with several writers
-    need no other lock and cannot deadlock.
-    """
-    return connection.scalar(_LOCK_THREAD, {"thread": thread_id})
 
 
 def require_live(connection: Connection, run: Run) -> None:

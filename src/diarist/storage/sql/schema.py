@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from sqlalchemy import (
+    ARRAY,
+    DDL,
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     MetaData,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
+    event,
 )
-
-from diarist.database import Schema
 
 metadata = MetaData()
 
@@ -139,4 +146,65 @@ events = Table(
     Column("created_at", Time, nullable=False),
 )
 
-SCHEMA = Schema(name="storage", version=1, tables=metadata)
+
+# --- full-text search --------------------------------------------------------------------------------------
+
+
+class Terms(TypeDecorator[Collection[str]]):
+    """What a message is found by: an array in PostgreSQL; elsewhere text with a space between."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(ARRAY(Text(collation="C")))
+        return dialect.type_descriptor(Text())
+
+    def process_bind_param(self, value: Collection[str] | None, dialect: Dialect) -> Any:
+        terms = sorted(value or ())
+        return terms if dialect.name == "postgresql" else " ".join(terms)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> set[str]:
+        return set(value if dialect.name == "postgresql" else value.split(" "))
+
+
+# One row per message, which goes with the message, whatever removes that. Rows are added and removed, never changed.
+search = Table(
+    "diarist_search",
+    metadata,
+    Column("thread_id", Key, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    # Rises with the second in which the message was said, then with the order of storing.
+    Column("position", BigInteger, nullable=False),
+    # Made of the resource's id. No proof of whose the message is: the thread's row has that.
+    Column("owner", BigInteger, nullable=False),
+    # Made of the thread's id: orders messages of several threads that have the same position.
+    Column("tie", BigInteger, nullable=False),
+    Column("terms", Terms, nullable=False),
+    ForeignKeyConstraint(
+        ["thread_id", "seq"], ["diarist_messages.thread_id", "diarist_messages.seq"], ondelete="CASCADE"
+    ),
+)
+_by_position = "diarist_search_by_position"
+Index(_by_position, search.c.position, unique=True).ddl_if(dialect="sqlite")  # it is the row's id in the index
+Index(_by_position, search.c.owner, search.c.position).ddl_if(dialect="postgresql")  # nobody waits for another
+Index("diarist_search_by_term", search.c.terms, postgresql_using="gin").ddl_if(dialect="postgresql")
+
+# SQLite's index of words. It takes our terms as they are: everything but spaces is part of one, and case is
+# folded already. A term starting with @ cannot come from a text. Whoever adds rows above adds them here.
+for _statement in (
+    """
+    CREATE VIRTUAL TABLE diarist_search_index USING fts5(
+        terms, content='diarist_search', content_rowid='position', detail=none, columnsize=0,
+        tokenize="ascii tokenchars '@'"
+    )
+    """,
+    """
+    CREATE TRIGGER diarist_search_removed AFTER DELETE ON diarist_search BEGIN
+        INSERT INTO diarist_search_index (diarist_search_index, rowid, terms)
+        VALUES ('delete', old.position, old.terms);
+    END
+    """,
+):
+    event.listen(search, "after_create", DDL(_statement).execute_if(dialect="sqlite"))

@@ -6,31 +6,37 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from diarist.database import Database
-from diarist.messages import Json, Message
-from diarist.storage.base import Storage
+from diarist.messages import Json, Message, SentBlock
+from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import (
     check_limit,
     check_thread,
     checked,
     encode_message,
+    encode_sent,
     to_json,
     ttl_micros,
 )
+from diarist.storage.places import decode_place
 from diarist.storage.records import (
     Event,
+    Hit,
     Lease,
     MessageSource,
     ObservationLog,
     Page,
     Resource,
+    RowRef,
     Run,
     Thread,
 )
-from diarist.storage.sql import events, leases, logs, resources, runs, threads
+from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
+from diarist.storage.sql.purging import purge_index
+from diarist.storage.words import message_terms, query_terms
 
 
-class SQLStorage(Storage):
+class SQLStorage(Storage, SearchStorage):
     """A storage on a ``Database``; what differs between databases is the database's affair."""
 
     def __init__(self, database: Database) -> None:
@@ -41,6 +47,9 @@ class SQLStorage(Storage):
 
     async def close(self) -> None:
         await self._database.close()
+
+    async def purge(self) -> None:
+        await self._database.write(purge_index)
 
     @property
     def location(self) -> str:
@@ -89,11 +98,13 @@ class SQLStorage(Storage):
         self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        return await self._database.write(_messages.append_messages, run, rows)
+        terms = [message_terms(message) for message in messages]
+        return await self._database.write(_messages.append_messages, run, rows, terms)
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        await self._database.write(_messages.rewrite_messages, run, rows, list(remove))
+        terms = [message_terms(message) for message in messages]
+        await self._database.write(_messages.rewrite_messages, run, rows, terms, list(remove))
 
     async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
         await self._database.write(runs.finish_run, run, state)
@@ -120,6 +131,22 @@ class SQLStorage(Storage):
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         return await self._database.write(_messages.delete_messages, thread_id, list(ids))
 
+    async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
+        encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
+        return await self._database.write(_messages.rewrite_sent, thread_id, encoded)
+
+    async def search_messages(
+        self,
+        query: str,
+        *,
+        resource_id: str,
+        thread_id: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
+        return await self._database.read(search.search_messages, terms, resource_id, thread_id, limit, after)
+
     # Resources and logs
 
     async def get_resource(self, resource_id: str) -> Resource:
@@ -129,15 +156,23 @@ class SQLStorage(Storage):
         checked(resource.id, "a resource id")
         return await self._database.write(resources.save_resource, resource)
 
-    async def get_log(self, key: str) -> ObservationLog | None:
-        return await self._database.read(logs.get_log, key)
+    async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
+        return await self._database.read(logs.get_log, key, after)
 
-    async def save_log(self, log: ObservationLog, *, expected_version: int) -> ObservationLog:
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
         checked(log.key, "the key of a log")
-        return await self._database.write(logs.save_log, log, expected_version)
+        return await self._database.write(logs.save_log, log, expected_version, tuple(rows))
 
     async def list_generations(self, key: str) -> list[ObservationLog]:
         return await self._database.read(logs.list_generations, key)
+
+    async def rewrite_generation(self, log: ObservationLog) -> bool:
+        return await self._database.write(logs.rewrite_generation, log)
+
+    async def delete_generations(self, key: str) -> int:
+        return await self._database.write(logs.delete_generations, key)
 
     async def delete_log(self, key: str) -> bool:
         return await self._database.write(logs.delete_log, key)
@@ -163,3 +198,9 @@ class SQLStorage(Storage):
 
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._database.read(events.list_events, key, after, check_limit(limit))
+
+    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
+        return await self._database.write(events.rewrite_event, key, seq, to_json(dict(data)))
+
+    async def delete_events(self, key: str) -> int:
+        return await self._database.write(events.delete_events, key)

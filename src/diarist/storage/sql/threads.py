@@ -37,7 +37,7 @@ from diarist.storage.codec import (
 )
 from diarist.storage.records import Page, Thread
 from diarist.storage.sql import schema
-from diarist.storage.sql.events import delete_events
+from diarist.storage.sql.events import delete_event_log
 from diarist.storage.sql.logs import delete_log
 from diarist.storage.sql.schema import runs, thread_metadata, threads
 
@@ -59,9 +59,20 @@ _UPDATE = (
     .where(threads.c.id == bindparam("thread"))
     .values(title=bindparam("new_title"), metadata=bindparam("new_metadata"), updated_at=now())
 )
+_LOCK = select(threads.c.resource_id).where(threads.c.id == bindparam("thread")).with_for_update()
 _DELETE = delete(threads).where(threads.c.id == bindparam("thread"))
 _DELETE_RUNS = delete(runs).where(runs.c.thread_id == bindparam("thread"))
 _DELETE_METADATA = delete(thread_metadata).where(thread_metadata.c.thread_id == bindparam("thread"))
+
+
+def lock_thread(connection: Connection, thread_id: str) -> str | None:
+    """Keep others from changing the thread and from beginning, ending or filling runs of it; returns its resource,
+    if it is there.
+
+    Whatever reads something of a thread to change it locks the thread's row first, so that databases with several
+    writers need hardly another lock. Where there are more, their order is: thread, messages, runs, logs, events.
+    """
+    return connection.scalar(_LOCK, {"thread": thread_id})
 
 
 def create_thread(connection: Connection, thread: Thread) -> Thread:
@@ -95,6 +106,7 @@ def get_thread(connection: Connection, thread_id: str) -> Thread | None:
 def update_thread(
     connection: Connection, thread_id: str, title: str | None, metadata: Mapping[str, Json] | None
 ) -> Thread:
+    lock_thread(connection, thread_id)
     thread = _existing(connection, thread_id)
     if title is not None:
         thread.title = title
@@ -140,7 +152,7 @@ def delete_thread(connection: Connection, thread_id: str) -> bool:
 def forget_records(connection: Connection, thread_id: str) -> None:
     """Remove the observation log and the events of a thread that is gone."""
     delete_log(connection, f"thread:{thread_id}")
-    delete_events(connection, f"thread:{thread_id}")
+    delete_event_log(connection, f"thread:{thread_id}")
 
 
 def _existing(connection: Connection, thread_id: str) -> Thread:

@@ -15,13 +15,27 @@ from diarist.storage import (
     Hints,
     Observation,
     ObservationLog,
+    PendingReflection,
+    Replaced,
+    RowRef,
     Source,
     Storage,
     Tombstone,
 )
-from diarist.testing.storage_conformance.helpers import log
+from diarist.testing.storage_conformance.helpers import committed, log
 
 NOON = datetime(2026, 1, 20, 12, 0, 0, 123456, tzinfo=UTC)
+WAITING = Observation(
+    id="obs_2",
+    text="* 🟡 (12:05) a window seat",
+    tokens=8,
+    sources=(Source(thread_id="trip", first_seq=5, last_seq=6, digest="def"),),
+    message_tokens=100,
+    message_count=2,
+    observed_at=NOON,
+    state="buffered",
+    cycle_id="c2",
+)
 FULL = log(
     generation=3,
     entries=(
@@ -38,15 +52,19 @@ FULL = log(
             run_id="run_1",
             current_task="book a hotel",
             suggested_response="ask for the budget",
+            thread_title="Rome",
             model="m",
             usage=Usage(input_tokens=1, output_tokens=2, cached_tokens=3),
         ),
+        WAITING,
     ),
     tombstones=(
         Tombstone(thread_id="trip", first_seq=5, last_seq=6),
         Tombstone(thread_id="trip", run_id="r"),
     ),
-    hints=Hints(current_task="task", suggested_response="reply", updated_at=NOON),
+    hints=Hints(current_task="task", suggested_response="reply", thread_title="Rome", updated_at=NOON),
+    reflection=PendingReflection(entry=WAITING, replaces=(Replaced("obs_1", "d1"),), tokens=12),
+    overrides={"message_tokens": 5_000},
     observer_failures=Failures(count=2, last_at=NOON, last_error="timeout"),
     suppressed=("c0",),
 )
@@ -71,6 +89,32 @@ class LogConformance:
             await storage.save_log(log(generation=9), expected_version=expected)
         assert await storage.get_log("thread:trip") == head
         assert [past.generation for past in await storage.list_generations("thread:trip")] == [0]
+
+    async def test_a_log_is_read_again_only_where_it_changed(self, storage: Storage) -> None:
+        first = await storage.save_log(FULL, expected_version=0)
+        assert await storage.get_log("thread:trip", after=first.version) is None
+        second = await storage.save_log(log(), expected_version=first.version)
+        assert await storage.get_log("thread:trip", after=first.version) == second
+
+    async def test_a_log_is_saved_only_while_its_messages_are_there(self, storage: Storage) -> None:
+        [row] = await committed(storage, "I fly to Rome")
+        here = RowRef("trip", row.seq or 0, row.id)
+        for gone in (here._replace(id="other"), here._replace(seq=99), here._replace(thread_id="other")):
+            with pytest.raises(ConflictError, match=gone.id):
+                await storage.save_log(FULL, expected_version=0, rows=[here, gone])
+        assert await storage.get_log("thread:trip") is None
+        saved = await storage.save_log(FULL, expected_version=0, rows=[here])
+        await storage.delete_messages("trip", [row.id])
+        with pytest.raises(ConflictError, match=row.id):
+            await storage.save_log(FULL, expected_version=1, rows=[here])
+        assert await storage.get_log("thread:trip") == saved
+
+    async def test_nothing_is_noted_of_a_thread_that_was_made_anew(self, storage: Storage) -> None:
+        [row] = await committed(storage, "I fly to Rome")
+        await storage.delete_thread("trip")
+        await committed(storage, "I fly to Oslo")
+        with pytest.raises(ConflictError):
+            await storage.save_log(FULL, expected_version=0, rows=[RowRef("trip", row.seq or 0, row.id)])
 
     async def test_log_that_is_not_stored_has_no_version(self, storage: Storage) -> None:
         with pytest.raises(ConflictError):
@@ -116,3 +160,28 @@ class LogConformance:
         assert not await storage.delete_log("thread:trip")
         assert len(await storage.list_generations("thread:other")) == 1
         assert (await storage.save_log(log(), expected_version=0)).version == 1
+
+    async def test_a_past_generation_can_be_rewritten(self, storage: Storage) -> None:
+        for version in range(3):
+            await storage.save_log(log(generation=version, suppressed=(str(version),)), expected_version=version)
+        first, second = await storage.list_generations("thread:trip")
+        cleaned = replace(FULL, version=second.version, generation=1)
+        assert await storage.rewrite_generation(cleaned)
+        assert await storage.list_generations("thread:trip") == [first, cleaned]
+        for unknown in (replace(cleaned, generation=2), replace(cleaned, key="thread:other")):
+            assert not await storage.rewrite_generation(unknown)
+        assert await storage.list_generations("thread:trip") == [first, cleaned]
+        head = await storage.get_log("thread:trip")
+        assert head is not None
+        assert head.suppressed == ("2",)
+
+    async def test_a_history_is_removed_without_its_log(self, storage: Storage) -> None:
+        for key in ("thread:trip", "thread:other"):
+            for version in range(3):
+                await storage.save_log(log(key, generation=version), expected_version=version)
+        assert await storage.delete_generations("thread:trip") == 2
+        assert await storage.list_generations("thread:trip") == []
+        assert await storage.delete_generations("thread:trip") == 0
+        assert len(await storage.list_generations("thread:other")) == 2
+        await storage.save_log(log(generation=3), expected_version=3)
+        assert [past.generation for past in await storage.list_generations("thread:trip")] == [2]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from diarist.exceptions import ConflictError, InputError, NotFoundError
-from diarist.messages import Message
+from diarist.messages import Message, SentBlock
 from diarist.storage import Storage
 from diarist.testing.storage_conformance.helpers import begin, committed, numbers, texts, thread, user
 
@@ -149,3 +150,22 @@ class MessageConformance:
         assert await storage.delete_messages("other", [a.id]) == 0
         assert await texts(storage) == ["a"]
         assert numbers(await committed(storage, "c")) == [3]
+
+    async def test_what_was_sent_along_can_be_rewritten(self, storage: Storage) -> None:
+        run = await begin(storage)
+        blocks = {id: SentBlock(text=id, tokens=3, made_from={"date": "2026-01-20"}) for id in "abc"}
+        await storage.append_messages(run, [user(id, id=id, sent=block) for id, block in blocks.items()])
+        await storage.finish_run(run, "committed")
+        given = {row.id: row for row in await storage.list_messages("trip")}
+        other = SentBlock(text="other", tokens=1, made_from={"text": "\ud83d \0"})
+        assert await storage.rewrite_sent("trip", {"a": None, "b": other, "unknown": None}) == 2
+        assert await storage.rewrite_sent("trip", {}) == await storage.rewrite_sent("nothing", {"a": other}) == 0
+        expected = [replace(given["a"], sent=None), replace(given["b"], sent=other), given["c"]]
+        assert await storage.list_messages("trip") == expected
+
+    async def test_what_a_live_run_sends_along_is_its_own(self, storage: Storage) -> None:
+        run = await begin(storage)
+        await storage.append_messages(run, [user("a", id="a", sent=SentBlock(text="note"))])
+        assert await storage.rewrite_sent("trip", {"a": None}) == 0
+        (row,) = await storage.list_messages("trip", run_id=run.id)
+        assert row.sent == SentBlock(text="note")

@@ -34,6 +34,7 @@ class Candidate:
         head: Who did what, such as ``"User stated:"``; sentences of a message with one head share a line.
         group: Whose room it takes; None is the room of tools.
         owner: Place of the line that it is a detail of.
+        found_in: The messages that it was found in, where that is not the one of its place alone.
     """
 
     place: Place
@@ -44,6 +45,12 @@ class Candidate:
     worth: float
     group: Speaker | None
     owner: Place | None = None
+    found_in: tuple[int, ...] = ()
+
+    @property
+    def messages(self) -> tuple[int, ...]:
+        """The messages that it was found in."""
+        return self.found_in or (self.place[0],)
 
 
 class Candidates:
@@ -112,7 +119,7 @@ class Candidates:
                 owner=owner,
             )
             if owner:
-                candidate = replace(candidate, place=(*owner[:2], number))
+                candidate = replace(candidate, place=(*owner[:2], number), found_in=(place[0],))
             self._offer(candidate, suffix=times)
 
     def _activity(self, calls: Sequence[tuple[Place, datetime | None, ToolNote]]) -> Place:
@@ -121,7 +128,10 @@ class Candidates:
         names = [f"{name} ×{n}" if n > 1 else name for name, n in counts[:_TOOL_NAMES]]
         more = ", …" if len(counts) > _TOOL_NAMES else ""
         text = f"Assistant made {len(calls)} tool calls: {', '.join(names)}{more}"
-        self.found.append(Candidate(place=place, said=said, mark="🟡", head="", text=text, worth=5, group=None))
+        messages = tuple(dict.fromkeys(place[0] for place, _, _ in calls))
+        self.found.append(
+            Candidate(place=place, said=said, mark="🟡", head="", text=text, worth=5, group=None, found_in=messages)
+        )
         return place
 
     def _add_text(self, text: str, message: Message, place: Place, said: datetime | None) -> None:

@@ -65,6 +65,7 @@ def compose(chosen: Iterable[Candidate]) -> Iterator[Line]:
                 time=f"{parts[0].said:%H:%M}" if parts[0].said else "",
                 text=f"{head} {words}".strip(),
                 detail=parts[0].owner is not None,
+                messages=tuple(sorted({message for each in parts for message in each.messages})),
             )
 
 

@@ -28,6 +28,7 @@ class Line:
         mark: One of ``MARKS``; empty where the writer gave none.
         time: ``09:12`` or empty.
         detail: It is a sub-line of the line before it.
+        messages: Places of the messages it was made from; empty where nobody knows.
     """
 
     date: str
@@ -35,6 +36,7 @@ class Line:
     time: str
     text: str
     detail: bool = False
+    messages: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         words = (part for part in (self.mark, self.time, self.text) if part)

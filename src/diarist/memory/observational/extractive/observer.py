@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from diarist.chunks import Usage
 from diarist.memory.observational.extractive.candidates import Candidates
@@ -11,6 +12,7 @@ from diarist.memory.observational.extractive.hints import find_hints
 from diarist.memory.observational.extractive.lines import Line, read_lines, write_lines
 from diarist.memory.observational.parsing import escape_tags
 from diarist.memory.observational.roles import Observed
+from diarist.memory.observational.threads import Section, by_thread, thread_label
 from diarist.memory.observational.transcript import date_heading, load_zone, local_time, speaker
 from diarist.messages import Message
 from diarist.storage.records import Observation
@@ -36,13 +38,15 @@ class ExtractiveObserver:
 
     Args:
         timezone: IANA name; dates and times of the notes are in it.
+        obscure_threads: Name threads, where there are several, by a hash of their ids.
 
     Raises:
         ConfigError: The time zone is not known.
     """
 
-    def __init__(self, *, timezone: str = "UTC") -> None:
+    def __init__(self, *, timezone: str = "UTC", obscure_threads: bool = False) -> None:
         self._zone = load_zone(timezone)
+        self._obscure_threads = obscure_threads
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. Usage is zero and ``calls`` is 0.
@@ -51,24 +55,34 @@ class ExtractiveObserver:
         """
         visible = [message for message in messages if message.role != "system"]
         noted = [line.text for entry in earlier for line in read_lines(entry.text)]
-        lines = (
-            list(compose(choose(self._collect(visible, noted))))
-            or list(compose(choose(self._collect(visible, ()))[:1]))
-            or self._first_words(visible)
-        )
-        task, response = find_hints(visible)
+        threads = by_thread(visible)
+        task, response = find_hints(visible) if len(threads) == 1 else (None, None)
+        sections = [self._lines(section, noted) for section in threads.values()]
+        if len(sections) > 1:
+            labels = (thread_label(id, obscured=self._obscure_threads) for id in threads)
+            sections = [_headed(section, label) for section, label in zip(sections, labels, strict=True)]
+        lines = [line for section in sections for line in section]
+        text = escape_tags(write_lines(lines))
         return Observed(
-            text=escape_tags(write_lines(lines)),
+            text=text,
             current_task=task,
             suggested_response=response,
+            citations=_citations(text, lines, [message.id for message in visible]),
             usage=Usage(),
             model=MODEL,
             calls=0,
         )
 
-    def _first_words(self, messages: Sequence[Message]) -> list[Line]:
+    def _lines(self, section: Section, noted: Sequence[str]) -> list[Line]:
+        return (
+            list(compose(choose(self._collect(section, noted))))
+            or list(compose(choose(self._collect(section, ()))[:1]))
+            or self._first_words(section)
+        )
+
+    def _first_words(self, section: Section) -> list[Line]:
         """The beginning of the first text, where there is nothing but signs or code."""
-        for message in messages:
+        for number, message in section:
             if text := " ".join(message.text.lstrip()[:_FIRST_WORDS].split()):
                 said = local_time(message, self._zone)
                 return [
@@ -77,13 +91,24 @@ class ExtractiveObserver:
                         mark="🟢",
                         time=f"{said:%H:%M}" if said else "",
                         text=f"{speaker(message)} said: {text}",
+                        messages=(number - 1,),
                     )
                 ]
         return []
 
-    def _collect(self, messages: Sequence[Message], noted: Sequence[str]) -> Candidates:
+    def _collect(self, section: Section, noted: Sequence[str]) -> Candidates:
         candidates = Candidates(noted)
-        for index, message in enumerate(messages):
-            candidates.add(index, message, local_time(message, self._zone))
+        for number, message in section:
+            candidates.add(number - 1, message, local_time(message, self._zone))
         candidates.close()
         return candidates
+
+
+def _headed(section: Sequence[Line], thread: str) -> list[Line]:
+    return [replace(line, date=f"{line.date} (thread {thread})") for line in section]
+
+
+def _citations(text: str, lines: Sequence[Line], ids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """For each line of ``text``, which has the headings as well, the ids of its messages."""
+    notes = (tuple(ids[place] for place in line.messages) for line in lines)
+    return tuple(() if row.startswith("Date:") else next(notes, ()) for row in text.splitlines())

@@ -1,0 +1,57 @@
+"""A worker as a process: finding the user's memory, and stopping in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import signal
+import sys
+from functools import reduce
+from pathlib import Path
+
+from diarist.exceptions import InputError
+from diarist.memory import Memory
+
+logger = logging.getLogger("diarist")
+
+
+def find(place: str) -> Memory:
+    """The memory at ``module:name``. Raises InputError."""
+    module_name, colon, name = place.partition(":")
+    if not (module_name and colon and name):
+        raise InputError(f"name the memory as MODULE:NAME, such as app:memory, not {place!r}")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = reduce(getattr, name.split("."), importlib.import_module(module_name))
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # one that the user's module imports
+        raise InputError(f"there is no module {error.name!r}, neither in {here} nor installed") from error
+    except AttributeError as error:
+        if error.name is None or error.name not in name.split("."):
+            raise
+        raise InputError(f"the module {module_name!r} has no {name!r}") from error
+    if not isinstance(found, Memory):
+        raise InputError(f"{place} is no Memory, but {type(found).__name__}")
+    return found
+
+
+def serve(memory: Memory, *, concurrency: int, grace: float) -> None:
+    """Work until a signal comes. Raises ConfigError, StorageError."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logger.setLevel(logging.INFO)
+    asyncio.run(_serve(memory, concurrency, grace))
+
+
+async def _serve(memory: Memory, concurrency: int, grace: float) -> None:
+    async with memory:
+        work = asyncio.create_task(memory.run_worker(concurrency=concurrency, grace=grace))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            logger.info("stopped")

@@ -1,0 +1,189 @@
+"""What a piece of work tells: data parts to a client, the same to the event log of the key, failures to the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import cast
+
+from pydantic.alias_generators import to_camel
+
+from diarist.chunks import DataChunk
+from diarist.exceptions import StorageError
+from diarist.memory.observational import data_parts, transitions
+from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.data_parts import Cycle
+from diarist.memory.observational.decide import Action
+from diarist.memory.observational.limits import limits_of
+from diarist.memory.observational.log_store import LogStore
+from diarist.memory.observational.transitions import Operation
+from diarist.memory.observational.window import Window
+from diarist.messages import Json
+from diarist.storage.base import Storage
+from diarist.storage.records import Observation, ObservationLog
+
+logger = logging.getLogger("diarist")
+
+Emit = Callable[[DataChunk], None]
+"""Where data parts go, besides the event log of the key."""
+
+
+class Announcer:
+    """Tells what is done on one thread, for one run or for a manual call.
+
+    Args:
+        manual: Somebody asked for it: memory does not try again by itself.
+
+    Attributes:
+        logs: The logs of the storage.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        config: ObservationalMemoryConfig,
+        clock: Callable[[], datetime],
+        thread_id: str,
+        resource_id: str,
+        emit: Emit,
+        manual: bool,
+    ) -> None:
+        self.logs = LogStore(storage, config.scope)
+        self._storage = storage
+        self._config = config
+        self._limits = limits_of(config)
+        self._clock = clock
+        self._thread_id = thread_id
+        self._resource_id = resource_id
+        self._emit = emit
+        self._manual = manual
+
+    def cycle(
+        self,
+        id: str,
+        operation: Operation,
+        log: ObservationLog,
+        tokens: int,
+        *,
+        run_id: str | None = None,
+        buffered: bool = False,
+    ) -> Cycle:
+        """A piece of work that begins now. ``tokens`` go in; the rest as in ``Cycle``."""
+        return Cycle(
+            id=id,
+            operation=operation,
+            thread_id=self._thread_id,
+            record_id=data_parts.record_id(log),
+            tokens=tokens,
+            started_at=self._clock(),
+            run_id=run_id,
+            buffered=buffered,
+        )
+
+    async def fail(
+        self, cycle: Cycle, log: ObservationLog, error: Exception, *, counts: bool, intact: bool = True
+    ) -> None:
+        """Say that a cycle failed, and count it in the log where ``counts``.
+
+        Args:
+            intact: What went in is there as it was; else no word of it is kept.
+        """
+        at, message = self._clock(), _describe(error)
+        logger.warning("%s of thread %s failed: %s", cycle.operation, self._thread_id, message)
+        attempt = transitions.failures_of(log, cycle.operation).count + 1
+        part = data_parts.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self._manual)
+        if cycle.run_id is None and intact:
+            await self.send(part, log.key, error=message)
+        elif intact or await answer(self._is_visible):  # an error may quote what the Observer was told
+            message = type(error).__name__
+            await self.send(part, log.key, error=message)
+        else:  # the thread was deleted: it has no events any more
+            self._tell(part)
+        if not counts or not intact:
+            return
+        try:
+            await self.logs.update(
+                self._thread_id,
+                self._resource_id,
+                lambda log: transitions.record_failure(log, cycle.operation, at=at, error=message),
+            )
+        except StorageError as failure:
+            logger.warning("cannot count the failure of thread %s: %s", self._thread_id, failure)
+
+    async def activated(
+        self,
+        log: ObservationLog,
+        entries: Sequence[Observation],
+        operation: Operation,
+        tokens: int,
+        triggered_by: data_parts.Trigger,
+    ) -> None:
+        """Say that buffered entries, or a reflection that waited, stand in the prompt now."""
+        ids = [entry.cycle_id for entry in entries]
+        cycle = self.cycle(transitions.cycle_id(log.key, operation, (), ids), operation, log, tokens)
+        part = data_parts.activation(cycle, log, self._limits, entries, at=self._clock(), triggered_by=triggered_by)
+        await self.send(part, log.key)
+
+    async def rename_thread(self, log: ObservationLog, title: str) -> None:
+        """Give the thread this title, and say so, unless it has it already. Raises StorageError."""
+        thread = await self._storage.get_thread(self._thread_id)
+        if thread is None or thread.title == title:
+            return
+        await self._storage.update_thread(self._thread_id, title=title)
+        cycle = self.cycle(log.entries[-1].cycle_id, "observation", log, 0)
+        part = data_parts.thread_update(cycle, old_title=thread.title, new_title=title, at=self._clock())
+        await self.send(part, log.key)
+
+    async def report(self, log: ObservationLog, error: Exception, tokens: int) -> None:
+        """Say that memory could not even begin: a failed part without a start."""
+        cycle = self.cycle("", "observation", log, tokens)
+        await self.fail(cycle, log, error, counts=False)
+
+    async def send(self, part: DataChunk, key: str, *, error: str = "") -> None:
+        """Emit a part and append it to the key's event log; that log may fail without harm to the turn.
+
+        The event log gets no word that the part quotes: what is forgotten while it is written would outlive it there.
+        The entry of the same ``cycleId`` has the words. ``error``: the text of a failure, for the event log.
+        """
+        self._tell(part)
+        try:
+            await self._storage.append_event(key, part.type, data_parts.without_words(part, error=error))
+        except StorageError as failure:
+            logger.warning("cannot append %s to the event log of %s: %s", part.type, key, failure)
+
+    def decided(self, operation: Operation, action: Action, window: Window) -> None:
+        """Tell ``on_debug_event`` what was decided, and of which sizes."""
+        if self._config.on_debug_event is not None:
+            sizes = {to_camel(name): value for name, value in asdict(window).items()}
+            event = {"operationType": operation, "action": action.value, "threadId": self._thread_id, "window": sizes}
+            self._debug("decision", event)
+
+    def _tell(self, part: DataChunk) -> None:
+        self._emit(part)
+        self._debug(part.type, cast(Mapping[str, Json], part.data))
+
+    def _debug(self, type: str, data: Mapping[str, Json]) -> None:
+        if self._config.on_debug_event is None:
+            return
+        try:
+            self._config.on_debug_event({"type": type, **data})
+        except Exception as error:  # whatever a callback raises: no turn fails for it
+            logger.warning("on_debug_event raised for %s: %s", type, _describe(error))
+
+    async def _is_visible(self) -> bool:
+        return await self._storage.get_thread(self._thread_id) is not None
+
+
+async def answer(question: Callable[[], Awaitable[bool]]) -> bool:
+    """What a storage says; yes, where it cannot say."""
+    try:
+        return await question()
+    except StorageError:
+        return True
+
+
+def _describe(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,144 @@
+"""The tool with which the actor reads back what was said: by an observation's sources, by number, by words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
+from typing import Literal, cast
+
+from diarist.exceptions import ConfigError, ToolError
+from diarist.memory.observational.config import ObservationalMemoryConfig, RetrievalConfig
+from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.recall.browsing import Browsing
+from diarist.memory.observational.recall.finding import RECALL, Finding
+from diarist.memory.observational.recall.reach import Reach, Search
+from diarist.memory.observational.recall.writing import Pages
+from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.records import ObservationLog
+from diarist.tokens import TokenCounter
+from diarist.tools import Tool
+
+__all__ = ["RECALL", "Search", "recall_tool", "with_recall"]
+
+
+def recall_tool(
+    storage: Storage,
+    read_log: Callable[[], ObservationLog],
+    *,
+    resource_id: str,
+    thread_id: str,
+    run_id: str | None,
+    counter: TokenCounter,
+    config: ObservationalMemoryConfig,
+    shown: Callable[[], Collection[str]] = tuple,
+    search: Search | None = None,
+) -> Tool:
+    """The tool ``recall`` for one run. It reads messages of ``resource_id``, in all its threads, and no others.
+
+    What the model is told of it depends on the configuration and the kind of storage alone, so that prompts stay
+    the same.
+
+    Args:
+        read_log: The diary as the run renders it.
+        thread_id: Of the run; meant where the model names no other.
+        run_id: The run whose own rows may be read as well.
+        config: Its ``retrieves`` has the size of an answer, and whether to search.
+        shown: Ids of the messages that the model can read in the prompt; a search leaves them out.
+        search: In place of the storage's full-text search.
+    """
+    settings = config.retrieves or RetrievalConfig()
+    if search is None and isinstance(storage, SearchStorage):
+        search = storage.search_messages
+    reach = Reach(
+        storage, resource_id=resource_id, thread_id=thread_id, run_id=run_id, obscured=config.obscures_threads
+    )
+    pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
+    recall = _Recall(reach, Browsing(reach, pages, read_log), Finding(reach, pages, search, shown))
+    if search is None or not settings.search:
+        return _without_search().with_function(recall.without_search)
+    return _with_search().with_function(recall.with_search)
+
+
+def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
+    """The tools of a step with this one at their end. Raises ConfigError where another one has its name."""
+    if recall.name in tools:
+        raise ConfigError(
+            f"a tool is named {recall.name!r}, as is that of retrieval: rename it, or set retrieval=False"
+        )
+    return {**tools, recall.name: recall}
+
+
+class _Recall:
+    """The tool's functions: their signatures are what the model is shown."""
+
+    def __init__(self, reach: Reach, browsing: Browsing, finding: Finding) -> None:
+        self._reach = reach
+        self._browsing = browsing
+        self._finding = finding
+
+    async def with_search(
+        self,
+        mode: Literal["search", "browse", "threads"],
+        query: str | None = None,
+        observation: str | None = None,
+        message: int | None = None,
+        thread: str | None = None,
+        detail: Literal["low", "high"] = "low",
+        part: int = 1,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> str:
+        if mode != "search":
+            return await self.without_search(mode, observation, message, thread, detail, part, offset, cursor)
+        if not query:
+            raise ToolError("mode search needs query: the words to look for")
+        thread_id = await self._reach.thread_of(thread) if thread else None
+        return await self._finding.messages(query, thread_id, cursor or None)
+
+    async def without_search(
+        self,
+        mode: Literal["browse", "threads"],
+        observation: str | None = None,
+        message: int | None = None,
+        thread: str | None = None,
+        detail: Literal["low", "high"] = "low",
+        part: int = 1,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> str:
+        if mode == "threads":
+            return await self._finding.threads(cursor)
+        if message is not None and message < 1:
+            raise ToolError(f"message must be a number from 1 on, not {message}")
+        if detail == "high":
+            if message is None:
+                raise ToolError('detail "high" gives one part of one message in full: say which, with message')
+            return await self._browsing.part(await self._reach.thread_of(thread), message, part, offset)
+        given = {"observation": observation, "message": message, "cursor": cursor}
+        names = [name for name, value in given.items() if value]
+        if len(names) > 1:
+            raise ToolError(f"give one of {' and '.join(names)}, not {len(names)} of them")
+        if observation:
+            return await self._browsing.sources(observation)
+        if cursor:
+            return await self._browsing.go_on(cursor)
+        if message is not None:
+            return await self._browsing.around(await self._reach.thread_of(thread), message)
+        if thread:
+            return await self._browsing.backward(await self._reach.thread_of(thread))
+        raise ToolError("say where to begin: give observation, message, thread or cursor")
+
+
+# Made once: a tool for each run would have its JSON schema made for each run, which takes some milliseconds.
+
+
+@cache
+def _with_search() -> Tool:
+    function = partial(_Recall.with_search, cast(_Recall, None))
+    return Tool(name=RECALL, function=function, description=load_prompt("recall"))
+
+
+@cache
+def _without_search() -> Tool:
+    function = partial(_Recall.without_search, cast(_Recall, None))
+    return Tool(name=RECALL, function=function, description=load_prompt("recall_without_search"))

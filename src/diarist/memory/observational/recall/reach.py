@@ -1,0 +1,114 @@
+"""What one run may read: the messages of its resource. All that the recall tool reads goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Protocol
+
+from diarist.exceptions import InputError, ToolError
+from diarist.memory.observational.recall.writing import one_line
+from diarist.memory.observational.threads import thread_label
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import Hit, Page, Thread
+
+_PAGE = 100
+
+
+class Search(Protocol):
+    """Looks for messages of one resource, by words or by meaning. Raises InputError."""
+
+    def __call__(
+        self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
+    ) -> Awaitable[Page[Hit]]: ...
+
+
+class Reach:
+    """A resource's threads and messages, as a run of one of its threads sees them.
+
+    Args:
+        thread_id: Of the run.
+        run_id: The run whose own rows may be read as well.
+        obscured: Whether the model sees hashes instead of thread ids.
+    """
+
+    def __init__(
+        self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool
+    ) -> None:
+        self._storage = storage
+        self._resource_id = resource_id
+        self._run_id = run_id
+        self._obscured = obscured
+        self.own_id = thread_id
+
+    def label(self, thread_id: str) -> str:
+        """How the model knows a thread."""
+        return thread_label(thread_id, obscured=self._obscured)
+
+    def called(self, thread_id: str) -> str:
+        """A thread in the middle of a sentence."""
+        return "this conversation" if thread_id == self.own_id else f"thread {self.label(thread_id)}"
+
+    async def thread_of(self, label: str | None) -> str:
+        """The id of a thread that the model names; the run's own without a name.
+
+        Raises ToolError, the same for a thread of another resource and for one that does not exist.
+        """
+        if not label or label == self.own_id:
+            return self.own_id
+        if not self._obscured and await self.may_read(label):
+            return label
+        if label == self.label(self.own_id):
+            return self.own_id
+        async for thread in self.threads():
+            if self.label(thread.id) == label:
+                return thread.id
+        raise ToolError(f'there is no thread {one_line(label)!r}; mode="threads" lists them')
+
+    async def may_read(self, thread_id: str) -> bool:
+        """Whether it is a thread of the resource. The run's own is, also before others can see it."""
+        if thread_id == self.own_id:
+            return True
+        thread = await self._storage.get_thread(thread_id)
+        return thread is not None and thread.resource_id == self._resource_id
+
+    async def threads(self) -> AsyncGenerator[Thread]:
+        """The resource's threads, newest first."""
+        cursor: str | None = None
+        while True:
+            page = await self._storage.list_threads(resource_id=self._resource_id, limit=_PAGE, cursor=cursor)
+            for thread in page.items:
+                yield thread
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    async def rows(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Message]:
+        """Messages of a thread as ``Storage.list_messages`` gives them; none of another resource's."""
+        if not await self.may_read(thread_id):
+            return []
+        run_id = self._run_id if thread_id == self.own_id else None
+        rows = await self._storage.list_messages(
+            thread_id, after=after, before=before, limit=limit, newest_first=newest_first, run_id=run_id
+        )
+        return [row for row in rows if row.resource_id == self._resource_id]
+
+    async def search(
+        self, search: Search, query: str, *, thread_id: str | None, limit: int, cursor: str | None
+    ) -> Page[Hit]:
+        """A page of what ``search`` finds. Raises ToolError for a query or cursor that it refuses."""
+        try:
+            page = await search(query, resource_id=self._resource_id, thread_id=thread_id, limit=limit, cursor=cursor)
+        except InputError as error:
+            raise ToolError(str(error)) from error
+        return Page(
+            items=[hit for hit in page.items if hit.message.resource_id == self._resource_id], cursor=page.cursor
+        )

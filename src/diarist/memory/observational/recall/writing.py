@@ -1,0 +1,127 @@
+"""Stored messages as short dated texts for the actor: never longer than asked, and always saying what was cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diarist.memory.observational.citations import label
+from diarist.memory.observational.coverage import seq_of
+from diarist.memory.observational.parsing import escape_tags
+from diarist.memory.observational.rendering import quote
+from diarist.memory.observational.transcript import load_zone, local_time, render_transcript, speaker
+from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
+from diarist.storage.records import Hit
+from diarist.tokens import TokenCounter
+
+_SHARE = 8
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A piece of a text, and the character at which the rest begins."""
+
+    text: str
+    end: int
+
+
+class Pages:
+    """Writes what fits into a number of tokens.
+
+    Args:
+        tokens: The most that a text may have.
+        timezone: IANA name; all dates and times are in it.
+    """
+
+    def __init__(self, tokens: int, *, counter: TokenCounter, timezone: str) -> None:
+        self.tokens = tokens
+        self._counter = counter
+        self._timezone = timezone
+        self._zone = load_zone(timezone)
+
+    def fits(self, text: str) -> bool:
+        return self._counter.count(text) <= self.tokens
+
+    def messages(self, rows: Sequence[Message], *, newest: bool = False, spare: int = 0) -> tuple[str, list[Message]]:
+        """As many of ``rows`` as fit, in their order, labelled with their numbers, and which of them these are.
+
+        Long ones are cut to an eighth of the room. At least one is taken, cut as far as need be.
+
+        Args:
+            newest: Take from the end of ``rows``.
+            spare: Tokens to leave for other text.
+        """
+        room = max(1, self.tokens - spare)
+        for cut in (room // _SHARE, room // (4 * _SHARE), 8):
+            taken: list[Message] = []
+            text = ""
+            for row in reversed(rows) if newest else rows:
+                more = [row, *taken] if newest else [*taken, row]
+                longer = self._transcript(more, max(8, cut))
+                if self._counter.count(longer) > room:
+                    break
+                taken, text = more, longer
+            if taken or not rows:
+                return text, taken
+        row = rows[-1] if newest else rows[0]
+        return self.slice(self._transcript([row], 8), 0, spare=spare).text, [row]
+
+    def _transcript(self, rows: Sequence[Message], cut: int) -> str:
+        transcript = render_transcript(
+            rows,
+            timezone=self._timezone,
+            counter=self._counter,
+            tool_result_tokens=cut,
+            message_tokens=cut,
+            numbers=[seq_of(row) for row in rows],
+        )
+        return quote(transcript)
+
+    def hit(self, hit: Hit, thread: str | None) -> str:
+        """A found message on one line. ``thread``: how its conversation is called, if it is another one."""
+        row = hit.message
+        said = local_time(row, self._zone)
+        when = f"{said:%Y-%m-%d %H:%M}" if said else "date unknown"
+        where = f" ({thread})" if thread else ""
+        return f"- {when}{where} {label(seq_of(row))} {speaker(row)}: {one_line(hit.excerpt)}"
+
+    def day(self, row: Message) -> str:
+        said = local_time(row, self._zone)
+        return f"{said:%Y-%m-%d}" if said else "unknown"
+
+    def slice(self, text: str, start: int, *, spare: int = 0) -> Slice:
+        """As much of ``text`` from ``start`` on as fits; at least one character."""
+        room = max(1, self.tokens - spare)
+        piece = quote(text[start : start + 8 * room])
+        size = len(text[start : start + 8 * room])
+        while size > 1 and (count := self._counter.count(piece)) > room:
+            size = max(1, min(size - 1, size * room // count))
+            piece = quote(text[start : start + size])
+        return Slice(text=piece, end=start + size)
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line, in which nothing passes for an element of ours."""
+    return escape_tags(quote(_SPACE.sub(" ", text).strip()))
+
+
+def full_parts(message: Message) -> list[str]:
+    """The parts of a message that say something, each in full."""
+    return [text for part in message.parts if (text := _full(part))]
+
+
+def _full(part: Part) -> str:
+    match part:
+        case TextPart():
+            return part.text.strip()
+        case ToolPart():
+            call = f"Tool call {part.name}({as_text(part.args)})"
+            return call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}"
+        case FilePart():
+            return f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})"
+        case SourcePart():
+            return f"{part.title} {part.url}".strip()
+        case _:
+            return ""

@@ -1,0 +1,198 @@
+"""What a user sets on the Observer and on the Reflector: frozen values, contradictions refused at construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diarist.exceptions import ConfigError
+from diarist.memory.observational.model_choice import ModelChoice
+from diarist.models.base import ModelSettings
+
+_ABSOLUTE_ACTIVATION = 1000
+_UNBUFFERED_BATCH_TOKENS = 10_000
+_UNBUFFERED_LEAST_TOKENS = 1_000
+_OBSERVER_SETTINGS = ModelSettings(temperature=0.3, max_output_tokens=100_000)
+_REFLECTOR_SETTINGS = ModelSettings(temperature=0.0, max_output_tokens=100_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationConfig:
+    """When messages are observed, how many at once, and by whom.
+
+    Attributes:
+        model: The Observer's model, where it is not the one of ``ObservationalMemoryConfig``.
+        message_tokens: Tokens of raw messages at which notes take their place.
+        buffer_tokens: After so many tokens of new messages the Observer is called in the background: below 1 a
+            share of ``message_tokens``, else absolute. One call takes at most twice that. False: nothing
+            happens in the background; a call is awaited at ``message_tokens`` and takes at most 10,000
+            tokens, and none is made for less than 1,000 (or a tenth of ``message_tokens``, if that is less).
+        buffer_activation: How much leaves the window: 0.8 leaves 20% of ``message_tokens`` raw; from
+            1,000 on it is the number of tokens that stay.
+        block_after: Tokens of raw messages at which a turn waits for the Observer even where it works in the
+            background: below 2 a multiple of ``message_tokens``, else absolute. Without effect where
+            ``buffer_tokens`` is False.
+        observer_batch_tokens: The most that one call of the Observer takes, where ``buffer_tokens``
+            should not decide it. A longer message goes alone, cut with a note.
+        max_tokens_per_batch: In resource scope, how much of several threads goes into one call.
+        previous_observer_tokens: How much of the log the Observer sees of what it noted before.
+        tool_result_tokens: Longer tool results are cut to this for the Observer.
+        observe_attachments: Whether the Observer sees images and files themselves. None and True: where its model
+            takes them; False: it reads only that they were there.
+        thread_title: Whether the Observer names the thread.
+        model_settings: Over temperature 0.3 and 100,000 output tokens.
+        instruction: Appended to the Observer's instructions.
+
+    Raises:
+        ConfigError: Names the option and what is wrong with it.
+    """
+
+    model: ModelChoice = None
+    message_tokens: int = 30_000
+    buffer_tokens: float | Literal[False] = 0.2
+    buffer_activation: float = 0.8
+    block_after: float = 1.2
+    observer_batch_tokens: int | None = None
+    max_tokens_per_batch: int = 10_000
+    previous_observer_tokens: int = 8_000
+    tool_result_tokens: int = 5_000
+    observe_attachments: bool | None = None
+    thread_title: bool = False
+    model_settings: ModelSettings = field(default_factory=ModelSettings)
+    instruction: str | None = None
+
+    def __post_init__(self) -> None:
+        require_positive("message_tokens", self.message_tokens)
+        require_positive("max_tokens_per_batch", self.max_tokens_per_batch)
+        require_positive("tool_result_tokens", self.tool_result_tokens)
+        if self.previous_observer_tokens < 0:
+            raise ConfigError(f"previous_observer_tokens must not be negative, not {self.previous_observer_tokens}")
+        if self.observer_batch_tokens is not None:
+            require_positive("observer_batch_tokens", self.observer_batch_tokens)
+        self._check_buffer()
+        self._check_activation()
+        _check_block("message_tokens", self.message_tokens, self.block_after)
+        object.__setattr__(self, "model_settings", self.model_settings.over(_OBSERVER_SETTINGS))
+
+    def _check_buffer(self) -> None:
+        if self.buffer_tokens is False:
+            return
+        if self.buffer_tokens is True or self.buffer_tokens <= 0:
+            raise ConfigError(f"buffer_tokens must be a positive number or False, not {self.buffer_tokens!r}")
+        if (tokens := self.buffered_tokens or 0) >= self.message_tokens:
+            raise ConfigError(
+                f"buffer_tokens is {tokens:,} tokens, which must be less than message_tokens ({self.message_tokens:,})"
+            )
+
+    def _check_activation(self) -> None:
+        share = 0 < self.buffer_activation <= 1
+        if not share and self.buffer_activation < _ABSOLUTE_ACTIVATION:
+            raise ConfigError(
+                "buffer_activation must be a share above 0 and up to 1, or the number of tokens to keep "
+                f"({_ABSOLUTE_ACTIVATION:,} or more), not {self.buffer_activation!r}"
+            )
+        if self.retained_tokens >= self.message_tokens:
+            raise ConfigError(
+                f"buffer_activation keeps {self.retained_tokens:,} tokens, "
+                f"which must be less than message_tokens ({self.message_tokens:,})"
+            )
+
+    @property
+    def buffered_tokens(self) -> int | None:
+        """``buffer_tokens`` as a number of tokens (at least 1); None when it is False."""
+        if self.buffer_tokens is False:
+            return None
+        absolute = self.buffer_tokens >= 1
+        return max(1, int(self.buffer_tokens if absolute else self.buffer_tokens * self.message_tokens))
+
+    @property
+    def retained_tokens(self) -> int:
+        """Tokens that stay raw after an observation."""
+        if self.buffer_activation >= _ABSOLUTE_ACTIVATION:
+            return int(self.buffer_activation)
+        return round(self.message_tokens * (1 - self.buffer_activation))
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of raw messages at which a turn waits for the Observer: ``block_after`` as a number of tokens, or
+        ``message_tokens`` where nothing happens in the background."""
+        return self.message_tokens if self.buffer_tokens is False else _absolute(self.block_after, self.message_tokens)
+
+    @property
+    def batch_tokens(self) -> int:
+        """The most that one call of the Observer takes."""
+        if self.observer_batch_tokens is not None:
+            return self.observer_batch_tokens
+        return 2 * self.buffered_tokens if self.buffered_tokens else _UNBUFFERED_BATCH_TOKENS
+
+    @property
+    def least_tokens(self) -> float:
+        """For fewer observable tokens no run calls the Observer."""
+        if self.buffered_tokens is not None:
+            return self.buffered_tokens / 2
+        return min(_UNBUFFERED_LEAST_TOKENS, self.message_tokens / 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectionConfig:
+    """When the log is condensed, and by whom.
+
+    Attributes:
+        model: The Reflector's model, where it is not the one of ``ObservationalMemoryConfig``.
+        observation_tokens: Tokens of the log at which its oldest part is replaced by something shorter.
+        buffer_activation: Share of ``observation_tokens`` at which the Reflector is called in the background.
+        block_after: Tokens of the log at which a turn waits for the Reflector even where it works in the
+            background: below 2 a multiple of ``observation_tokens``, else absolute. This option and
+            ``buffer_activation`` are without effect where ``observation.buffer_tokens`` is False: then the
+            Reflector is awaited at ``observation_tokens``.
+        model_settings: Over temperature 0 and 100,000 output tokens.
+        instruction: Appended to the Reflector's instructions.
+
+    Raises:
+        ConfigError: Names the option and what is wrong with it.
+    """
+
+    model: ModelChoice = None
+    observation_tokens: int = 40_000
+    buffer_activation: float = 0.5
+    block_after: float = 1.2
+    model_settings: ModelSettings = field(default_factory=ModelSettings)
+    instruction: str | None = None
+
+    def __post_init__(self) -> None:
+        require_positive("observation_tokens", self.observation_tokens)
+        if isinstance(self.buffer_activation, bool) or not 0 < self.buffer_activation <= 1:
+            raise ConfigError(
+                f"buffer_activation must be a share of observation_tokens above 0 and up to 1, "
+                f"not {self.buffer_activation!r}"
+            )
+        _check_block("observation_tokens", self.observation_tokens, self.block_after)
+        object.__setattr__(self, "model_settings", self.model_settings.over(_REFLECTOR_SETTINGS))
+
+    @property
+    def start_tokens(self) -> int:
+        """Tokens of the log at which the Reflector is called in the background."""
+        return max(1, int(self.observation_tokens * self.buffer_activation))
+
+    @property
+    def block_tokens(self) -> int:
+        """``block_after`` as a number of tokens."""
+        return _absolute(self.block_after, self.observation_tokens)
+
+
+def require_positive(name: str, value: float) -> None:
+    """Raises ConfigError where ``value`` is no positive number."""
+    if isinstance(value, bool) or value <= 0:
+        raise ConfigError(f"{name} must be positive, not {value!r}")
+
+
+def _absolute(value: float, threshold: int) -> int:
+    return round(value * threshold) if value < 2 else int(value)
+
+
+def _check_block(threshold_name: str, threshold: int, value: float) -> None:
+    if isinstance(value, bool) or _absolute(value, threshold) <= threshold:
+        raise ConfigError(
+            f"block_after must lie above {threshold_name} ({threshold:,}): a multiple between 1 and 2, "
+            f"or a number of tokens; not {value!r}"
+        )

@@ -1,0 +1,222 @@
+"""A thread as one run sees it: what it renders, what waits, and how large all of it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.coverage import Coverage, seq_of, sources_of, visible_log
+from diarist.memory.observational.cycles import Batch
+from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
+from diarist.memory.observational.jobs import ThreadJobs
+from diarist.memory.observational.limits import Limits, limits_of
+from diarist.memory.observational.other_threads import Tail
+from diarist.memory.observational.rendering import render_log
+from diarist.memory.observational.rows import RawRows
+from diarist.memory.observational.sent_block import compose_sent_block
+from diarist.memory.observational.transitions import backing_off, failures_of
+from diarist.memory.observational.window import Window, free_chunks, observable_units, tokens_of
+from diarist.messages import Message, SentBlock
+from diarist.storage.records import Observation, ObservationLog
+from diarist.tokens import TokenCounter
+
+
+class Patience:
+    """How long a run may still wait for memory, all waits together, in seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    @property
+    def exhausted(self) -> bool:
+        return self.left <= 0
+
+    def spend(self, started: float) -> float:
+        """Count the seconds since ``started``, by the event loop's clock; returns what that clock says now."""
+        now = asyncio.get_running_loop().time()
+        self.left -= now - started
+        return now
+
+    def lose(self) -> None:
+        """Not to wait again."""
+        self.left = 0
+
+
+class ThreadView:
+    """What a run knows of its thread: the log, and the raw rows that no entry covers.
+
+    Attributes:
+        rows: The raw rows.
+        log: What the run renders.
+        stored: The log as it was last read; more may wait in it than the run renders.
+        jobs: The background jobs of the thread.
+        config: The configuration, with the options of this thread alone.
+        patience: How long the run may still wait.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: RawRows,
+        jobs: ThreadJobs,
+        config: ObservationalMemoryConfig,
+        counter: TokenCounter,
+        clock: Callable[[], datetime],
+        thread_id: str,
+        run_id: str | None,
+        log: ObservationLog,
+    ) -> None:
+        self.rows = rows
+        self.jobs = jobs
+        self.config = config
+        self.clock = clock
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.log = visible_log(log, run_id)
+        self.stored = log
+        self.patience = Patience(config.observe_timeout)
+        self._counter = counter
+        self._plan: tuple[ObservationLog, ReflectionPlan | None] | None = None
+        self._measured: dict[frozenset[str], Window] = {}
+        self._measured_from: tuple[object, object, object] = (None, None, None)
+
+    async def load(self) -> None:
+        """Read the raw rows."""
+        self.rows.coverage = Coverage(self.log.active, self.thread_id)
+        await self.rows.load()
+
+    @property
+    def has_own_notes(self) -> bool:
+        """Whether rows of this run were observed."""
+        return self.run_id is not None and any(entry.run_id == self.run_id for entry in self.stored.entries)
+
+    # -- what the model sees
+
+    def window(self) -> list[Message]:
+        """The messages for the prompt: all raw rows, beginning with a user's message."""
+        return self.rows.window()
+
+    def prompt_blocks(self) -> list[str]:
+        """How to use the notes and the notes, as blocks of text; empty while there are none."""
+        return render_log(self.log, labelled=self.config.retrieves is not None)
+
+    def compose_sent_block(self, now: datetime, tails: Sequence[Tail] = ()) -> SentBlock | None:
+        """The note for this run's user message; None when messages of earlier runs say all of it already.
+
+        Args:
+            tails: What the diary does not have yet of other threads.
+        """
+        others = [row for row in self.window() if self.run_id is None or row.run_id != self.run_id]
+        earlier = [row.sent for row in others if row.sent is not None]
+        said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
+        return compose_sent_block(
+            self.log,
+            now=now,
+            timezone=self.config.timezone,
+            earlier=earlier,
+            counter=self._counter,
+            since=said_before if self.config.temporal_markers else None,
+            tails=tails,
+        )
+
+    # -- sizes
+
+    def measure(self, pinned: Collection[str] = (), *, cold: bool = False) -> Window:
+        """The present sizes.
+
+        Args:
+            pinned: Ids of rows that must stay raw.
+            cold: The provider's cache of this conversation is lost anyway.
+        """
+        now = self.clock()
+        return replace(
+            self._sizes(frozenset(pinned)),
+            observing=self.jobs.running("observation"),
+            reflecting=self.jobs.running("reflection"),
+            observer_ready=not backing_off(failures_of(self.stored, "observation"), now),
+            reflector_ready=not backing_off(failures_of(self.stored, "reflection"), now),
+            may_wait=not self.patience.exhausted,
+            cold=cold,
+        )
+
+    def _sizes(self, pinned: frozenset[str]) -> Window:
+        """What follows from rows and log. A step asks for it several times; both are replaced, never changed."""
+        made_from = (self.rows.all, self.stored, self.log)
+        if any(one is not other for one, other in zip(self._measured_from, made_from, strict=True)):
+            self._measured_from, self._measured = made_from, {}
+        if pinned not in self._measured:
+            self._measured[pinned] = self._count(pinned)
+        return self._measured[pinned]
+
+    def _count(self, pinned: Collection[str]) -> Window:
+        units = observable_units(self.rows.all, pinned)
+        waiting, foreign = self._waiting(), self.foreign()
+        chunks = waiting[: self._free(waiting, pinned, self.limits().message_tokens)]
+        reflection = visible_log(self.stored, self.run_id).reflection
+        return Window(
+            message_tokens=tokens_of(self.rows.all),
+            observable_tokens=sum(tokens_of(unit) for unit in units),
+            fresh_tokens=sum(tokens_of(unit) for unit in self.fresh(units)),
+            chunks=tuple(tokens_of(rows) for _, rows in chunks),
+            held_chunks=tuple(tokens_of(rows) for _, rows in waiting[len(chunks) :]),
+            foreign_tokens=sum(entry.message_tokens for entry in foreign),
+            buffered_tokens=sum(entry.tokens for entry in (*(entry for entry, _ in waiting), *foreign)),
+            observation_tokens=self.log.tokens,
+            reflectable=self.reflection_plan() is not None,
+            reflection_waits=reflection is not None,
+            reflection_tokens=reflection.entry.tokens if reflection else 0,
+            reflection_input_tokens=reflection.tokens if reflection else 0,
+        )
+
+    def limits(self) -> Limits:
+        """The thresholds in force."""
+        if not self.config.share_token_budget:
+            return limits_of(self.config)
+        return limits_of(self.config, message_tokens=tokens_of(self.rows.all), observation_tokens=self.log.tokens)
+
+    def chunks(self, pinned: Collection[str], *, everything: bool = False) -> list[tuple[Observation, list[Message]]]:
+        """The entries that may be activated, oldest first, with their raw rows: buffered ones, and those that
+        somebody else activated since this run began. ``everything``: those of the newest turns as well."""
+        waiting = self._waiting()
+        return waiting[: self._free(waiting, pinned, 0 if everything else self.limits().message_tokens)]
+
+    def _waiting(self) -> list[tuple[Observation, list[Message]]]:
+        """The entries that this run does not render, with their raw rows, oldest first."""
+        rendered = {entry.id for entry in self.log.active}
+        waiting = [e for e in visible_log(self.stored, self.run_id).entries if e.id not in rendered]
+        found = [(entry, rows) for entry in waiting if (rows := self.rows.covered_by(entry))]
+        return sorted(found, key=lambda chunk: seq_of(chunk[1][0]))
+
+    def _free(self, waiting: Sequence[tuple[Observation, list[Message]]], pinned: Collection[str], limit: int) -> int:
+        return free_chunks([rows for _, rows in waiting], self.rows.all, pinned, limit)
+
+    def foreign(self) -> list[Observation]:
+        """Buffered entries that cover no raw row of this thread: notes of the resource's other threads."""
+        if self.log.scope == "thread":
+            return []
+        waiting = visible_log(self.stored, self.run_id).buffered
+        return [entry for entry in waiting if not self.rows.covered_by(entry)]
+
+    def fresh(self, units: Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+        """Those of the units that no entry covers, whoever made it."""
+        covered = Coverage(self.stored.entries, self.thread_id)
+        return [unit for unit in units if not any(seq_of(row) in covered for row in unit)]
+
+    def reflection_plan(self) -> ReflectionPlan | None:
+        if self.log.tokens < self.limits().reflection_start_tokens:
+            return None
+        if self._plan is None or self._plan[0] is not self.log:
+            self._plan = self.log, plan_reflection(self.log, self.limits().observation_tokens)
+        return self._plan[1]
+
+    def batch(self, rows: Sequence[Message]) -> Batch:
+        """Rows for one call of the Observer, with their sources."""
+        own = self.run_id is not None and rows[0].run_id == self.run_id
+        covered = Coverage(self.stored.entries, self.thread_id)
+        raw = [row for row in self.rows.all if seq_of(row) not in covered]
+        return Batch(
+            rows=rows, sources=sources_of(rows, raw, covered, self.thread_id), run_id=self.run_id if own else None
+        )

@@ -1,0 +1,164 @@
+"""What a full-text search finds: the words of a message and of a query, by the same rules in every back end.
+
+Text is brought to one form (NFKC) and case-folded. A word is an unbroken row of letters, digits and their marks;
+``snake_case`` is two. Scripts that put no spaces between words (Chinese, Japanese, Korean, Thai and their
+neighbours) are taken in pieces of three characters, shorter ones in whole, so that a part of such a row is found
+as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+from unicodedata import normalize
+
+import regex
+
+from diarist.exceptions import InputError
+from diarist.messages import FilePart, Json, Message, Part, SourcePart, TextPart, ToolPart
+from diarist.storage.records import Hit
+
+LONGEST_WORD = 64
+"""Characters of a word that count; longer ones are encoded data more often than words."""
+
+MAX_TERMS = 100
+"""Words and pieces that one query may have."""
+
+PIECE = 3
+EXCERPT_LENGTH = 160
+
+_ASCII_WORDS = re.compile(r"[a-z0-9]+")
+_UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}"
+    r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\u30fc"
+)
+_WORDS = regex.compile(rf"([{_UNSPACED}]+)|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+", regex.VERSION1)
+_SPACE = re.compile(r"\s+")
+
+
+def text_terms(text: str) -> set[str]:
+    """What a text is found by: its words, and all pieces of up to three characters where words have no spaces."""
+    terms: set[str] = set()
+    for word, unspaced in _words(text):
+        if unspaced:
+            terms.update(word[at : at + size] for size in range(1, PIECE + 1) for at in range(len(word) - size + 1))
+        else:
+            terms.add(word)
+    return terms
+
+
+def query_terms(query: str) -> list[str]:
+    """What a text must have to be found, in the query's order, each once.
+
+    Raises:
+        InputError: The query has no word, or too many.
+    """
+    terms: dict[str, None] = {}
+    for word, unspaced in _words(query):
+        if unspaced and len(word) > PIECE:
+            terms.update(dict.fromkeys(word[at : at + PIECE] for at in range(len(word) - PIECE + 1)))
+        else:
+            terms[word] = None
+    if not terms:
+        raise InputError(f"a search needs at least one word of letters or digits, not {query[:100]!r}")
+    if len(terms) > MAX_TERMS:
+        raise InputError(f"a search takes at most {MAX_TERMS} words, not {len(terms)}: look for fewer at once")
+    return list(terms)
+
+
+def message_terms(message: Message) -> set[str]:
+    """What a message is found by: text, tools' names, arguments and results, names of files, cited sources.
+
+    Not: reasoning, data parts, what memory sent along, and system messages.
+    """
+    return {term for text in message_texts(message) for term in text_terms(text)}
+
+
+def message_texts(message: Message) -> Iterator[str]:
+    """The texts of a message that a search looks at, in their order."""
+    if message.role != "system":
+        for part in message.parts:
+            yield from _part_texts(part)
+
+
+def make_hit(message: Message, terms: Iterable[str]) -> Hit:
+    """A found message with an excerpt."""
+    return Hit(message=message, excerpt=excerpt_of(message_texts(message), terms))
+
+
+def excerpt_of(texts: Iterable[str], terms: Iterable[str]) -> str:
+    """One line of about 160 characters around the first word of the query, else the beginning."""
+    wanted = frozenset(terms)
+    lines = [_SPACE.sub(" ", text).strip() for text in texts]
+    for line in lines:
+        if (place := _find(line, wanted)) is not None:
+            return _around(line, place)
+    return _around(" ".join(lines), 0)
+
+
+def _words(text: str) -> Iterator[tuple[str, bool]]:
+    """Folded words, and whether each is of a script without spaces."""
+    if text.isascii():
+        for word in _ASCII_WORDS.findall(text.lower()):
+            yield word[:LONGEST_WORD], False
+        return
+    for match in _WORDS.finditer(_folded(text)):
+        unspaced = match[1] is not None
+        yield (match[0] if unspaced else match[0][:LONGEST_WORD]), unspaced
+
+
+def _folded(text: str) -> str:
+    return normalize("NFKC", normalize("NFKC", text).casefold())
+
+
+def _part_texts(part: Part) -> Iterator[str]:
+    match part:
+        case TextPart():
+            yield part.text
+        case ToolPart():
+            yield part.name
+            yield from _leaves(part.args)
+            if part.state != "call":
+                yield from _leaves(part.result)
+        case FilePart() if part.name:
+            yield part.name
+        case SourcePart():
+            yield part.title
+            yield part.url
+        case _:
+            pass
+
+
+def _leaves(value: Json) -> Iterator[str]:
+    """Strings and numbers of a JSON value, keys included: in JSON text an escape would cling to a word."""
+    if isinstance(value, dict):
+        for key, item in cast(dict[Any, Json], value).items():
+            yield str(key)
+            yield from _leaves(item)
+    elif isinstance(value, list | tuple):
+        for item in cast(Iterable[Json], value):
+            yield from _leaves(item)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def _find(text: str, wanted: frozenset[str]) -> int | None:
+    """Where the first word of the query stands in ``text``."""
+    for match in _WORDS.finditer(text):
+        if match[1] is None:
+            if not wanted.isdisjoint(text_terms(match[0])):
+                return match.start()
+        else:
+            places = [place for term in wanted if (place := match[0].find(term)) >= 0]
+            if places:
+                return match.start() + min(places)
+    return None
+
+
+def _around(text: str, place: int) -> str:
+    start = max(0, min(place - EXCERPT_LENGTH // 3, len(text) - EXCERPT_LENGTH))
+    if start:
+        start = text.find(" ", start, place) + 1 or start
+    end = start + EXCERPT_LENGTH
+    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"

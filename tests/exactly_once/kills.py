@@ -1,0 +1,222 @@
+"""Processes that are killed, and one that finds what they left.
+
+A batch is a few children on one database, forked from one warm process; each is killed at a storage call, or at some
+moment. Then a fresh child opens every thread and checks all promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import sqlite3
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from diarist.memory import recording
+from diarist.memory.observational import log_store
+from diarist.messages import utc_now
+from diarist.storage import SQLiteStorage, Storage
+from diarist.storage.postgres import PostgresStorage
+from tests.exactly_once.books import Books
+from tests.exactly_once.checks import check_end
+from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, some_crash
+from tests.exactly_once.deeds import Deeds
+from tests.exactly_once.journal import Journal, read
+from tests.exactly_once.processes import CONFIGS, Process
+from tests.postgres import run_sql
+
+_CHILDREN = 4
+_WORDS_EACH = 1_000
+_TTL = 0.8
+_PACE = 0.002
+_LONGEST = 60.0
+_ROUNDS, _ROUNDS_ALONE = 4, 30
+_LAST_MOMENT = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One child: where it works, what it does by chance, and how it ends.
+
+    Attributes:
+        first: Its words and ids are numbered from here.
+        crash, moment: The step at which it is killed; the seconds after which it is, at the latest.
+        removals: As for ``Deeds``.
+    """
+
+    first: int
+    seed: int
+    threads: list[str]
+    crash: Crash | None
+    moment: float | None
+    removals: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What follows from a seed."""
+
+    seed: int
+    children: list[Child]
+
+    @property
+    def resource(self) -> str:
+        return f"r{self.seed}"
+
+    @property
+    def threads(self) -> list[str]:
+        return sorted({thread for child in self.children for thread in child.threads})
+
+
+def batch_of(seed: int) -> Batch:
+    """Children side by side on the same threads, or each on its own, and then they also remove."""
+    chance = random.Random(seed)
+    apart = chance.random() < 0.4
+    children: list[Child] = []
+    for number in range(_CHILDREN):
+        own, shared = f"b{seed}-{number}", f"b{seed}"
+        threads = [own] if apart or chance.random() < 0.3 else [shared]
+        at_step = chance.random() < 0.7
+        crash = some_crash(chance) if at_step else None
+        moment = chance.uniform(0.0, _LAST_MOMENT) + (0.5 if at_step else 0.0)
+        child_seed = chance.getrandbits(32)
+        children.append(Child(_first(seed, number), child_seed, threads, crash, moment, 2.0 if apart else 0.0))
+    return Batch(seed, children)
+
+
+def _first(seed: int, number: int) -> int:
+    """Words and ids of a child are its own, in the whole database."""
+    return (seed * (_CHILDREN + 1) + number) * _WORDS_EACH
+
+
+def batch_at(seed: int, step: str, when: Literal["before", "after"]) -> Batch:
+    """One child that is killed at this step."""
+    removals = 10.0 if step in REMOVAL_STEPS else 1.0
+    crash = Crash(step, 1, when)
+    return Batch(seed, [Child(_first(seed, 0), seed, [f"b{seed}"], crash, None, removals)])
+
+
+# -- the parent of all
+
+
+def play_batch(url: str, folder: Path, batch: Batch) -> dict[str, object]:
+    """Fork the children of a batch, wait until none lives, and fork one that recovers.
+
+    Returns:
+        ``problems``, ``kills``: how many were killed, ``crashes``: how often at which step.
+    """
+    journal, found = folder / f"{batch.seed}.jsonl", folder / f"{batch.seed}.found"
+    journal.touch()
+    pids = [_fork(lambda child=child: live(url, journal, batch, child)) for child in batch.children]
+    kills = sum(os.waitpid(pid, 0)[1] == signal.SIGKILL for pid in pids)
+    status = os.waitpid(_fork(lambda: recover(url, journal, batch, found)), 0)[1]
+    if status != 0:
+        return {"problems": [f"the recovery failed: {status}"], "kills": kills, "crashes": {}}
+    return {**json.loads(found.read_text()), "kills": kills}
+
+
+def _fork(work: Callable[[], None]) -> int:
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
+
+
+# -- a child
+
+
+class Mortal(Process):
+    """This very process."""
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def live(url: str, journal: Path, batch: Batch, child: Child) -> None:
+    """Do some deeds and end, if nothing comes in between."""
+    _prepare(child.seed)
+    if child.moment is not None:
+        threading.Timer(child.moment, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    books = Journal(journal, first=child.first)
+    asyncio.run(asyncio.wait_for(_live(url, books, batch, child), _LONGEST))
+
+
+async def _live(url: str, books: Books, batch: Batch, child: Child) -> None:
+    chance = random.Random(child.seed)
+    storage = open_storage(url)
+    options = CONFIGS[child.seed % len(CONFIGS)]
+    process = Mortal("child", storage, options, books, utc_now, chance, child.crash, 3.0, _PACE)
+    alone = len(batch.children) == 1
+    deeds = Deeds(books, storage, chance, child.threads, utc_now, child.removals, resource=batch.resource, whole=alone)
+    if alone:
+        await deeds.introduce()
+    for _ in range(_ROUNDS_ALONE if alone else _ROUNDS):
+        beside = [deeds.any(process)() for _ in range(chance.choice((1, 1, 2)))]
+        await asyncio.gather(*beside)
+    await process.memory.settled()
+    await storage.close()
+
+
+def _prepare(seed: int) -> None:
+    logging.getLogger("diarist").setLevel(logging.CRITICAL + 1)
+    random.seed(seed)
+    recording.RUN_TTL = log_store.LEASE_TTL = _TTL  # so that others take over while the batch lasts
+
+
+# -- afterwards
+
+
+def recover(url: str, journal: Path, batch: Batch, found: Path) -> None:
+    """Open every thread as a fresh process, take a turn, and check what is there."""
+    _prepare(batch.seed)
+    expire(url)
+    books = read(journal, first=_first(batch.seed, _CHILDREN))
+    asyncio.run(asyncio.wait_for(_recover(url, books, batch), _LONGEST))
+    found.write_text(json.dumps({"problems": books.problems, "crashes": dict(books.crashes)}))
+
+
+async def _recover(url: str, books: Books, batch: Batch) -> None:
+    storage = open_storage(url)
+    chance = random.Random(batch.seed)
+    for thread in batch.threads:
+        process = Process("recovery", storage, chance.choice(CONFIGS), books, utc_now, chance, None, 5.0, _PACE)
+        process.temper.settled = True
+        deeds = Deeds(books, storage, chance, [thread], utc_now, resource=batch.resource)
+        said = await deeds.plain_turn(process, thread)()
+        if not said.endswith("well"):
+            books.wrong("the recovery could not take a turn:", said)
+        await process.memory.settled()
+    await books.close(storage)
+    await check_end(books, storage, batch.threads, [f"thread:{thread}" for thread in batch.threads])
+    await storage.close()
+
+
+def open_storage(url: str) -> Storage:
+    return PostgresStorage(url) if url.startswith("postgresql") else SQLiteStorage(url)
+
+
+def expire(url: str) -> None:
+    """Let the time of dead processes pass at once."""
+    for statement in ("UPDATE diarist_runs SET expires_at = 0", "UPDATE diarist_leases SET expires_at = 0"):
+        if url.startswith("postgresql"):
+            run_sql(url, statement)
+            continue
+        with sqlite3.connect(url, timeout=30) as connection:
+            connection.execute(statement)
+        connection.close()

@@ -1,0 +1,159 @@
+"""One schedule: a few turns and other deeds of several processes, crashes among them, and what must be true then.
+
+All of it follows from a seed; ``python -m tests.exactly_once.replay SEED`` tells it again, step by step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+
+from diarist.storage import InMemoryStorage
+from tests.exactly_once.books import Books
+from tests.exactly_once.cast import ANGRY, CALM, SLOW
+from tests.exactly_once.checks import check_end
+from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, some_crash
+from tests.exactly_once.deeds import Deed, Deeds
+from tests.exactly_once.processes import CONFIGS, Process
+from tests.exactly_once.simulation import Clock, SimulatedCrash, simulated
+
+
+class Schedule:
+    """``play`` it; then look into ``books``.
+
+    Args:
+        crash: Where the first process dies; by chance if not given.
+    """
+
+    def __init__(
+        self, clock: Clock, chance: random.Random, *, crash: Crash | None = None, telling: bool = False
+    ) -> None:
+        self.books = Books(telling=telling)
+        self._first_crash = crash
+        self._clock = clock
+        self._chance = chance
+        self._storage = InMemoryStorage()
+        self._config = chance.choice(CONFIGS)
+        threads = ["t", "t", "t", "u"] if chance.random() < 0.2 else ["t"]
+        removals = 10.0 if crash is not None and crash.step in REMOVAL_STEPS else 1.0
+        self._deeds = Deeds(self.books, self._storage, chance, threads, clock, removals)
+        rough = chance.random() < 0.4  # several processes at once, and late answers: races
+        self._moods = SLOW if rough else chance.choice((CALM, CALM, ANGRY))
+        self._leases = not rough or chance.random() < 0.3
+        self._crowd = 0.5 if rough else 0.15
+        self._at_once = chance.randint(2, 3) if rough else 1
+        self._processes: list[Process] = []
+        self._beside: list[asyncio.Task[None]] = []
+
+    async def play(self) -> None:
+        await self._deeds.introduce()
+        for _ in range(self._chance.randint(2, 5)):
+            await self._deed()
+        for task in self._beside:
+            await task
+        await self._settle()
+        await self._recover()
+
+    async def _deed(self) -> None:
+        """One thing that somebody does, in some process; sometimes beside the one before."""
+        if self._chance.random() < 0.2:
+            self._clock.advance(self._chance.choice((1.0, 35.0, 61.0, 700.0, 90_000.0)))
+        process = self._some_process()
+        deed = self._deeds.any(process)
+        if self._chance.random() < self._crowd:
+            self._beside.append(asyncio.get_running_loop().create_task(self._in(process, deed)))
+            await asyncio.sleep(self._chance.choice((0, 0, 0.05, 1.0, 4.0)))
+        else:
+            await self._in(process, deed)
+
+    async def _in(self, process: Process, deed: Deed) -> None:
+        try:
+            said = await process.run(deed)
+        except SimulatedCrash:
+            self.books.tell(process.name, "is dead")
+            return
+        self.books.tell(process.name, "->", said)
+
+    def _some_process(self) -> Process:
+        alive = [process for process in self._processes if not process.dead]
+        if len(alive) >= self._at_once and self._chance.random() < 0.8:
+            return self._chance.choice(alive)
+        if self._processes and not alive and self._chance.random() < 0.8:
+            self._clock.advance(61.0)
+        if not self._processes and self._first_crash is not None:
+            return self._start(self._first_crash)
+        dies = self._chance.random() < (0.8 if self._at_once == 1 else 0.4) and len(self._processes) < 3
+        return self._start(some_crash(self._chance) if dies else None)
+
+    def _start(self, crash: Crash | None) -> Process:
+        name = f"p{len(self._processes) + 1}"
+        wait = self._chance.choice((0.0, 2.0, 90.0))
+        process = Process(
+            name,
+            self._storage,
+            self._config,
+            self.books,
+            self._clock,
+            self._chance,
+            crash,
+            wait,
+            moods=self._moods,
+            leases=self._leases,
+        )
+        self._processes.append(process)
+        self.books.tell(name, "starts, dies at", crash)
+        return process
+
+    # -- the end
+
+    async def _settle(self) -> None:
+        for process in self._processes:
+            if not process.dead:
+                with contextlib.suppress(SimulatedCrash):
+                    await process.run(process.memory.settled)
+
+    async def _recover(self) -> None:
+        """A fresh process opens each thread, and takes one more turn."""
+        self._clock.advance(700.0)
+        process = self._start(None)
+        process.temper.settled = True
+        threads = list(dict.fromkeys(self._deeds.threads))
+        for thread in threads:
+            await self._in(process, self._deeds.plain_turn(process, thread))
+            await process.run(process.memory.settled)
+        await self.books.close(self._storage)
+        await check_end(self.books, self._storage, threads, [f"thread:{thread}" for thread in threads])
+        for other in self._processes:
+            if left := other.tasks():
+                self.books.wrong(other.name, "leaves tasks:", [task.get_name() for task in left])
+
+
+def play(seed: int, *, crash: Crash | None = None, telling: bool = False) -> Books:
+    """Play the schedule of a seed. Its books tell what was wrong.
+
+    Args:
+        crash: Where the first process dies; by chance if not given.
+    """
+    logger = logging.getLogger("diarist")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    with simulated(seed) as (loop, clock, chance):
+        schedule = Schedule(clock, chance, crash=crash, telling=telling)
+        try:
+            loop.run_until_complete(schedule.play())
+        except Exception as error:
+            schedule.books.wrong("the schedule itself failed:", repr(error))
+        finally:
+            loop.run_until_complete(_drain())
+            logger.setLevel(level)
+    return schedule.books
+
+
+async def _drain() -> None:
+    me = asyncio.current_task()
+    while rest := [task for task in asyncio.all_tasks() if task is not me]:
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest)

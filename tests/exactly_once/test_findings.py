@@ -1,0 +1,134 @@
+"""What schedules have found, each as the shortest story that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from diarist.exceptions import ConflictError
+from diarist.memory.observational.roles import Observed
+from diarist.messages import Message
+from diarist.storage import InMemoryStorage, Observation, Run, Thread
+from tests.memory.observational.harness import (
+    Conversation,
+    FakeObserver,
+    assistant,
+    ids,
+    small_config,
+    tool_step,
+    user,
+)
+
+
+async def _past_words(chat: Conversation) -> str:
+    past = await chat.storage.list_generations(f"thread:{chat.thread}")
+    return " ".join(entry.text for log in past for entry in log.entries)
+
+
+@pytest.fixture
+def chat() -> Conversation:
+    return Conversation(InMemoryStorage(), config=small_config(100, 12))
+
+
+async def _reflected_midway(chat: Conversation) -> Run:
+    """A live run whose first step was observed before what was older became a reflection."""
+    for n in range(1, 4):
+        await chat.commit(user(f"u{n}", 10), assistant(f"a{n}", 10))
+    run = await chat.begin(user("q", 20))
+    memory = await chat.open(run)
+    chat.reflector.fail = RuntimeError("not yet")
+    for step in ("s0", "s1", "s2"):
+        memory.add(await chat.store(run, tool_step(step, 60)))
+        await memory.prepare_step(1, pinned={"q", step})
+    chat.reflector.fail = None
+    chat.clock.advance(1_000)
+    await (await chat.open(run)).prepare_step(2, pinned={"q", "s2"})
+    assert "s1" in await _past_words(chat)
+    assert "u1" in await _past_words(chat)
+    return run
+
+
+async def test_a_discarded_run_is_not_in_earlier_generations(chat: Conversation) -> None:
+    run = await _reflected_midway(chat)
+    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.storage.finish_run(run, "discarded")
+    assert "s1" not in await _past_words(chat)
+    assert "u1" in await _past_words(chat)
+
+
+async def test_what_a_run_rewrites_is_not_in_earlier_generations(chat: Conversation) -> None:
+    run = await _reflected_midway(chat)
+    redacted = tool_step("s1", 60)
+    redacted.tool_parts[0].result = "nothing to see"
+    await chat.storage.rewrite_messages(run, [redacted])
+    await chat.storage.finish_run(run, "committed")
+    await chat.engine.close_run(chat.thread, "ada", run.id)
+    assert "s1" not in await _past_words(chat)
+
+
+async def test_what_a_run_rewrites_midway_is_not_in_earlier_generations(chat: Conversation) -> None:
+    run = await _reflected_midway(chat)
+    memory = await chat.open(run)
+    rows = await chat.storage.list_messages(chat.thread, run_id=run.id)
+    await memory.forget([next(row for row in rows if row.id == "s1")])
+    assert "s1" not in await _past_words(chat)
+
+
+async def test_a_discard_that_comes_late_takes_along_what_others_made_of_it(chat: Conversation) -> None:
+    """A run is taken for dead, its input counts and is noted; then its own process finds that it must be blocked."""
+    late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
+    [asked] = await chat.store(late, user("secret", 10), source="input")
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    await chat.engine.observe_all(chat.thread, "ada")
+    assert "secret" in (await chat.engine.log(chat.thread, "ada")).text
+    assert asked.seq is not None
+    await chat.engine.drop_run(chat.thread, "ada", "late", seqs=[asked.seq])
+    memory = await chat.open()
+    assert "secret" not in (await chat.engine.log(chat.thread, "ada")).text
+    assert ids(memory.rows.all) == ["u1", "a1"]
+    assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
+
+
+async def test_notes_of_a_discarded_run_do_not_come_in_late(chat: Conversation) -> None:
+    """Its process died between the tombstone and the end of the run, and somebody was observing what it had said."""
+    chat.observer.gate = asyncio.Event()
+    late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
+    await chat.store(late, user("secret", 10), source="input")
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    work = asyncio.create_task(chat.engine.observe_all(chat.thread, "ada"))
+    await chat.observer.started.wait()
+    await chat.engine.drop_run(chat.thread, "ada", "late")
+    chat.observer.gate.set()
+    with pytest.raises(ConflictError, match="discarded"):
+        await work
+    assert ids((await chat.open()).rows.all) == ["u1", "a1"]
+    assert (await chat.engine.log(chat.thread, "ada")).entries == ()
+
+
+class Naming(FakeObserver):
+    """Names the thread after the first message it sees."""
+
+    async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
+        observed = await super().observe(messages, earlier=earlier)
+        return replace(observed, thread_title=f"about {messages[0].id}")
+
+
+async def test_a_thread_is_not_named_after_what_its_run_took_out() -> None:
+    config = small_config(100, 1000, thread_title=True)
+    chat = Conversation(InMemoryStorage(), config=config, observer=Naming())
+    run = await chat.begin(user("q", 20))
+    memory = await chat.open(run)
+    for step in ("s0", "s1"):
+        memory.add(await chat.store(run, tool_step(step, 60)))
+        await memory.prepare_step(1, pinned={"q", step})
+    assert "s0" in memory.log.text
+    await chat.storage.rewrite_messages(run, [], remove=["s0"])
+    await chat.storage.finish_run(run, "committed")
+    await chat.engine.close_run(chat.thread, "ada", run.id)
+    await memory.update_title()
+    thread = await chat.storage.get_thread(chat.thread)
+    assert thread is not None
+    assert "s0" not in thread.title

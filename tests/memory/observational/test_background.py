@@ -1,0 +1,195 @@
+"""Work beside the turns, in one event loop and in several."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from diarist.memory.observational.background import Background
+
+here = contextvars.ContextVar("here", default="nowhere")
+
+
+class Work:
+    """Begins, and ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.go = asyncio.Event()
+        self.done = 0
+
+    async def __call__(self) -> None:
+        self.began.set()
+        await self.go.wait()
+        self.done += 1
+
+
+async def test_one_job_of_a_name_at_a_time() -> None:
+    background, work = Background(), Work()
+    assert background.start("a", work)
+    assert not background.start("a", work)
+    assert background.start("b", work)
+    assert background.running("a")
+    work.go.set()
+    await background.settled()
+    assert work.done == 2
+    assert not background.running("a")
+    assert background.start("a", work)
+    await background.settled()
+    assert work.done == 3
+
+
+async def test_waiting_has_an_end() -> None:
+    background, work = Background(), Work()
+    background.start("a", work)
+    await background.wait("a", 0)
+    await background.wait("a", -1)
+    await background.wait("nobody")
+    assert background.running("a")
+    work.go.set()
+    await background.wait("a")
+    assert not background.running("a")
+
+
+async def test_one_who_gives_up_waiting_does_not_break_off_the_work() -> None:
+    background, work = Background(), Work()
+    background.start("a", work)
+    waiting = asyncio.create_task(background.wait("a"))
+    await work.began.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert background.running("a")
+    work.go.set()
+    await background.settled()
+    assert work.done == 1
+
+
+async def test_settled_waits_for_what_is_started_meanwhile() -> None:
+    background, second = Background(), Work()
+
+    async def first() -> None:
+        background.start("second", second)
+        second.go.set()
+
+    background.start("first", first)
+    await background.settled()
+    assert second.done == 1
+
+
+async def test_what_a_job_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    background = Background()
+
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    background.start("a", fail)
+    await background.settled()
+    assert "background work a failed" in caplog.text
+    assert "a bug" in caplog.text
+    assert not background.running("a")
+
+
+async def test_a_job_can_be_broken_off() -> None:
+    background, work = Background(), Work()
+    background.start("a", work)
+    await work.began.wait()
+    await background.cancel("a")
+    await background.cancel("a")
+    assert work.done == 0
+    assert not background.running("a")
+
+
+async def test_a_job_does_not_see_the_variables_of_who_started_it() -> None:
+    background, seen = Background(), list[str]()
+
+    async def look() -> None:
+        seen.append(here.get())
+
+    token = here.set("in a turn")
+    background.start("a", look)
+    await background.settled()
+    here.reset(token)
+    assert seen == ["nowhere"]
+
+
+async def test_a_loop_waits_for_the_job_of_another() -> None:
+    background = Background()
+    began, go, ended = threading.Event(), threading.Event(), list[str]()
+
+    async def work() -> None:
+        began.set()
+        await asyncio.to_thread(go.wait)
+        ended.append("work")
+
+    async def other_loop() -> None:
+        background.start("a", work)
+        await background.settled()
+
+    thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
+    thread.start()
+    await asyncio.to_thread(began.wait)
+    assert not background.start("a", work)
+    waiting = asyncio.create_task(background.settled())
+    await background.wait("a", 0)
+    assert not waiting.done()
+    go.set()
+    await waiting
+    assert ended == ["work"]
+    await asyncio.to_thread(thread.join)
+
+
+async def test_a_job_of_another_loop_can_be_broken_off() -> None:
+    background = Background()
+    began = threading.Event()
+
+    async def work() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def other_loop() -> None:
+        background.start("a", work)
+        await background.settled()
+
+    thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
+    thread.start()
+    await asyncio.to_thread(began.wait)
+    await background.cancel("a")
+    await asyncio.to_thread(thread.join)
+    assert not background.running("a")
+
+
+def test_jobs_end_with_their_loop() -> None:
+    background, works = Background(), list[Work]()
+
+    async def begin() -> None:
+        works.append(Work())
+        background.start("a", works[-1])
+        await works[-1].began.wait()
+
+    asyncio.run(begin())
+    assert not background.running("a")
+    asyncio.run(begin())
+    asyncio.run(background.settled())
+    assert [work.done for work in works] == [0, 0]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_job_whose_loop_was_closed_over_it_is_taken_for_dead() -> None:
+    background = Background()
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> None:
+        background.start("a", Work())
+
+    loop.run_until_complete(begin())
+    job = asyncio.all_tasks(loop)
+    loop.close()
+    assert not background.running("a")
+    asyncio.run(background.settled())
+    for task in job:  # so that nobody complains of it
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()

@@ -1,0 +1,115 @@
+"""What a processor repairs after a provider refused the history is repaired for good: the thread pays once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Processor, Tool
+from diarist.exceptions import BadRequestError, ModelError
+from diarist.models import resolve
+from diarist.models.base import ModelRequest
+from diarist.processors import ProcessAPIErrorArgs, ProcessOutputStepArgs
+from diarist.storage import Storage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.loopback.fixtures import *  # noqa: F403
+from tests.loopback.openai_server import OpenAIServer
+from tests.loopback.server import HttpError
+from tests.scenarios.kit import answering, observational, observer, raw_rows, talk, words
+
+REFUSED = HttpError(status=400, code="invalid_value", message="the message about poison is not allowed")
+
+MEMORIES: dict[str, Callable[[Storage], Memory]] = {
+    "history": lambda storage: Memory(storage=storage),
+    "observational": lambda storage: observational(storage, message_tokens=10_000),
+}
+
+
+class LeaveOutPoison(Processor[Any]):
+    """Removes what the provider does not take."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+        self.asked += 1
+        poison = [message.id for message in args.messages if "poison" in message.text]
+        args.message_list.remove(poison)
+        return {"retry": bool(poison)}
+
+
+def sent(server: OpenAIServer) -> list[list[str]]:
+    """The contents of each request."""
+    return [[message["content"] for message in request.body["messages"]] for request in server.requests]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+async def test_a_removed_message_is_gone_from_the_thread(
+    storage: Storage, openai_server: OpenAIServer, memory: str
+) -> None:
+    model = resolve("openai/gpt-5-mini", api_key="none", base_url=openai_server.base_url)
+    repair = LeaveOutPoison()
+    async with Agent(model=model, memory=MEMORIES[memory](storage), processors=[repair]) as agent:
+        await agent.generate("tell me about poison", thread="t")
+        openai_server.will(REFUSED)
+        assert (await agent.generate("and now?", thread="t")).text == "ok"
+        await agent.generate("and then?", thread="t")
+    assert repair.asked == 1
+    assert any("poison" in text for text in sent(openai_server)[1])
+    assert all("poison" not in text for request in sent(openai_server)[2:] for text in request)
+    assert [row.text for row in await storage.list_messages("t")] == ["ok", "and now?", "ok", "and then?", "ok"]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+async def test_a_message_stays_where_the_run_came_to_nothing(storage: Storage, memory: str) -> None:
+    """Whatever was removed for its sake: the run was blocked, or failed all the same."""
+
+    class Block(Processor[Any]):
+        def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+            args.abort("no")
+
+    refused = BadRequestError("poison", status=400)
+    model = ScriptedModel("ok", refused, "blocked", refused, refused, "ok")
+    agent = Agent(model=model, memory=MEMORIES[memory](storage), processors=[LeaveOutPoison()])
+    await agent.generate("poison", thread="t")
+    blocked = await agent.generate("b", thread="t", output_processors=[Block()])
+    assert blocked.tripwire is not None
+    with pytest.raises(ModelError):
+        await agent.generate("c", thread="t")
+    assert [row.text for row in await storage.list_messages("t")] == ["poison", "ok", "c"]
+    await agent.generate("d", thread="t")
+    assert "poison" in model.requests[-1].text
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+async def test_what_was_removed_is_not_observed_either(storage: Storage, buffers: bool) -> None:
+    """The row stands in the middle of what is observed in the steps after the repair. Where notes of it were waiting
+    already, they go with it."""
+
+    def strict(request: ModelRequest) -> Any:
+        if "poison" in request.text:
+            return BadRequestError("poison", status=400)
+        return ToolCall("look", {}) if request.prompt.messages[-1].role == "user" else "Understood, noted."
+
+    notes = observer()
+    agent = Agent(
+        model=answering(),
+        memory=observational(storage, observer_model=notes, **({} if buffers else {"buffer_tokens": False})),
+        tools=[Tool(name="look", function=lambda: words("seen", 60))],
+        processors=[LeaveOutPoison()],
+    )
+    await talk(agent, 1)
+    await agent.generate(words("poison", 20), thread="t")
+    await agent.generate("go on", thread="t")
+    await agent.memory.settled()
+    before = len(notes.requests)
+    assert buffers or before == 0
+    await agent.generate("look", thread="t", model=ScriptedModel(strict))
+    assert buffers or len(notes.requests) == 1
+    await talk(agent, 4, first=2)
+    assert len(notes.requests) > 1
+    assert not any("poison" in request.text for request in notes.requests[before:])
+    assert not any("poison" in row.text for row in await storage.list_messages("t"))
+    assert await raw_rows(storage)
