@@ -18,7 +18,7 @@ from time import process_time
 from typing import Any
 
 from diarist import Agent
-from diarist.processors import PIIDetector, Processor, RegexFilter, SystemPromptScrubber
+from diarist.processors import PIIDetector, Processor, ProcessOutputStreamArgs, RegexFilter, SystemPromptScrubber
 from diarist.testing import ScriptedModel
 from diarist.testing.scripted import Piece
 
@@ -32,6 +32,17 @@ in the afternoon. If you want to see the old town without the crowd, go there ea
 FACTS = """On 14 March 2026, 12:30, it is 17.5 °C (63 °F) in Rome; see https://weather.example.org/rome?day=2 or write
 to desk@weather.example.org. Call +39 06 555 0182, order no. 4711-0815, host 192.168.17.43, price 12,50 EUR. """
 
+
+class Plain(Processor[Any]):
+    """Looks at each chunk and hands it on."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+        return args.part
+
+
 TEXTS = {"prose": PROSE, "facts": FACTS}
 
 CONTESTANTS: dict[str, Callable[[], list[Processor[Any]]]] = {
@@ -43,6 +54,13 @@ CONTESTANTS: dict[str, Callable[[], list[Processor[Any]]]] = {
     "PIIDetector": lambda: [PIIDetector()],
     "SystemPromptScrubber": lambda: [SystemPromptScrubber()],
     "all three": lambda: [RegexFilter(), PIIDetector(), SystemPromptScrubber()],
+    "five: these, and two plain ones": lambda: [
+        RegexFilter(),
+        PIIDetector(),
+        SystemPromptScrubber(),
+        Plain("one"),
+        Plain("two"),
+    ],
 }
 
 

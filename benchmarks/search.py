@@ -24,8 +24,7 @@ from statistics import median
 
 from diarist import Message
 from diarist.storage import Run, SQLiteStorage, Thread
-from diarist.storage.sql import messages as sql_messages
-from diarist.storage.sql import storage as sql_storage
+from diarist.storage.sql import runs as sql_runs
 
 THREADS, BATCH, TURNS = 50, 1000, 200
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -76,13 +75,12 @@ async def bulk(storage: SQLiteStorage, name: str, rows: list[Message]) -> None:
 @contextmanager
 def no_index() -> Iterator[None]:
     """Messages are stored as if there were no search."""
-    kept = sql_messages.index_messages, sql_storage.message_terms
-    sql_messages.index_messages = lambda *_: None
-    sql_storage.message_terms = lambda _: set()
+    kept = sql_runs.index_run
+    sql_runs.index_run = lambda *_: None
     try:
         yield
     finally:
-        sql_messages.index_messages, sql_storage.message_terms = kept
+        sql_runs.index_run = kept
 
 
 async def timed(work: Callable[..., Awaitable[object]], *args: object) -> float:

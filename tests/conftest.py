@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.postgres import postgres_server, postgres_url
 
 __all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_terminal_summary"]
+
+
+settings.register_profile("diarist", deadline=None)  # a busy machine is no failure
+settings.load_profile("diarist")
 
 
 @pytest.fixture(scope="session")

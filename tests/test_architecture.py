@@ -24,10 +24,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "run_context",
         "tracing",
         "database",
+        "lanes",
+        "libsql_database",
         "postgres_database",
         "concurrency",
     ),
-    ("models", "storage"),
+    ("models", "storage", "vectors"),
     ("processors",),
     ("agent", "memory"),
     ("testing",),
@@ -39,7 +41,7 @@ WITHIN = {"messages": {"exceptions"}, "payloads": {"messages"}, "chunks": {"exce
 """Inside the lowest layer words build on words; inside layer 1 modules may use each other."""
 
 LINE_BUDGET = 400
-BUDGET_OF_ALL = 38_000
+BUDGET_OF_ALL = 48_000
 
 
 def modules() -> list[Path]:
@@ -104,7 +106,8 @@ def test_every_module_has_a_docstring() -> None:
 def test_importing_loads_nothing_heavy() -> None:
     code = (
         "import sys, diarist, diarist.agent, diarist.memory, diarist.storage, diarist.models, diarist.testing;"
-        "heavy = {'pydantic_ai', 'openai', 'anthropic', 'google.genai', 'sqlalchemy', 'tiktoken', 'rich', 'typer'};"
+        "heavy = {'pydantic_ai', 'openai', 'anthropic', 'google.genai', 'sqlalchemy', 'tiktoken', 'rich', 'typer',"
+        " 'numpy'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -47,15 +47,19 @@ from diarist import (
     models,
     processor,
     processors,
+    vectors,
 )
 from diarist.agent.result import StoppedBy
 from diarist.chunks import Chunk, DataChunk, ModelFinish
 from diarist.cli.app import app
-from diarist.memory import MemoryHooks, RetrievalConfig
+from diarist.memory import MemoryHooks, RetrievalConfig, SemanticRecallConfig, WorkingMemoryConfig
 from diarist.memory.conversations import FORMATS
+from diarist.memory.moving.people import Moving
 from diarist.memory.observational import data_parts
+from diarist.memory.threads import Threads
 from diarist.processors import ProcessorArgs, base
 from diarist.storage import Storage
+from diarist.vectors import VectorStore
 from tests.loopback.anthropic_server import AnthropicServer
 from tests.loopback.fixtures import *  # noqa: F403
 from tests.loopback.openai_server import OpenAIServer
@@ -179,7 +183,7 @@ async def close(opened: list[Any]) -> None:
     """Close what a page made; pages say when that matters, and leave it out otherwise."""
     opened += [value.memory for value in opened if isinstance(value, Agent)]
     for value in opened:
-        if isinstance(value, Agent | Memory | Storage):
+        if isinstance(value, Agent | Memory | Storage | VectorStore):
             await value.close()
 
 
@@ -297,6 +301,9 @@ COMPLETE = {
         *options_of(MemoryHooks),
         *options_of(Memory),
     },
+    "keep-a-profile": options_of(WorkingMemoryConfig),
+    "recall-by-meaning": options_of(SemanticRecallConfig) | {"vector", "embedder", "semantic_recall"},
+    "choose-a-vector-store": set(vectors.__all__) - {"Filter", "Metadata", "Metric"},
     "call-an-agent": {*CallOptions.__annotations__, *options_of(Agent)},
     "choose-a-model": options_of(ModelSettings),
     "fall-back-to-another-model": options_of(ModelEntry),
@@ -310,6 +317,20 @@ COMPLETE = {
     "stream-a-run": {kind.type for kind in get_args(Chunk) if kind not in (DataChunk, ModelFinish)},
     "read-the-diary": {value for name, value in vars(data_parts).items() if name.isupper() and isinstance(value, str)},
     "observe-a-file": {*FORMATS, *(name for name in cli_options("observe") if name.startswith("--"))},
+    "work-with-threads": {
+        *(name for name in vars(Threads) if not name.startswith("_")),
+        *options_of(Threads.clone_thread),
+        *options_of(Threads.threads),
+    }
+    - {"self"},
+    "name-threads": options_of(memory.TitleConfig),
+    "move-conversations": {
+        *(name for name in vars(Moving) if not name.startswith("_")),
+        *options_of(Moving.import_threads),
+        *options_of(memory.Moved),
+        *(name for command in ("export", "import") for name in cli_options(command) if name.startswith("--")),
+    }
+    - {"self", "--help"},
     "handle-errors": {
         *get_args(StoppedBy),
         *(name for name in vars(Processor) if name.startswith("process_") and name != "process_data_parts"),
@@ -367,10 +388,24 @@ def test_its_page_names_its_options(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [ObservationalMemoryConfig, ObservationConfig, ReflectionConfig, RetrievalConfig, ModelSettings]
+    "kind",
+    [
+        ObservationalMemoryConfig,
+        ObservationConfig,
+        ReflectionConfig,
+        RetrievalConfig,
+        ModelSettings,
+        SemanticRecallConfig,
+        WorkingMemoryConfig,
+    ],
 )
 def test_documented_defaults_are_the_real_ones(kind: type[Any]) -> None:
-    page = HOWTO / ("choose-a-model.md" if kind is ModelSettings else "keep-a-diary.md")
+    own = {
+        ModelSettings: "choose-a-model",
+        SemanticRecallConfig: "recall-by-meaning",
+        WorkingMemoryConfig: "keep-a-profile",
+    }
+    page = HOWTO / f"{own.get(kind, 'keep-a-diary')}.md"
     section = text_of(page).split(f"## `{kind.__name__}`")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", section, re.MULTILINE))
     for field in dataclasses.fields(kind):

@@ -41,6 +41,7 @@ PUBLIC = {
         "DiaryUsage",
         "Memory",
         "MemoryHooks",
+        "Moved",
         "ObservationConfig",
         "ObservationalMemory",
         "ObservationalMemoryConfig",
@@ -48,7 +49,12 @@ PUBLIC = {
         "ReflectionConfig",
         "RetrievalConfig",
         "RoleCall",
+        "SemanticRecallConfig",
+        "TitleConfig",
+        "WorkingMemoryConfig",
+        "mastra_lines",
         "read_conversation",
+        "read_conversations",
     },
     "diarist.models": {
         "LibraryModel",
@@ -123,6 +129,7 @@ PUBLIC = {
         "SearchConformance",
         "StorageConformance",
         "ToolCall",
+        "VectorStoreConformance",
     },
 }
 

@@ -1,9 +1,12 @@
-"""Running several coroutines as one piece of work."""
+"""Running several coroutines as one piece of work, and whether there is time for any."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
@@ -22,3 +25,15 @@ async def side_by_side(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def program_is_ending() -> bool:
+    """Whether the main program is over. What daemon threads still try fails then, and says nothing about their work."""
+    if sys.is_finalizing() or not threading.main_thread().is_alive():
+        return True
+    try:  # executors take no more work a moment earlier, and nothing else tells of it
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(int)
+    except RuntimeError:
+        return True
+    return False

@@ -14,7 +14,6 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -41,6 +40,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
+from diarist.lanes import Lanes, LanesClosedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,7 +95,7 @@ class Schema:
 
     def is_current(self, connection: Connection, location: str) -> bool:
         """False where tables must be created or migrated. Raises SchemaError for newer ones."""
-        found = self._stored_version(connection)
+        found = self.stored_version(connection)
         if found is not None and found > self.version:
             raise SchemaError(
                 f"{location} holds version {found} of the {self.name} tables, and this diarist knows"
@@ -107,7 +107,7 @@ class Schema:
         """Create the tables or migrate them, step by step; call it inside a write transaction."""
         if self.is_current(connection, location):
             return
-        found = self._stored_version(connection)
+        found = self.stored_version(connection)
         if found is None:
             _versions.create(connection, checkfirst=True)
             self.tables.create_all(connection)
@@ -123,7 +123,8 @@ class Schema:
         changed = update(_versions).where(_versions.c.name == self.name).values(version=self.version)
         connection.execute(changed)
 
-    def _stored_version(self, connection: Connection) -> int | None:
+    def stored_version(self, connection: Connection) -> int | None:
+        """Which version the database holds; None where there are no tables of this group."""
         if not inspect(connection).has_table(_versions.name):
             return None
         return connection.scalar(select(_versions.c.version).where(_versions.c.name == self.name))
@@ -161,35 +162,41 @@ class Database(ABC):
         """
 
 
-class SQLiteDatabase(Database):
-    """An SQLite file in WAL mode: any number of readers beside one writer at a time, across processes.
+class LanedDatabase(Database):
+    """A database that has one writer at a time, in threads of its own: one that writes, and some that read.
 
-    The driver works in threads of its own, one hop for a whole transaction. (An asynchronous driver hops for
-    each of its dozen steps, which costs several times the work itself, and is bound to one event loop.)
+    One hop takes a whole transaction there. (An asynchronous driver hops for each of its dozen steps, which costs
+    several times the work itself, and is bound to one event loop.) A back end says how it connects and what its
+    errors mean.
 
     Args:
-        path: The file; created when it is missing. Its folder must exist.
         schema: The tables that this object uses.
         busy_timeout: Seconds to wait while another process writes, before StorageError.
     """
 
-    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, busy_timeout: float = 30.0) -> None:
-        if not os.fspath(path) or ":memory:" in os.fspath(path):
-            raise ConfigError(
-                f"SQLite needs the path of a file, not {os.fspath(path)!r};"
-                " for data that lives in memory use InMemoryStorage()"
-            )
+    def __init__(self, schema: Schema, *, busy_timeout: float) -> None:
         if not busy_timeout >= 0:
             raise ConfigError(f"busy_timeout must be zero or more seconds, not {busy_timeout}")
-        self._path = Path(path).expanduser().absolute()
         self._schema = schema
         self._busy_timeout = busy_timeout
-        self._lanes: _Lanes | None = None
+        self._lanes: Lanes | None = None
         self._lock = threading.Lock()
 
-    @property
-    def location(self) -> str:
-        return str(self._path)
+    @abstractmethod
+    def _engine(self, connections: int, begin: str) -> Engine:
+        """An engine whose transactions begin with ``begin``. It must not hold this object, which would never go.
+
+        A transaction that starts by reading and writes later must be BEGIN IMMEDIATE: else two of them read the
+        same value, and one update is lost.
+        """
+
+    @abstractmethod
+    def _prepare(self, writer: Engine) -> None:
+        """What comes before everything else; runs once, in the writing thread."""
+
+    @abstractmethod
+    def _remedy(self, code: str) -> str:
+        """What to do about an error of this name, such as ``SQLITE_BUSY``; empty where nobody knows."""
 
     async def open(self) -> None:
         await self.read(_open)
@@ -220,30 +227,29 @@ class SQLiteDatabase(Database):
         while True:
             try:
                 return await self._submit(await self._opened(), writes, transaction, name_of(work))
-            except _LanesClosedError:
+            except LanesClosedError:
                 continue  # by another task, between opening and submitting: open again
             except asyncio.CancelledError:
                 cancelled.set()
                 raise
 
-    async def _opened(self) -> _Lanes:
+    async def _opened(self) -> Lanes:
         lanes = self._lanes
         if lanes is None or lanes.pid != os.getpid():  # neither threads nor SQLite survive a fork
             with self._lock:
                 lanes = self._lanes
                 if lanes is None or lanes.pid != os.getpid():
-                    self._lanes = lanes = _Lanes(self._path, self._busy_timeout)
+                    self._lanes = lanes = Lanes(self._engine)
                     lanes.release = weakref.finalize(self, lanes.abandon)
         if not lanes.ready:
-            await self._submit(lanes, True, lambda _: self._prepare(lanes), "open")
+            await self._submit(lanes, True, lambda _: self._make_ready(lanes), "open")
         return lanes
 
-    def _prepare(self, lanes: _Lanes) -> None:
+    def _make_ready(self, lanes: Lanes) -> None:
         """Runs in the one writing thread, so it happens once."""
         if lanes.ready:
             return
-        _refuse_impossible(self._path)
-        _switch_to_wal(lanes.writer, self._busy_timeout)
+        self._prepare(lanes.writer)
         with lanes.reader.begin() as connection:
             current = self._schema.is_current(connection, self.location)
         if not current:
@@ -251,7 +257,7 @@ class SQLiteDatabase(Database):
                 self._schema.ensure(connection, self.location)
         lanes.ready = True
 
-    async def _submit(self, lanes: _Lanes, writes: bool, job: Callable[[Engine], R], doing: str) -> R:
+    async def _submit(self, lanes: Lanes, writes: bool, job: Callable[[Engine], R], doing: str) -> R:
         try:
             return await asyncio.wrap_future(lanes.submit(writes, job))
         except (SQLAlchemyError, sqlite3.Error) as error:
@@ -262,8 +268,51 @@ class SQLiteDatabase(Database):
     def _storage_error(self, doing: str, error: Exception) -> StorageError:
         cause = getattr(error, "orig", None) or error
         code = "_".join(getattr(cause, "sqlite_errorname", "").split("_")[:2])
-        remedy = _REMEDIES.get(code, "").format(seconds=self._busy_timeout, folder=self._path.parent)
-        return StorageError(f"cannot {doing} in {self._path}: {cause}{remedy}")
+        where = self.location if doing == "open" else f"in {self.location}"
+        return StorageError(f"cannot {doing} {where}: {cause}{self._remedy(code)}")
+
+
+class SQLiteDatabase(LanedDatabase):
+    """An SQLite file in WAL mode: any number of readers beside one writer at a time, across processes.
+
+    Args:
+        path: The file; created when it is missing. Its folder must exist.
+        schema: The tables that this object uses.
+        busy_timeout: Seconds to wait while another process writes, before StorageError.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, busy_timeout: float = 30.0) -> None:
+        self._path = file_path(path)
+        super().__init__(schema, busy_timeout=busy_timeout)
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    def _engine(self, connections: int, begin: str) -> Engine:
+        return _engine(self._path, self._busy_timeout, connections=connections, begin=begin)
+
+    def _prepare(self, writer: Engine) -> None:
+        refuse_impossible(self._path)
+        _switch_to_wal(writer, self._busy_timeout)
+
+    def _remedy(self, code: str) -> str:
+        return file_remedy(code, self._path, self._busy_timeout)
+
+
+def file_path(path: str | os.PathLike[str]) -> Path:
+    """The file, whatever the working directory will be. Raises ConfigError for data that lives in memory."""
+    if not os.fspath(path) or ":memory:" in os.fspath(path):
+        raise ConfigError(
+            f"SQLite needs the path of a file, not {os.fspath(path)!r};"
+            " for data that lives in memory use InMemoryStorage()"
+        )
+    return Path(path).expanduser().absolute()
+
+
+def file_remedy(code: str, path: Path, busy_timeout: float) -> str:
+    """What to do about an error of SQLite on a file, by its name."""
+    return _REMEDIES.get(code, "").format(seconds=busy_timeout, folder=path.parent)
 
 
 _REMEDIES = {
@@ -277,56 +326,8 @@ _REMEDIES = {
 }
 
 
-class _LanesClosedError(Exception):
-    """Work was submitted after the end."""
-
-
-class _Lanes:
-    """The threads of one open database: one that writes, since SQLite has one writer, and some that read."""
-
-    READERS = 4
-
-    def __init__(self, path: Path, busy_timeout: float) -> None:
-        self.pid = os.getpid()
-        self.ready = False
-        self.release: Callable[[], object] = self.abandon
-        self._closed = False
-        self.writer = _engine(path, busy_timeout, connections=1, begin="BEGIN IMMEDIATE")
-        self.reader = _engine(path, busy_timeout, connections=self.READERS, begin="BEGIN")
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="diarist-sqlite-writer")
-        self._reading = ThreadPoolExecutor(self.READERS, thread_name_prefix="diarist-sqlite-reader")
-
-    def submit(self, writes: bool, job: Callable[[Engine], R]) -> Future[R]:
-        engine, threads = (self.writer, self._writing) if writes else (self.reader, self._reading)
-        try:
-            return threads.submit(job, engine)
-        except RuntimeError as error:
-            if self._closed:
-                raise _LanesClosedError from error
-            raise
-
-    def close(self) -> None:
-        """Take no more work and wait for what there is; blocks."""
-        self._closed = True
-        self._writing.shutdown()
-        self._reading.shutdown()
-
-    def abandon(self) -> None:
-        """Release the connections without waiting: also for an owner that was collected, and at exit."""
-        if self.pid != os.getpid():
-            return
-        self._writing.shutdown(wait=False)
-        self._reading.shutdown(wait=False)
-        self.reader.dispose()
-        self.writer.dispose()
-
-
 def _engine(path: Path, busy_timeout: float, *, connections: int, begin: str) -> Engine:
-    """An engine whose transactions begin with ``begin``.
-
-    A transaction that starts by reading and writes later must be BEGIN IMMEDIATE: the driver's own default
-    lets two of them read the same value, and one update is lost.
-    """
+    """An engine whose transactions begin with ``begin``: the driver's own default is never BEGIN IMMEDIATE."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         pool_size=connections,
@@ -371,7 +372,8 @@ def _switch_to_wal(engine: Engine, busy_timeout: float) -> None:
         connection.close()
 
 
-def _refuse_impossible(path: Path) -> None:
+def refuse_impossible(path: Path) -> None:
+    """Raises StorageError for a path at which no file can be made."""
     if path.is_dir():
         raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
     if not path.parent.is_dir():

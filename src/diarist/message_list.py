@@ -69,8 +69,8 @@ class MessageList:
     Attributes:
         repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
             them again.
-        dropped: Ids of remembered messages that such a repair removed: memory does not bring them back, and deletes
-            them when the run is committed.
+        dropped: Ids of remembered messages that such a repair removed: memory does not bring them back.
+        obsolete: Those of the dropped without which a model has answered since: memory deletes them.
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
@@ -79,6 +79,7 @@ class MessageList:
         self._hidden: set[str] = set()
         self.repaired: set[str] = set()
         self.dropped: set[str] = set()
+        self.obsolete: set[str] = set()
         self._system: list[SystemMessage] = [SystemMessage(text) for text in instructions if text]
 
     # -- views

@@ -252,8 +252,8 @@ def part_to_dict(part: Part) -> dict[str, Json]:
 
 def part_from_dict(data: Mapping[str, Json]) -> Part:
     kind = data["type"]
-    if kind == "text":  # nearly always, and every run reads its whole window
-        return TextPart(text=data["text"], provider_data=data.get("provider_data"))
+    if kind == "text" and len(data) == 2:  # nearly always, and every run reads its whole window
+        return TextPart(text=data["text"])
     if kind.startswith("data-"):
         return DataPart(type=kind, data=data.get("data"), id=data.get("id", ""))
     part_type = _PART_TYPES.get(kind)

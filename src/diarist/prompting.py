@@ -24,6 +24,11 @@ from diarist.messages import (
 
 FEEDBACK_TAG = "processor-retry-feedback"
 
+APPROVED_KEY = "diarist_approved"
+"""Metadata of a message: the ids of its calls that were approved and begun, so that none runs twice."""
+
+_NOT_KEPT = "This call was approved and begun, but its run did not end well: what came of it is not known."
+
 Content = TextPart | ReasoningPart | FilePart
 
 
@@ -82,8 +87,8 @@ def join_results(messages: Sequence[Message]) -> list[Message]:
     """Messages with the results that came in later messages of role ``tool`` put into their calls.
 
     A call that the user talked past stays unanswered; a result that comes after that, or whose call is not here, is
-    shown as text of the user's role, since no provider takes a result without its call. The given messages are
-    not changed.
+    shown as text of the user's role, since no provider takes a result without its call. A call that was approved
+    and begun, and has no result, is an error that says so. The given messages are not changed.
     """
     out: list[Message] = []
     waiting: dict[str, tuple[int, int]] = {}
@@ -98,8 +103,21 @@ def join_results(messages: Sequence[Message]) -> list[Message]:
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolPart) and part.state == "call":
                 waiting[part.call_id] = (len(out), place)
-        out.append(message)
+        out.append(_with_begun(message))
     return out
+
+
+def _with_begun(message: Message) -> Message:
+    begun = message.metadata.get(APPROVED_KEY)
+    if not begun:
+        return message
+    parts = [
+        replace(part, state="error", result=_NOT_KEPT)
+        if isinstance(part, ToolPart) and part.state == "call" and part.call_id in begun
+        else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)
 
 
 def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, int]]) -> list[str]:
@@ -121,12 +139,14 @@ def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, in
 
 
 def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
-    """The calls of ``message`` that still wait for a result: none came, and the user has not talked past them."""
+    """The calls of ``message`` that still wait for a result: none came, none was approved and begun, and the user has
+    not talked past them."""
     index = next(i for i, other in enumerate(messages) if other is message)
     after = messages[index + 1 :]
     if any(other.role == "user" for other in after):
         return []
     answered = {part.call_id for other in after if other.role == "tool" for part in other.tool_parts}
+    answered.update(message.metadata.get(APPROVED_KEY, ()))
     return [
         part
         for part in message.tool_parts
@@ -143,7 +163,7 @@ def _from_message(message: Message) -> list[PromptMessage]:
 
 def _user_parts(message: Message) -> list[PromptPart]:
     parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, TextPart | FilePart)]
-    if message.sent is not None:
+    if message.sent is not None and message.sent.text:  # else it is a record of what was known
         first = parts[0] if parts else None
         if isinstance(first, TextPart):  # one text, since some servers take a single string only
             parts[0] = TextPart(text=f"{message.sent.text}\n\n{first.text}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from diarist.chunks import Chunk, DataChunk, Usage
 from diarist.message_list import MessageList
-from diarist.messages import Json
+from diarist.messages import Json, Message
 from diarist.prompt_cache import MemoryReport
 
 D = TypeVar("D")
@@ -21,6 +21,9 @@ Outcome = Literal["committed", "discarded", "interrupted"]
 """How a run ended: well; blocked, so that nothing of it may stay; or broken off by an error or the caller."""
 
 EndCallback = Callable[[Outcome], Awaitable[None]]
+
+ApprovalCallback = Callable[[Message, Sequence[str]], Awaitable[None]]
+"""Gets a message and the ids of those of its tool calls that were approved and are about to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +189,7 @@ class RunContext(Generic[D]):
     usage: Usage = field(default_factory=Usage)
     finished: set[str] = field(default_factory=set[str])
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
+    _approvals: list[ApprovalCallback] = field(default_factory=list[ApprovalCallback])
 
     @property
     def thread_id(self) -> str | None:
@@ -208,6 +212,15 @@ class RunContext(Generic[D]):
     def on_end(self, callback: EndCallback) -> None:
         """Have ``callback(outcome)`` awaited when the run has ended: commit or drop what was staged for it."""
         self._endings.append(callback)
+
+    def on_approval(self, callback: ApprovalCallback) -> None:
+        """Have ``callback`` awaited before approved tool calls run: note for good that they did."""
+        self._approvals.append(callback)
+
+    async def approve(self, message: Message, call_ids: Sequence[str]) -> None:
+        """Tell everyone who asked that these calls of ``message`` run now. What one raises keeps them from it."""
+        for callback in self._approvals:
+            await callback(message, call_ids)
 
     async def end(self, outcome: Outcome) -> None:
         """Tell everyone who asked, each exactly once, in the order in which they asked."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import zlib
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
+from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
@@ -174,8 +175,8 @@ def _read_ranks() -> dict[bytes, int]:
         raise ConfigError(f"cannot read {_RANKS_FILE}; install diarist again") from error
     if hashlib.sha256(raw).hexdigest() != _RANKS_SHA256:
         raise ConfigError(f"{_RANKS_FILE} is damaged; install diarist again")
-    ends = accumulate(raw[:_RANKS_COUNT], initial=_RANKS_COUNT)
-    return {raw[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
+    tokens = Struct("%ds" * _RANKS_COUNT % tuple(raw[:_RANKS_COUNT]))  # cuts them faster than slices do
+    return dict(zip(tokens.unpack_from(raw, _RANKS_COUNT), range(_RANKS_COUNT), strict=True))
 
 
 _LOCK = Lock()

@@ -222,23 +222,18 @@ async def test_hooks_of_the_tools_and_the_stream_run_and_process_input_only_on_n
     assert first.model.requests[-1].prompt.messages[-1].text == "[sent to ada]"  # type: ignore[attr-defined]
 
 
-async def test_a_block_on_the_way_leaves_the_call_waiting(memory: Memory) -> None:
+async def test_a_block_of_its_result_leaves_nothing_but_that_it_ran(memory: Memory) -> None:
     class Blocks(Processor[Any]):
-        id = "watch"
-        on = False
-
         def process_tool_result(self, args: Any) -> None:
-            if self.on:
-                args.abort("no")
+            args.abort("no")
 
-    blocks = Blocks()
-    first = agent(CALL, "done", memory=memory, processors=[blocks])
+    first = agent(CALL, memory=memory, processors=[Blocks()])
     await first.generate("send it", thread="t")
-    blocks.on = True
     result = await first.resume({"s1": True}, thread="t")
     assert (result.stopped_by, len(await memory.messages(thread="t"))) == ("tripwire", 2)
-    blocks.on = False
-    assert (await first.resume({"s1": True}, thread="t")).text == "done"
+    with pytest.raises(InputError, match="s1"):
+        await first.resume({"s1": True}, thread="t")
+    assert sent == ["ada"]
 
 
 async def test_a_tool_that_fails_after_approval_is_told_to_the_model(memory: Memory) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Message, ModelSettings, Processor, ThreadRef, Usage
+from diarist import Agent, Memory, Message, ModelSettings, Processor, ThreadRef, Usage
 from diarist.exceptions import ConfigError, InputError, ModelConnectionError
 from diarist.messages import ToolPart
+from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, run_both, streamed_text, types
 
@@ -241,6 +242,9 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"max_steps": 0}, "max_steps must be at least 1"),
         ({"max_processor_retries": -1}, "max_processor_retries must not be negative"),
         ({"thread": ""}, "thread: the id is empty"),
+        ({"thread": 5}, "thread must be an id, a ThreadRef or a Thread, not 5"),
+        ({"thread": ThreadRef(id=5)}, "thread must be an id"),  # pyright: ignore[reportArgumentType]
+        ({"thread": "t", "resource": 5}, "resource must be the id of a resource, not 5"),
         ({"model": 7}, "not a model"),
         ({"output_type": threading.Lock}, "output_type"),
     ],
@@ -251,6 +255,22 @@ async def test_impossible_options_are_refused(options: dict[str, Any], says: str
         await agent.generate("hi", **options)
     with pytest.raises(ConfigError, match=says):
         agent.stream("hi", **options)
+
+
+async def test_a_thread_that_was_not_awaited_is_refused() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    with pytest.raises(ConfigError, match="not awaited: thread=await"):
+        await Agent(model=ScriptedModel("ok"), memory=memory).generate("hi", thread=memory.create_thread())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_thread_says_whose_it_is() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel("ok", "ok"), memory=memory)
+    made = await memory.create_thread(resource="ada", title="Rome")
+    result = await agent.generate("hi", thread=made)
+    assert (result.thread_id, result.resource_id) == (made.id, "ada")
+    with pytest.raises(InputError, match="belong"):
+        await agent.generate("hi", thread=made, resource="bob")
 
 
 async def test_unknown_default_options_are_refused_when_the_agent_is_built() -> None:

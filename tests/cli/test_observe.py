@@ -189,7 +189,8 @@ def test_a_bad_file_is_one_line_with_its_place_and_leaves_nothing(file: Path):
         (["--select", 2], "holds 1 conversation; select one from 1 to 1, not 2"),
         (["--format", "csv"], "unknown format 'csv'; known:"),
         (["--timezone", "Mars/Base"], "Mars/Base"),
-        (["--date", "soon"], "--date"),
+        (["--date", "soon"], "'--date': 'soon' is no date such as 2026-03-01"),
+        (["--output", "xml"], "'--output': 'xml' is not one of text, json"),
         (["--base-url", "http://localhost:1"], "have no effect without a model"),
         (["--model", "gpt-5-mini"], "gpt-5-mini"),
         (["--model", "openai/x", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
@@ -371,6 +372,7 @@ def test_an_interruption_keeps_what_was_finished(long_file: Path, serve: Any):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs the tests may ignore it
     ) as process:
         assert server.waiting.wait(60)
         process.send_signal(signal.SIGINT)
@@ -388,8 +390,8 @@ def test_the_tokens_of_a_looping_answer_are_counted(tmp_path: Path) -> None:
     import asyncio
 
     from diarist.cli.metering import MeteredModel, Work
-    from diarist.memory.observational.observer import ModelObserver
-    from diarist.memory.observational.roles import Observed
+    from diarist.memory.observational.roles.base import Observed
+    from diarist.memory.observational.roles.observer import ModelObserver
     from diarist.messages import Message
     from diarist.testing import ScriptedModel
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from diarist.chunks import Usage
 from diarist.exceptions import ModelConnectionError
-from diarist.memory.observational.roles import Observed, Reflected, RoleError
+from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
 from diarist.messages import Message, ToolPart, as_text
 from diarist.storage import Observation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from diarist.memory.observational.coverage import digest_rows
+from diarist.memory.observational.log.coverage import digest_rows
 from diarist.messages import Message, PromptMessage
 from diarist.storage import Observation, ObservationLog, Storage
 from tests.exactly_once.books import Books, Shown

@@ -35,6 +35,7 @@ REMOVAL_STEPS = (
     "delete_messages",
     "delete_thread",
     "get_resource",
+    "get_working_memory",
     "list_events",
     "list_generations",
     "list_threads",
@@ -42,9 +43,23 @@ REMOVAL_STEPS = (
     "rewrite_generation",
     "rewrite_sent",
     "save_resource",
+    "save_working_memory",
     "update_thread",
 )
 """Those that hardly happen but where somebody removes something."""
+
+UNUSED = {"create_thread": "a thread comes into being with its first run"}
+"""Steps that no schedule has, and why."""
+
+_RARE_STEPS = ("delete_generations", "rewrite_generation", "rewrite_sent", "update_thread")
+_TARGETS = [
+    (step, when)
+    for step in STEPS
+    if step not in UNUSED
+    for when in ("before", "after")
+    for _ in range(8 if step in _RARE_STEPS else 1)
+]
+_AIMED = 3
 
 _TURN_STEPS = (
     "acquire_lease",
@@ -70,6 +85,17 @@ def some_crash(chance: random.Random) -> Crash:
     if kind < 0.8:
         return Crash(chance.choice(_TURN_STEPS), chance.randint(1, 8), when)
     return Crash(chance.choice(STEPS), chance.randint(1, 2), when)
+
+
+def aimed_crash(seed: int) -> Crash | None:
+    """Where the first process of a schedule dies: in every third one at a named step, each in its turn, and at those
+    oftener that hardly come up. None: by chance."""
+    place, rest = divmod(seed, _AIMED)
+    if rest:
+        return None
+    step, when = _TARGETS[place % len(_TARGETS)]
+    number = 1 if step in _RARE_STEPS else 1 + place // len(_TARGETS) % 3
+    return Crash(step, number, when)  # type: ignore[arg-type]
 
 
 class CrashingStorage:

@@ -65,8 +65,8 @@ class Deeds:
 
     async def introduce(self) -> None:
         """Something is known of the resource, so that there is something to forget."""
-        found = await self._storage.get_resource(self._resource)
-        await self._storage.save_resource(replace(found, working_memory=say(self.books.mark(), 3)))
+        found = await self._storage.get_working_memory(f"resource:{self._resource}")
+        await self._storage.save_working_memory(replace(found, text=say(self.books.mark(), 3)))
 
     def any(self, process: Process) -> Deed:
         kinds = [self._turn, self._answer, self._repeat, self._by_hand, self._remove]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from diarist.memory import recording
-from diarist.memory.observational import log_store
+from diarist.memory.observational.log import log_store
 from diarist.messages import utc_now
 from diarist.storage import SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage

@@ -63,8 +63,9 @@ class SimulatedMemory(Memory):
         self._clock = clock
 
     def _engine(self, model: Model | None) -> Engine:
-        if model not in self._engines:
-            self._engines[model] = Engine(
+        return self._engines.get(
+            model,
+            lambda: Engine(
                 storage=self.storage,
                 observer=FakeObserver(self._temper),
                 reflector=FakeReflector(self._temper),
@@ -72,8 +73,8 @@ class SimulatedMemory(Memory):
                 counter=COUNTER,
                 clock=self._clock,
                 background=self._background,
-            )
-        return self._engines[model]
+            ),
+        )
 
 
 class Process(Machine):

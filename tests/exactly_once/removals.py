@@ -51,7 +51,7 @@ async def remove(
         except Exception as error:  # what cannot be removed now may fail, if it says so
             return f"{type(error).__name__}: {error}"
         finally:
-            if done and what == "resource" and (await storage.get_resource(resource)).working_memory:
+            if done and what == "resource" and (await storage.get_working_memory(f"resource:{resource}")).text:
                 books.wrong("the working memory of a forgotten resource is there")
             if what == "clear":
                 pass

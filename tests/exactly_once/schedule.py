@@ -14,7 +14,7 @@ from diarist.storage import InMemoryStorage
 from tests.exactly_once.books import Books
 from tests.exactly_once.cast import ANGRY, CALM, SLOW
 from tests.exactly_once.checks import check_end
-from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, some_crash
+from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, aimed_crash, some_crash
 from tests.exactly_once.deeds import Deed, Deeds
 from tests.exactly_once.processes import CONFIGS, Process
 from tests.exactly_once.simulation import Clock, SimulatedCrash, simulated
@@ -130,17 +130,13 @@ class Schedule:
                 self.books.wrong(other.name, "leaves tasks:", [task.get_name() for task in left])
 
 
-def play(seed: int, *, crash: Crash | None = None, telling: bool = False) -> Books:
-    """Play the schedule of a seed. Its books tell what was wrong.
-
-    Args:
-        crash: Where the first process dies; by chance if not given.
-    """
+def play(seed: int, *, telling: bool = False) -> Books:
+    """Play the schedule of a seed. Its books tell what was wrong."""
     logger = logging.getLogger("diarist")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     with simulated(seed) as (loop, clock, chance):
-        schedule = Schedule(clock, chance, crash=crash, telling=telling)
+        schedule = Schedule(clock, chance, crash=aimed_crash(seed), telling=telling)
         try:
             loop.run_until_complete(schedule.play())
         except Exception as error:

@@ -21,6 +21,8 @@ T = TypeVar("T")
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 _LONGEST = 30 * 86_400.0
 _EPOCH = NOON.timestamp()
+_MOST_ROUNDS = 200_000
+"""Of the loop, without the clock going on: nothing here does so much at once."""
 
 
 class SimulatedCrash(BaseException):
@@ -51,12 +53,17 @@ class _Waiting(selectors.BaseSelector):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._seen, self._rounds = clock.now, 0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise Stuck("everybody waits, and no timer is set")
         if timeout > 0:
             self._clock.advance(timeout)
+        self._rounds = self._rounds + 1 if self._clock.now == self._seen else 0
+        self._seen = self._clock.now
+        if self._rounds > _MOST_ROUNDS:
+            raise Stuck("something goes round and round, and no time passes")
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> Any:

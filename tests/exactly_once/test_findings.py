@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from diarist import Memory
 from diarist.exceptions import ConflictError
-from diarist.memory.observational.roles import Observed
+from diarist.memory.observational.roles.base import Observed
 from diarist.messages import Message
-from diarist.storage import InMemoryStorage, Observation, Run, Thread
+from diarist.storage import InMemoryStorage, Observation, ObservationLog, Run, Thread
 from tests.memory.observational.harness import (
     Conversation,
     FakeObserver,
@@ -132,3 +134,56 @@ async def test_a_thread_is_not_named_after_what_its_run_took_out() -> None:
     thread = await chat.storage.get_thread(chat.thread)
     assert thread is not None
     assert "s0" not in thread.title
+
+
+class EndsBeforeSaving(InMemoryStorage):
+    """At the next saving of a log a run ends first, as if its own task had been faster."""
+
+    ending: Run | None = None
+
+    async def save_log(self, log: ObservationLog, **options: Any) -> ObservationLog:
+        if self.ending is not None:
+            run, self.ending = self.ending, None
+            await self.finish_run(run, "committed")
+        return await super().save_log(log, **options)
+
+
+async def test_notes_that_come_with_the_end_of_a_run_do_not_vouch_for_its_other_notes() -> None:
+    """The run rewrote what was noted of its first step, and ends while its second one is being noted."""
+    storage = EndsBeforeSaving()
+    chat = Conversation(storage, config=small_config(100, 1000))
+    run = await chat.begin(user("q", 20))
+    memory = await chat.open(run)
+    for step in ("s0", "s1"):
+        memory.add(await chat.store(run, tool_step(step, 60)))
+        await memory.prepare_step(1, pinned={"q", step})
+    assert "s0" in memory.log.text
+    redacted = tool_step("s0", 60)
+    redacted.tool_parts[0].result = "nothing to see"
+    await storage.rewrite_messages(run, [redacted])
+    storage.ending = run
+    await memory.observe([row for row in memory.rows.all if row.id == "s1"], timeout=None)
+    await chat.engine.close_run(chat.thread, "ada", run.id)
+    log = await chat.engine.log(chat.thread, "ada")
+    assert "s0" not in log.text
+    assert "s1" in log.text
+
+
+async def test_what_is_forgotten_is_not_in_the_note_of_a_run_that_was_live(chat: Conversation) -> None:
+    """The note quotes the diary, its process dies, the diary's message is forgotten, and only then the run counts."""
+    chat.observer.task = "buy a boat"
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    await chat.engine.observe_all(chat.thread, "ada")
+    late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
+    asked = user("q", 10)
+    asked.sent = (await chat.open(late)).compose_sent_block(chat.clock())
+    assert asked.sent is not None
+    assert "buy a boat" in asked.sent.text
+    await chat.store(late, asked, source="input")
+    memory = Memory(storage=chat.storage, observational_memory=chat.config)
+    await memory.forget(message_ids=["u1", "a1"], thread=chat.thread, resource="ada")
+    await chat.commit(user("u2", 10))
+    rows = (await chat.open()).rows.all
+    assert ids(rows) == ["q", "u2"]
+    for row in [*rows, *await chat.storage.list_messages(chat.thread)]:
+        assert row.sent is None or "buy a boat" not in row.sent.text

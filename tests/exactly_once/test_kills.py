@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -16,16 +15,20 @@ import pytest
 
 from tests.exactly_once.crashing import STEPS
 
-pytestmark = pytest.mark.skipif(
-    "DIARIST_EXACTLY_ONCE" not in os.environ,
-    reason="many minutes on two cores: set DIARIST_EXACTLY_ONCE to run it",
+RARE = (
+    "create_thread",
+    "delete_generations",
+    "heartbeat",
+    "renew_lease",
+    "rewrite_generation",
+    "rewrite_sent",
+    "update_thread",
 )
+"""A thread comes into being with its first run, and the others hardly come up in so little time: test_schedules
+crashes there."""
 
-UNUSED = ("create_thread", "heartbeat", "renew_lease")
-"""A thread comes into being with its first run; the others come by the clock alone: test_schedules crashes there."""
-
-USED = [step for step in STEPS if step not in UNUSED]
-WORKERS = 2
+USED = [step for step in STEPS if step not in RARE]
+WORKERS = 4
 
 
 def play_all(url: str, folder: Path, batches: Sequence[str]) -> list[dict[str, Any]]:
@@ -69,7 +72,7 @@ def test_kills_at_any_moment_on_sqlite(sqlite_url: str, tmp_path: Path, part: in
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_kills_at_each_step_on_sqlite(sqlite_url: str, tmp_path: Path, when: str) -> None:
     counted = kill(sqlite_url, tmp_path, at_each_step(200, when))
-    assert counted["kills"] >= 0.8 * len(USED), counted
+    assert counted["kills"] >= 0.9 * len(USED), counted
 
 
 def test_kills_at_any_moment_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
@@ -79,4 +82,4 @@ def test_kills_at_any_moment_on_postgresql(postgres_url: str, tmp_path: Path) ->
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_kills_at_each_step_on_postgresql(postgres_url: str, tmp_path: Path, when: str) -> None:
     counted = kill(postgres_url, tmp_path, at_each_step(900, when))
-    assert counted["kills"] >= 0.8 * len(USED), counted
+    assert counted["kills"] >= 0.9 * len(USED), counted

@@ -15,7 +15,7 @@ from diarist.exceptions import ConflictError, InputError, StorageError
 from diarist.memory import Receipt
 from diarist.messages import SentBlock
 from diarist.models.base import ModelRequest
-from diarist.storage import InMemoryStorage, ObservationLog, Resource, SQLiteStorage, Storage
+from diarist.storage import InMemoryStorage, ObservationLog, Resource, SQLiteStorage, Storage, WorkingMemory
 from diarist.testing import ScriptedModel
 from tests.memory.diary_kit import everything, keeping_diary, message, told, word
 from tests.scenarios.kit import WatchedStorage, answering, raw_rows
@@ -240,14 +240,16 @@ async def test_a_resource_goes_as_a_whole(storage: Storage, memory: Memory) -> N
         await memory.save_messages([message(number)], thread=f"t{number}", resource="ada")
     await memory.observe(thread="t1")
     await memory.save_messages([message(999)], thread="hers", resource="grace")
-    await storage.save_resource(Resource(id="ada", working_memory=f"likes {word(1)}", metadata={"seat": word(2)}))
+    await storage.save_resource(Resource(id="ada", metadata={"seat": word(2)}))
+    await storage.save_working_memory(WorkingMemory(key="resource:ada", text=f"likes {word(1)}"))
     receipt = await memory.forget(resource="ada")
     assert set(receipt.thread_ids) == {f"t{number}" for number in range(150)}
     assert receipt.resource_ids == ("ada",)
     stored = await everything(storage)
     assert not any(word(number) in stored for number in range(150))
     assert word(999) in stored
-    assert (await storage.get_resource("ada")).working_memory == ""
+    assert (await storage.get_resource("ada")).metadata == {}
+    assert (await storage.get_working_memory("resource:ada")).text == ""
     assert await memory.forget(resource="ada") == Receipt()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory
-from diarist.memory.observational.coverage import Coverage, seq_of
+from diarist.memory.observational.log.coverage import Coverage, seq_of
 from diarist.storage import SQLiteStorage
 from tests.memory.diary_kit import everything, keeping_diary, message, word
 from tests.scenarios.kit import answering

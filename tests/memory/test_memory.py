@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.exceptions import ConfigError, ConflictError, DiaristError, ThreadBusyError
+from diarist.exceptions import ConfigError, ConflictError, DiaristError, InputError, ThreadBusyError
 from diarist.storage import InMemoryStorage, SQLiteStorage, Thread
 from diarist.testing import ScriptedModel
 from tests.scenarios.kit import answering, failing, observational, observer, raw_rows, talk, words
@@ -46,6 +46,19 @@ def storage() -> InMemoryStorage:
 def test_contradictions_are_refused_by_name(options: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Memory(storage=InMemoryStorage(), **options)
+
+
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        ("memory.db", r"such as SQLiteStorage\('memory.db'\)"),
+        (Path("memory.db"), r"SQLiteStorage\(PosixPath\('memory.db'\)\)"),
+        (SQLiteStorage, r"such as SQLiteStorage\('memory.db'\) .* not <class"),
+    ],
+)
+def test_what_is_no_storage_is_refused_with_the_remedy(storage: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Memory(storage=storage)
 
 
 def test_options_are_named() -> None:
@@ -265,3 +278,20 @@ async def test_closing_an_agent_leaves_its_memory_open(storage: InMemoryStorage)
 
 def test_errors_of_memory_are_ours() -> None:
     assert issubclass(ThreadBusyError, DiaristError)
+
+
+@pytest.mark.parametrize(
+    "messages", ["hi", Message.user("hi"), {"role": "user", "content": "hi"}, [{"role": "user", "content": "hi"}]]
+)
+async def test_messages_are_saved_in_every_form_that_generate_takes(storage: InMemoryStorage, messages: Any) -> None:
+    memory = Memory(storage=storage)
+    assert await memory.save_messages(messages, thread="t") == 1
+    assert [(row.role, row.text) for row in await memory.messages(thread="t")] == [("user", "hi")]
+    assert await memory.save_messages([], thread="t") == 0
+
+
+async def test_what_is_no_message_is_not_saved(storage: InMemoryStorage) -> None:
+    for value, wrong in ((5, "not int"), ([Message.user("a"), "b"], "message 1")):
+        with pytest.raises(InputError, match=wrong):
+            await Memory(storage=storage).save_messages(value, thread="t")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert await storage.get_thread("t") is None

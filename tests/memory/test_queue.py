@@ -26,7 +26,7 @@ from diarist import (
 )
 from diarist.cli.app import app
 from diarist.exceptions import ConfigError, SchemaError, StorageError
-from diarist.memory.observational.jobs import Job
+from diarist.memory.observational.work.jobs import Job
 from diarist.memory.queue import PostgresQueue
 from diarist.processors import ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, ObservationLog
@@ -390,7 +390,7 @@ async def test_a_run_does_not_depend_on_the_queue(
 
 SUBMIT = """
 import asyncio, sys
-from diarist.memory.observational.jobs import Job
+from diarist.memory.observational.work.jobs import Job
 from diarist.memory.queue import PostgresQueue
 queue = PostgresQueue(sys.argv[1])
 go()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -74,7 +76,7 @@ def test_a_match_that_is_going_on_is_held_from_its_beginning(text: str, data: st
 @given(texts, st.lists(st.integers(0, 60), max_size=6))
 def test_known_patterns_see_the_same_in_pieces(text: str, places: list[int]) -> None:
     found = PatternSet({str(number): pattern for number, pattern in enumerate(KNOWN)})
-    run = Redactor(found.look, lambda matched, span: "#")
+    run = Redactor(found.look, lambda matched, span: "#", found.skim())
     edges = [0, *sorted(min(place, len(text)) for place in places), len(text)]
     out = "".join(run.feed(text[edges[i] : edges[i + 1]]) for i in range(len(edges) - 1)) + run.flush()
     assert out == run.redact(text)
@@ -104,3 +106,39 @@ def test_a_long_run_without_a_match_is_let_go() -> None:
     run = Redactor(found.look, lambda matched, span: "#")
     sent = "".join(run.feed("天气很好") for _ in range(100))
     assert len(sent) >= 400 - 64
+
+
+class Unreadable:
+    """Python's parser of patterns as another version may have it."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def parse(self, *given: Any) -> Any:
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    "parser",
+    [
+        None,
+        object(),
+        Unreadable(None),
+        Unreadable([("LITERAL",)]),
+        Unreadable([("LITERAL", "a")]),
+        Unreadable([("SUBPATTERN", [1, 2])]),
+        Unreadable([("MAX_REPEAT", (None, 1, []))]),
+    ],
+    ids=["is gone", "has no parse", "says nothing", "short", "another value", "another shape", "another number"],
+)
+def test_where_python_reads_patterns_otherwise_they_are_always_tried(
+    parser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "re._parser", parser)
+    known = Prescan(KNOWN)
+    found = PatternSet(PRESETS["pii"])
+    monkeypatch.undo()
+    assert known.left_out == set(range(len(KNOWN)))
+    run = Redactor(found.look, lambda matched, span: "#", found.skim())
+    out = [run.feed(char) for char in "Write to ada@example.com, or call +39 06 555 0182 today."]
+    assert "".join(out) + run.flush() == "Write to #, or call # today."

@@ -42,15 +42,26 @@ PATTERNS = [
     r"(?s)a.b",
     r" ?a",
     r"(?=ab)a",
+    r"a(?=bc)",
+    r"a(?!bc)",
+    r"a(?=b(?!c@))",
+    r"a+(?=.*c)",
+    r"c$\n?",
+    r"(?:a$|b)\n",
+    r"(?m)a$\n",
+    r"a(?=b\Z)",
+    r"b(?=.?\Z)",
+    r"(?m)(?:^a|b$)",
+    r"(?<=c(?=aa))a",
 ]
 
 texts = st.text(alphabet="abcA @-\n", max_size=24)
 cuts = st.lists(st.integers(min_value=0, max_value=24), max_size=6)
 
 
-def redactor(patterns: list[str]) -> Redactor:
+def redactor(patterns: list[str], *, skims: bool = True) -> Redactor:
     found = PatternSet({str(number): pattern for number, pattern in enumerate(patterns)})
-    return Redactor(found.look, lambda text, span: "#")
+    return Redactor(found.look, lambda text, span: "#", found.skim() if skims else None)
 
 
 def pieces(text: str, places: list[int]) -> list[str]:
@@ -72,10 +83,17 @@ def whole(text: str, patterns: list[str]) -> str:
 @example(text="abcab", places=[1, 2, 3, 4], patterns=["ab(?:ca)?", "abc"])
 @example(text="a-abc", places=[2], patterns=[r"-\b\w+"])
 @example(text="ab", places=[1], patterns=[r"a\Bb"])
+@example(text="@@@@@@@@c\n@", places=[9, 10], patterns=[r"c$"])
+@example(text="abc", places=[1, 2], patterns=[r"a(?=bc)"])
+@example(text="abc", places=[1, 2], patterns=[r"a(?!bc)"])
+@example(text="abc@", places=[1, 2, 3], patterns=[r"a(?=b(?!c@))"])
+@example(text="a @ @ c", places=[1, 2, 3, 4], patterns=[r"a+(?=.*c)"])
+@example(text="abb", places=[1, 2], patterns=[r"a(?=b\Z)"])
 def test_the_cuts_make_no_difference(text: str, places: list[int], patterns: list[str]) -> None:
-    run = redactor(patterns)
-    out = [run.feed(piece) for piece in pieces(text, places)]
-    assert "".join(out) + run.flush() == whole(text, patterns)
+    for skims in (True, False):
+        run = redactor(patterns, skims=skims)
+        out = [run.feed(piece) for piece in pieces(text, places)]
+        assert "".join(out) + run.flush() == whole(text, patterns)
 
 
 @given(text=texts, patterns=st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2, unique=True))

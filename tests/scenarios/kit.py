@@ -21,7 +21,7 @@ from diarist import (
 )
 from diarist.agent import AgentResult
 from diarist.chunks import Chunk, DataChunk
-from diarist.memory.observational.coverage import digest_rows
+from diarist.memory.observational.log.coverage import digest_rows
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import ProcessLLMRequestArgs
 from diarist.storage import InMemoryStorage, Observation, ObservationLog, Storage

@@ -20,9 +20,10 @@ from diarist.processors import (
     ProcessOutputStepArgs,
     ProcessOutputStreamArgs,
 )
-from diarist.storage import SQLiteStorage
+from diarist.storage import Scope, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.scenarios.kit import Recount, answering, log_of, observational, play, raw_rows, talk, told, ways, words
+from tests.scenarios.working_kit import TEMPLATE, newest, remembering, update
 
 MARK = "ultramarine"
 """A word that only the blocked run speaks of."""
@@ -80,14 +81,14 @@ async def storage(path: Path) -> AsyncIterator[SQLiteStorage]:
 
 
 def content(path: Path) -> dict[str, list[Any]]:
-    """All rows of all tables but the runs, leases and versions, which say nothing of what was said; and but the
-    pages of the search index, where SQLite overwrites the terms of deleted rows only when it merges them."""
+    """All rows of all tables but the runs, leases and versions, which say nothing of what was said; the pages of the
+    search index are among them."""
     with sqlite3.connect(path) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = {
             name: database.execute(f'SELECT * FROM "{name}"').fetchall()
             for name in names
-            if not any(word in name for word in ("runs", "leases", "schema", "sqlite_", "search_index_"))
+            if not any(word in name for word in ("runs", "leases", "schema", "sqlite_"))
         }
     database.close()
     return rows
@@ -267,3 +268,32 @@ async def test_a_data_chunk_of_a_blocked_run_is_not_kept(storage: SQLiteStorage,
     )
     await agent.generate("go", thread="t")
     assert tells(path, MARK) == []
+
+
+@pytest.mark.parametrize("scope", ["resource", "thread"])
+@pytest.mark.parametrize("new_thread", [True, False])
+@pytest.mark.parametrize("observing", [True, False], ids=["om", "history"])
+async def test_an_update_of_working_memory(
+    storage: SQLiteStorage, path: Path, observing: bool, new_thread: bool, scope: Scope
+) -> None:
+    memory = remembering(storage, observing=observing, scope=scope)
+    if not new_thread:
+        model = ScriptedModel(update("# Kept"), "ok")
+        await Agent(model=model, memory=memory).generate("go", thread="t", resource="ada")
+    seen: list[bool] = []
+
+    def answer(_: Any) -> str:
+        seen.append(bool(tells(path, MARK)))
+        return f"It is {MARK}."
+
+    model = ScriptedModel(update(f"# {MARK}"), update(f"# {MARK} and more"), answer)
+    agent = Agent(model=model, memory=memory, output_processors=[InOutputResult()])
+    result = await agent.generate(f"{MARK}?", thread="t", resource="ada")
+    assert result.tripwire is not None
+    assert seen == [True], "it must have been waiting in storage"
+    assert tells(path, MARK) == []
+    if not new_thread:
+        assert await memory.working_memory(thread="t") == "# Kept"
+    later = answering()
+    await Agent(model=later, memory=memory).generate("go", thread="t", resource="ada")
+    assert newest(later.requests[0]) == (TEMPLATE if new_thread else "# Kept")

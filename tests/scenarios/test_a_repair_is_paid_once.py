@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Processor, Tool
-from diarist.exceptions import BadRequestError, ModelError
+from diarist import Agent, CancelSignal, Memory, Processor, Tool
+from diarist.exceptions import BadRequestError, ModelConnectionError, ModelError
+from diarist.messages import TextPart
 from diarist.models import resolve
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessAPIErrorArgs, ProcessOutputStepArgs
@@ -81,6 +83,50 @@ async def test_a_message_stays_where_the_run_came_to_nothing(storage: Storage, m
     assert [row.text for row in await storage.list_messages("t")] == ["poison", "ok", "c"]
     await agent.generate("d", thread="t")
     assert "poison" in model.requests[-1].text
+
+
+class Rewrite(Processor[Any]):
+    """Changes what the provider does not take."""
+
+    def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+        poison = [message for message in args.messages if "poison" in message.text]
+        for message in poison:
+            message.parts = [TextPart(text="honey")]
+        return {"retry": bool(poison)}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("repair", [LeaveOutPoison, Rewrite])
+@pytest.mark.parametrize("end", ["fails", "is cancelled", "is cancelled while a tool runs"])
+async def test_a_repair_that_helped_is_kept_where_the_run_ends_badly_later(
+    storage: Storage, memory: str, repair: type[Processor[Any]], end: str
+) -> None:
+    cancel = CancelSignal()
+
+    async def stop(_: Any = None) -> str:
+        cancel.cancel()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def look() -> str:
+        """Look."""
+        return await stop() if "tool" in end else "seen"
+
+    refused = BadRequestError("poison", status=400)
+    last: Any = ModelConnectionError("cut") if end == "fails" else stop
+    model = ScriptedModel("ok", refused, ToolCall("look"), *([] if "tool" in end else [last]), "ok")
+    agent = Agent(model=model, memory=MEMORIES[memory](storage), processors=[repair()], tools=[look])
+    await agent.generate("poison", thread="t")
+    if end == "fails":
+        with pytest.raises(ModelError):
+            await agent.generate("b", thread="t")
+    else:
+        assert (await agent.generate("b", thread="t", cancel=cancel)).stopped_by == "cancelled"
+    rows = [row.text for row in await storage.list_messages("t")]
+    assert rows == [*(["honey"] if repair is Rewrite else []), "ok", "b", ""]
+    await agent.generate("c", thread="t")
+    assert "poison" not in model.requests[-1].text
+    await raw_rows(storage)
 
 
 @pytest.mark.parametrize("buffers", [False, True])

@@ -14,7 +14,7 @@ import pytest
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig
 from diarist.exceptions import DiaristError
 from diarist.memory.observational.config import RetrievalConfig
-from diarist.memory.observational.threads import obscure
+from diarist.memory.observational.prompt.threads import obscure
 from diarist.messages import DataPart, FilePart, ReasoningPart, SentBlock, TextPart, ToolPart
 from diarist.storage import InMemoryStorage, SearchStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall

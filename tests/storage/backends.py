@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from diarist.storage import SQLiteStorage, Storage
+from diarist.storage.libsql import LibSQLStorage
+from diarist.storage.mongodb import MongoDBStorage
 from diarist.storage.postgres import PostgresStorage
+from tests.loopback.mongodb_server import MongoDBServer
 
 # For scripts: opened(sys.argv[1]) is the storage at an address.
 OPENED = """
 def opened(address):
-    if "://" in address:
+    if address.startswith("postgres"):
         from diarist.storage.postgres import PostgresStorage
         return PostgresStorage(address, pool_size=4)
+    if address.startswith("mongodb"):
+        from diarist.storage.mongodb import MongoDBStorage
+        return MongoDBStorage(address)
+    if address.endswith(".libsql") or "://" in address:
+        from diarist.storage.libsql import LibSQLStorage
+        return LibSQLStorage(address)
     from diarist.storage import SQLiteStorage
     return SQLiteStorage(address)
 """
@@ -29,11 +39,30 @@ class Backend:
     address: str
 
     def storage(self) -> Storage:
-        return PostgresStorage(self.address) if self.name == "postgres" else SQLiteStorage(self.address)
+        match self.name:
+            case "postgres":
+                return PostgresStorage(self.address)
+            case "mongodb":
+                return MongoDBStorage(self.address)
+            case "libsql":
+                return LibSQLStorage(self.address)
+            case _:
+                return SQLiteStorage(self.address)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
+def mongodb_url() -> Iterator[str]:
+    """The address of the small MongoDB of the test suite."""
+    with MongoDBServer() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["sqlite", "libsql", "postgres", "mongodb"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    if request.param == "mongodb":
+        return Backend("mongodb", request.getfixturevalue("mongodb_url"))
     if request.param == "postgres":
         return Backend("postgres", request.getfixturevalue("postgres_url"))
+    if request.param == "libsql":
+        return Backend("libsql", str(tmp_path / "memory.libsql"))
     return Backend("sqlite", str(tmp_path / "memory.db"))

@@ -13,6 +13,7 @@ from diarist.storage import Thread
 from tests.processes import run_at_once
 from tests.storage.backends import OPENED, Backend
 from tests.storage.backends import backend as backend
+from tests.storage.backends import mongodb_url as mongodb_url
 
 PROCESSES = 8
 RUNS = 4

@@ -168,8 +168,44 @@ async def test_a_file_of_version_1_is_searched_once_it_is_opened(tmp_path: Path)
         assert await find(opened, "word") == []
     connection = sqlite3.connect(path)
     connection.execute("INSERT INTO diarist_search_index (diarist_search_index, rank) VALUES ('integrity-check', 1)")
-    assert connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'").fetchone() == (2,)
+    assert connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'").fetchone() == (4,)
     connection.close()
+
+
+async def test_a_file_of_version_2_has_the_words_of_live_runs_taken_out(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with SQLiteStorage(path) as storage:
+        await fill(storage, ["old word"])
+        run = await storage.begin_run("live", Thread(id="t", resource_id="ada"))
+        await storage.append_messages(run, [Message.user("new word")])
+    make_version_2(path)
+    async with SQLiteStorage(path) as opened:
+        assert await find(opened, "word") == ["old word"]
+        assert words_in_index(path) == {"old", "word"}
+        await opened.finish_run(run, "committed")
+        assert await find(opened, "word") == ["new word", "old word"]
+
+
+def make_version_2(path: Path) -> None:
+    """Let a file have what version 2 had: messages were among what is found before their run had ended."""
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "INSERT INTO diarist_search SELECT thread_id, seq, seq, 1, 1, 'new word' FROM diarist_messages WHERE seq > 1;"
+        "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
+        " WHERE terms = 'new word';"
+        "UPDATE diarist_schema SET version = 2 WHERE name = 'storage'"
+    )
+    connection.close()
+
+
+def words_in_index(path: Path) -> set[str]:
+    """Checks the index, too."""
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO diarist_search_index (diarist_search_index, rank) VALUES ('integrity-check', 1)")
+    connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'diarist_search_index', 'row')")
+    words = {word for (word,) in connection.execute("SELECT term FROM temp.vocabulary") if not word.startswith("@")}
+    connection.close()
+    return words
 
 
 async def test_the_index_of_a_file_follows_every_removal(tmp_path: Path) -> None:
@@ -180,9 +216,4 @@ async def test_the_index_of_a_file_follows_every_removal(tmp_path: Path) -> None
         await storage.append_messages(run, [Message.user("three", id="3"), Message.user("four", id="4")])
         await storage.rewrite_messages(run, [Message.user("five", id="3"), Message.user("six", id="1")], remove=["4"])
         await storage.finish_run(run, "committed")
-    connection = sqlite3.connect(tmp_path / "memory.db")
-    connection.execute("INSERT INTO diarist_search_index (diarist_search_index, rank) VALUES ('integrity-check', 1)")
-    connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'diarist_search_index', 'row')")
-    words = {word for (word,) in connection.execute("SELECT term FROM temp.vocabulary") if not word.startswith("@")}
-    connection.close()
-    assert words == {"five", "six"}
+    assert words_in_index(tmp_path / "memory.db") == {"five", "six"}

@@ -28,8 +28,12 @@ from diarist.storage import (
     SQLiteStorage,
     Storage,
     Thread,
+    WorkingMemory,
 )
+from diarist.storage.libsql import LibSQLStorage
+from diarist.storage.mongodb import MongoDBStorage
 from diarist.storage.postgres import PostgresStorage
+from tests.loopback.mongodb_server import MongoDBServer
 
 NOON = datetime(2026, 1, 20, 12, tzinfo=UTC)
 THREADS = st.sampled_from(["a", "b"])
@@ -152,6 +156,10 @@ class SideBySide(RuleBasedStateMachine):
     def save_resource(self, id: str, version: int) -> None:
         self.both(lambda storage: storage.save_resource(Resource(id=id, version=version)))
 
+    @rule(key=KEYS, version=SMALL)
+    def save_working_memory(self, key: str, version: int) -> None:
+        self.both(lambda storage: storage.save_working_memory(WorkingMemory(key=key, version=version, text=key)))
+
     @rule(key=KEYS, version=SMALL, generation=SMALL)
     def save_log(self, key: str, version: int, generation: int) -> None:
         log = ObservationLog(key=key, scope="thread", resource_id="ada", generation=generation)
@@ -198,8 +206,8 @@ class SideBySide(RuleBasedStateMachine):
             seen += [await storage.list_messages(run.thread_id, run_id=run.id)]
         for key in ("thread:a", "thread:b", "resource:ada"):
             seen += [await storage.get_log(key), await storage.list_generations(key)]
-            seen += [await storage.list_events(key)]
-        for resource in ("ada", "grace"):
+            seen += [await storage.list_events(key), await storage.get_working_memory(key)]
+        for resource in ("ada", "grace") if all(isinstance(one, SearchStorage) for one in self.storages) else ():
             assert isinstance(storage, SearchStorage)
             seen += [await storage.search_messages(word, resource_id=resource) for word in ("of", "rewritten")]
         return [*seen, await storage.get_resource("ada"), await storage.get_resource("grace")]
@@ -231,6 +239,17 @@ def _timeless(value: Any) -> Any:
 def test_sqlite(tmp_path: Path) -> None:
     numbers = itertools.count()
     _play(lambda: SQLiteStorage(tmp_path / f"{next(numbers)}.db"), max_examples=25)
+
+
+def test_libsql(tmp_path: Path) -> None:
+    numbers = itertools.count()
+    _play(lambda: LibSQLStorage(tmp_path / f"{next(numbers)}.db"), max_examples=8)
+
+
+def test_mongodb() -> None:
+    numbers = itertools.count()
+    with MongoDBServer() as server:
+        _play(lambda: MongoDBStorage(server.url, database=f"db{next(numbers)}"), max_examples=25)
 
 
 def test_postgres(postgres_url: str) -> None:

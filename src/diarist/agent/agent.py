@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from diarist.agent.callbacks import Callbacks
 from diarist.agent.loop import Run
-from diarist.agent.options import CallOptions, MemoryLike, Processors, merge_options
+from diarist.agent.options import CallOptions, MemoryLike, Processors, conversation, merge_options
 from diarist.agent.output import OutputType
 from diarist.agent.result import AgentResult
 from diarist.agent.stream import AgentStream, read
@@ -20,10 +21,11 @@ from diarist.messages import new_id
 from diarist.models.base import Model, ModelSettings
 from diarist.models.entry import ModelEntry, entries_of
 from diarist.processors.base import Processor
+from diarist.processors.closing import closable
 from diarist.processors.pipeline import Pipeline
 from diarist.processors.plan import INPUT_HOOKS, OUTPUT_HOOKS, check, check_places
 from diarist.processors.setup import StepSetup, tools_by_name
-from diarist.run_context import CancelSignal, RunContext, ThreadRef, Writer
+from diarist.run_context import CancelSignal, RunContext, Writer
 from diarist.tools import Tool
 
 
@@ -85,6 +87,7 @@ class Agent:
         self._lists = _Lists(input_processors, output_processors, error_processors, processors).over(self._defaults)
         for name in _LISTS & self._defaults.keys():
             del self._defaults[name]
+        self._own = closable(self._lists.given)
         self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
 
     async def generate(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentResult[Any]:
@@ -149,14 +152,16 @@ class Agent:
     async def close(self) -> None:
         """Wait for memory's background work, and release the connections of the model and those of processors.
 
-        A model that was given to a processor as an object is its maker's to close.
+        A model that was given to a processor as an object is its maker's to close. What a call brings along, in a list
+        of its own or from a function, is closed with that call. Where one fails, the others are closed all the same.
         """
-        if self.memory is not None:
-            await self.memory.settled()
-        if self._compiled is not None:
-            await self._compiled[0].close()
-        for entry in self._entries:
-            await entry.model.close()
+        async with AsyncExitStack() as stack:
+            for entry in self._entries:
+                stack.push_async_callback(entry.model.close)
+            for processor in self._own:
+                stack.push_async_callback(processor.close)
+            if self.memory is not None:
+                await self.memory.settled()
 
     async def __aenter__(self) -> Self:
         return self
@@ -209,10 +214,7 @@ class Agent:
         for message in [] if empty else to_messages(input):
             messages.add(message, "input")
         run_id = new_id("run")
-        thread = options.get("thread")
-        thread = ThreadRef(id=thread) if isinstance(thread, str) else thread
-        if thread is not None and not thread.id:
-            raise ConfigError("thread: the id is empty")
+        thread, resource = conversation(options)
         context: RunContext[Any] = RunContext(
             run_id=run_id,
             deps=options.get("deps"),
@@ -220,7 +222,7 @@ class Agent:
             writer=Writer(run_id),
             cancel=options.get("cancel") or CancelSignal(),
             thread=thread,
-            resource_id=options.get("resource") or (thread.id if thread else None),
+            resource_id=resource,
             request_context=dict(options.get("request_context", {})),
             guarded=judged,
         )
@@ -246,6 +248,7 @@ class Agent:
             output_type=output_type,
             entries=entries,
             callbacks=Callbacks(options),
+            brought=[p for p in pipeline.closable if not any(p is own for own in self._own)],
             name=self.name,
         )
 
@@ -268,6 +271,19 @@ class _Lists:
         """Some list is made anew for each call."""
         return any(callable(item) for item in (self.input, self.output, self.error, self.both, self.extra))
 
+    @property
+    def given(self) -> list[Processor[Any]]:
+        """The processors of those lists that no function makes. Raises ConfigError for something else in them."""
+        lists = {
+            "input_processors": self.input,
+            "output_processors": self.output,
+            "error_processors": self.error,
+            "processors": self.both,
+            "extra_processors": self.extra,
+        }
+        each = [check(name, _items(value, {})) for name, value in lists.items() if not callable(value)]
+        return [processor for processors in each for processor in processors]
+
     def over(self, options: CallOptions) -> _Lists:
         """These lists, with those that the call brings in their place."""
         if not _LISTS & options.keys():
@@ -282,16 +298,20 @@ class _Lists:
 
     def resolved(self, request_context: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
         """Input, output and error lists, and those that belong to all."""
+        input, output, error, both, extra = (
+            _items(value, request_context) for value in (self.input, self.output, self.error, self.both, self.extra)
+        )
+        return input, output, error, both + extra
 
-        def items(value: Processors) -> list[Any]:
-            if isinstance(value, Processor):
-                raise ConfigError(f"a list of processors is needed, not the processor {value.id!r} itself: [...]")
-            made: Any = value(request_context) if callable(value) else value
-            if not isinstance(made, list | tuple):
-                raise ConfigError(f"a list of processors is needed, not {type(made).__name__}")
-            return list(cast(Sequence[Any], made))
 
-        return items(self.input), items(self.output), items(self.error), items(self.both) + items(self.extra)
+def _items(value: Processors, request_context: dict[str, Any]) -> list[Any]:
+    """A list as it was given, or as its function makes it."""
+    if isinstance(value, Processor):
+        raise ConfigError(f"a list of processors is needed, not the processor {value.id!r} itself: [...]")
+    made: Any = value(request_context) if callable(value) else value
+    if not isinstance(made, list | tuple):
+        raise ConfigError(f"a list of processors is needed, not {type(made).__name__}")
+    return list(cast(Sequence[Any], made))
 
 
 def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,7 +36,8 @@ from diarist.chunks import (
 from diarist.exceptions import DiaristError, OutputError, TripWire
 from diarist.message_list import Snapshot, SystemMessage
 from diarist.models.entry import ModelEntry
-from diarist.processors.base import StepResult
+from diarist.processors.base import Processor, StepResult
+from diarist.processors.closing import in_use
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.processors.streaming import StreamRun
@@ -45,7 +47,10 @@ from diarist.tracing import span
 
 @dataclass(kw_only=True)
 class Run:
-    """One request at work: ``execute()`` it, once; then look at ``result`` and ``error``."""
+    """One request at work: ``execute()`` it, once; then look at ``result`` and ``error``.
+
+    ``brought``: closable processors that came with the call, and are closed with it.
+    """
 
     context: RunContext[Any]
     pipeline: PipelineRun
@@ -56,6 +61,7 @@ class Run:
     callbacks: Callbacks
     name: str = "agent"
     approvals: Mapping[str, bool | str] | None = None
+    brought: Sequence[Processor[Any]] = ()
     outlet: Outlet = field(default_factory=Outlet)
     error: Exception | None = None
 
@@ -77,7 +83,7 @@ class Run:
             "diarist.run.id": self.context.run_id,
         }
         with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
-            await self._traced()
+            await self._to_its_end()
             if current.recording:
                 result, error = self.result, self.error
                 current.set(
@@ -90,34 +96,43 @@ class Run:
                     }
                 )
 
-    async def _traced(self) -> None:
-        last: Chunk | None = None
+    async def _to_its_end(self) -> None:
+        self._last_chunk: Chunk | None = None
         self._guards: asyncio.Task[None] | None = None
         self.context.cancel.attach()
         try:
-            outcome, last, cancelled = await self._outcome()
-            self.result.usage += self.context.usage
-            if isinstance(last, Finish):
-                last.payload.usage = self.result.usage
-            try:
-                if self.context.has_endings:
-                    await undisturbed(self._end(outcome))
-            except asyncio.CancelledError as error:  # too late to change anything but what the caller is told
-                cancelled = cancelled or self._from_outside(error)
-            if self.error is not None:
-                last = self._error_chunk(self.error)
-            await self.callbacks.ended(self.result, self.error)
-            if cancelled is not None:
-                raise cancelled
+            async with self._in_use():
+                await self._ended()
         finally:
             self.context.cancel.detach()
-            if last is not None:
-                last.run_id = self.context.run_id
-            self.outlet.finish(last)
+            if self._last_chunk is not None:
+                self._last_chunk.run_id = self.context.run_id
+            self.outlet.finish(self._last_chunk)
 
-    def skip(self) -> None:
+    def _in_use(self) -> AbstractAsyncContextManager[None]:
+        closable = self.pipeline.closable
+        return in_use(closable, self.brought) if closable else nullcontext()
+
+    async def _ended(self) -> None:
+        outcome, self._last_chunk, cancelled = await self._outcome()
+        self.result.usage += self.context.usage
+        if isinstance(self._last_chunk, Finish):
+            self._last_chunk.payload.usage = self.result.usage
+        try:
+            if self.context.has_endings:
+                await undisturbed(self._end(outcome))
+        except asyncio.CancelledError as error:  # too late to change anything but what the caller is told
+            cancelled = cancelled or self._from_outside(error)
+        if self.error is not None:
+            self._last_chunk = self._error_chunk(self.error)
+        await self.callbacks.ended(self.result, self.error)
+        if cancelled is not None:
+            raise cancelled
+
+    async def skip(self) -> None:
         """Close a run that was never executed."""
-        self._broken_off("cancelled")
+        async with self._in_use():
+            self._broken_off("cancelled")
         self.outlet.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
 
     async def _outcome(self) -> tuple[Outcome, Chunk, asyncio.CancelledError | None]:
@@ -229,6 +244,8 @@ class Run:
                     raise
             finally:
                 self.result.usage += attempt.usage
+                if attempt.answered:
+                    messages.obsolete |= messages.dropped
             payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.usage)
             try:
                 await self.outlet.send(StepFinish(run_id=self.context.run_id, payload=payload))

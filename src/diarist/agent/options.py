@@ -10,6 +10,8 @@ from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
 from diarist.run_context import CancelSignal, ThreadRef
+from diarist.storage.codec import checked_metadata
+from diarist.storage.records import Thread
 
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
 
@@ -36,11 +38,12 @@ class MemoryLike(Protocol):
 class CallOptions(TypedDict, total=False):
     """Options of ``generate``, ``stream`` and ``Agent(default_options=...)``; a call's own value wins.
 
-    ``thread``: id, or ``ThreadRef`` with title and metadata for a new one; without it memory does nothing.
-    ``resource``: whose thread it is; default the thread's own id. ``deps`` and ``request_context`` are handed
-    to tools and processors. ``max_steps``: model calls of one run (5). ``max_processor_retries``: attempts
-    that processors may send back per step; unset, sending one back blocks. ``prepare_step``: called before
-    each model call, after all processors. ``input_processors``, ``output_processors``, ``error_processors`` and
+    ``thread``: id, ``ThreadRef`` with title and metadata for a new one, or a ``Thread``, which says whose it is;
+    without it memory does nothing. ``resource``: whose thread it is; default the thread's own id. ``deps`` and
+    ``request_context`` are handed to tools and processors. ``max_steps``: model calls of one run (5).
+    ``max_processor_retries``: attempts that processors may send back per step; unset, sending one back blocks.
+    ``prepare_step``: called before each model call, after all processors.
+    ``input_processors``, ``output_processors``, ``error_processors`` and
     ``processors`` replace the agent's lists for this call; memory's stay around them. ``extra_processors`` are
     added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
     answer. ``stop_when``: functions of the steps so far; one that holds ends the run. ``cancel``: a
@@ -48,7 +51,7 @@ class CallOptions(TypedDict, total=False):
     ``on_abort`` the result of a cancelled run, exactly one of these once.
     """
 
-    thread: str | ThreadRef
+    thread: str | ThreadRef | Thread
     resource: str
     deps: Any
     request_context: dict[str, Any]
@@ -82,6 +85,31 @@ def conditions(value: StopWhen | Sequence[StopWhen] | None) -> tuple[StopWhen, .
     if any(inspect.iscoroutinefunction(item) for item in items):
         raise ConfigError("stop_when takes plain functions of the steps, not async ones")
     return items
+
+
+def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
+    """The thread of a call and whose it is; None and None without one. Raises ConfigError, InputError."""
+    thread: Any = options.get("thread")
+    owner: Any = options.get("resource") or getattr(thread, "resource_id", None)
+    if owner is not None and not isinstance(owner, str):
+        raise ConfigError(f"resource must be the id of a resource, not {owner!r}")
+    if thread is None:
+        return None, owner
+    if inspect.isawaitable(thread):
+        if inspect.iscoroutine(thread):
+            thread.close()
+        raise ConfigError("thread is awaitable and was not awaited: thread=await memory.create_thread(...)")
+    if isinstance(thread, Thread):
+        thread = ThreadRef(id=thread.id, title=thread.title, metadata=thread.metadata)
+    ref: Any = ThreadRef(id=thread) if isinstance(thread, str) else thread
+    if not isinstance(ref, ThreadRef) or not isinstance(cast(Any, ref.id), str):
+        raise ConfigError(f"thread must be an id, a ThreadRef or a Thread, not {thread!r}")
+    if not ref.id:
+        raise ConfigError("thread: the id is empty")
+    if not isinstance(cast(Any, ref.title), str):
+        raise ConfigError(f"thread: the title must be a text, not {ref.title!r}")
+    checked_metadata(ref.metadata)
+    return ref, owner or ref.id
 
 
 def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:

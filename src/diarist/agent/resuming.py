@@ -42,6 +42,7 @@ class ResumedAttempt(StepAttempt):
         if self._missing(answers):
             await self._tools_of_processors()
         self._check(answers)
+        await self._note(answers)
         parts: list[Part] = [_answered(self._open.pop(call_id), answer) for call_id, answer in answers.items()]
         self._message = Message(role="tool", parts=parts, run_id=self._context.run_id)
         _place(self._context.messages, self._message)
@@ -66,6 +67,13 @@ class ResumedAttempt(StepAttempt):
         before = self._context.messages.snapshot(contents=True)
         await self._during(self._input_step())
         self._context.messages.restore(before)
+
+    async def _note(self, answers: Mapping[str, bool | str]) -> None:
+        """Have it noted what was approved, before any of it runs: whatever becomes of this run, none runs twice."""
+        before = _before(self._context.messages)
+        for message in before:
+            if ids := [call.call_id for call in open_calls(before, message) if answers.get(call.call_id) is True]:
+                await self._context.approve(message, ids)
 
     def _check(self, answers: Mapping[str, bool | str]) -> None:
         if missing := self._missing(answers):

@@ -82,6 +82,11 @@ class StepAttempt:
         return self._calls is None or not self._calls.started
 
     @property
+    def answered(self) -> bool:
+        """The model has answered, to its end."""
+        return self._complete
+
+    @property
     def pending(self) -> list[ToolPart]:
         """The calls that wait."""
         return [part for part in self._tool_parts() if part.call_id in self.waiting]

@@ -68,7 +68,7 @@ class AgentStream(Generic[OutputT]):
         if self._task is not None:
             await stop(self._task)
         elif not self._run.outlet.closed:
-            self._run.skip()
+            await self._run.skip()
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from diarist.cli.demo.command import demo
+from diarist.cli.move import export, import_, migrate
 from diarist.cli.observe import observe
 from diarist.cli.worker import worker
 
@@ -19,6 +20,9 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("observe")(observe)
+app.command("export")(export)
+app.command("import")(import_)
+app.command("migrate")(migrate)
 app.command("worker")(worker)
 
 

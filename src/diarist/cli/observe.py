@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diarist.cli.formats import FORMAT_NAMES
 from diarist.exceptions import ConfigError, DiaristError, InputError
 
 if TYPE_CHECKING:
@@ -32,7 +33,18 @@ def _day(value: str) -> date:
     try:
         return date.fromisoformat(value)
     except ValueError:
-        return datetime.fromisoformat(value)  # typer shows its ValueError as a usage error
+        pass
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise typer.BadParameter(f"{value!r} is no date such as 2026-03-01 or 2026-03-01T09:30") from None
+
+
+def _output(value: str) -> Output:
+    try:
+        return Output(value)
+    except ValueError:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(Output)}") from None
 
 
 def observe(
@@ -63,7 +75,10 @@ def observe(
         int | None,
         typer.Option(metavar="N", help="Take conversation N of the file, counted from 1. Default: the first."),
     ] = None,
-    format: Annotated[str | None, typer.Option(help="Name the file's format instead of finding out.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"The file's format, instead of finding out: {FORMAT_NAMES}."),
+    ] = None,
     date: Annotated[
         date | None,
         typer.Option(
@@ -99,7 +114,10 @@ def observe(
         str | None,
         typer.Option(metavar="ID", help="Thread in the database. Default: made from the path."),
     ] = None,
-    output: Annotated[Output, typer.Option(help="The diary as text, or all about it as JSON.")] = Output.TEXT,
+    output: Annotated[
+        Output,
+        typer.Option(parser=_output, metavar="[text|json]", help="The diary as text, or all about it as JSON."),
+    ] = Output.TEXT,
 ) -> None:
     """Turn a conversation that exists already into a diary.
 

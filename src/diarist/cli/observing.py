@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from diarist.chunks import DataChunk
 from diarist.cli.metering import MeteredModel, Work
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.conversations import Conversation, read_conversation
+from diarist.memory.conversations.naming import thread_id_of
 from diarist.memory.observational.data_parts import OBSERVATION_END
-from diarist.memory.observational.role_models import EXTRACTIVE
+from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Message
 from diarist.storage.records import ObservationLog
 
@@ -98,7 +98,7 @@ class Observing:
             format=request.format,
         )
         self.messages, self.message_tokens = _take(self.conversation, request.limit_tokens)
-        self.thread = request.thread or _thread_id(request.path, self.conversation)
+        self.thread = request.thread or thread_id_of(request.path, self.conversation)
         self.observer = Work()
         self.reflector = Work()
         self.stored = False
@@ -202,16 +202,6 @@ def _complete(messages: list[Message]) -> int:
         if any(part.state == "call" for part in messages[index].tool_parts):
             end = index
     return end
-
-
-def _thread_id(path: Path, conversation: Conversation) -> str:
-    """The file's name, the conversation's number, and a digest of the whole path.
-
-    Files of one name in different folders must not end up in one thread.
-    """
-    number = f"-{conversation.number}" if conversation.conversations_in_file > 1 else ""
-    digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
-    return f"{path.stem}{number}-{digest[:8]}"
 
 
 def _configure(request: Request, observer: Work, reflector: Work) -> ObservationalMemoryConfig:

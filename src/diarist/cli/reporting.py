@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from diarist.cli.metering import Work
 from diarist.cli.observing import Observing, Result
 from diarist.exceptions import DiaristError
-from diarist.memory.observational.role_models import EXTRACTIVE
+from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Json
 
 _HONEST = (

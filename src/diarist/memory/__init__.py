@@ -10,21 +10,27 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
     RetrievalConfig,
 )
-from diarist.memory.observational.hooks import MemoryHooks, RoleCall
-from diarist.memory.observational.model_choice import ByInputTokens
-from diarist.memory.observational.spending import DiaryUsage
+from diarist.memory.observational.log.spending import DiaryUsage
+from diarist.memory.observational.roles.hooks import MemoryHooks, RoleCall
+from diarist.memory.observational.roles.model_choice import ByInputTokens
 from diarist.memory.receipt import Receipt
+from diarist.memory.semantic.config import SemanticRecallConfig
+from diarist.memory.working.config import WorkingMemoryConfig
 
 if TYPE_CHECKING:
-    from diarist.memory.conversations import read_conversation
+    from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.memory import Memory
+    from diarist.memory.moving.lines import Moved
+    from diarist.memory.moving.mastra import mastra_lines
     from diarist.memory.observational.standalone import ObservationalMemory
+    from diarist.memory.titles import TitleConfig
 
 __all__ = [
     "ByInputTokens",
     "DiaryUsage",
     "Memory",
     "MemoryHooks",
+    "Moved",
     "ObservationConfig",
     "ObservationalMemory",
     "ObservationalMemoryConfig",
@@ -32,7 +38,12 @@ __all__ = [
     "ReflectionConfig",
     "RetrievalConfig",
     "RoleCall",
+    "SemanticRecallConfig",
+    "TitleConfig",
+    "WorkingMemoryConfig",
+    "mastra_lines",
     "read_conversation",
+    "read_conversations",
 ]
 
 
@@ -46,8 +57,20 @@ def __getattr__(name: str) -> Any:
         from diarist.memory.observational.standalone import ObservationalMemory
 
         return ObservationalMemory
-    if name == "read_conversation":
-        from diarist.memory.conversations import read_conversation
+    if name in ("read_conversation", "read_conversations"):
+        from diarist.memory import conversations
 
-        return read_conversation
+        return getattr(conversations, name)
+    if name == "Moved":
+        from diarist.memory.moving.lines import Moved
+
+        return Moved
+    if name == "mastra_lines":
+        from diarist.memory.moving.mastra import mastra_lines
+
+        return mastra_lines
+    if name == "TitleConfig":
+        from diarist.memory.titles import TitleConfig
+
+        return TitleConfig
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,26 +13,27 @@ import orjson
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
+from diarist.memory.events import Events
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.observational import manual
-from diarist.memory.observational.coverage import seq_of, visible_log
 from diarist.memory.observational.cycles import Cycles
-from diarist.memory.observational.edits import delete_text, edit_text
 from diarist.memory.observational.engine import Engine
+from diarist.memory.observational.log.coverage import seq_of, visible_log
+from diarist.memory.observational.log.edits import delete_text, edit_text
+from diarist.memory.observational.log.past import find_entry, log_as_of
+from diarist.memory.observational.log.spending import DiaryUsage, usage_of
 from diarist.memory.observational.overrides import apply_overrides
-from diarist.memory.observational.past import find_entry, log_as_of
-from diarist.memory.observational.spending import DiaryUsage, usage_of
+from diarist.memory.observational.work import manual
 from diarist.messages import Json, Message
 from diarist.models.base import Model
 from diarist.storage.records import Observation, ObservationLog, Page, Source, Thread
 
 
-class Diary(Forgetting):
+class Diary(Forgetting, Events):
     """What people can do with the diary.
 
     Every method names a ``thread``, and takes a ``resource`` that the thread must belong to: NotFoundError where
     there is no such thread, InputError where it is another resource's. With ``scope="resource"`` the diary is the
-    one of the thread's resource.
+    one of the thread's resource, whichever of its threads is named.
     """
 
     @abstractmethod
@@ -41,15 +42,22 @@ class Diary(Forgetting):
 
     # -- reading
 
-    async def observations(self, *, thread: str, resource: str | None = None) -> ObservationLog:
+    async def observations(self, *, thread: str | None = None, resource: str | None = None) -> ObservationLog:
         """The diary of a thread, without what belongs to a run that is live; empty where nothing was observed.
 
+        Args:
+            thread: With ``scope="resource"`` the hints are this thread's.
+            resource: Alone, with ``scope="resource"``: the diary of this resource.
+
         Raises:
-            NotFoundError: There is no such thread.
-            InputError: It belongs to another resource.
+            NotFoundError: There is no such thread, or resource.
+            InputError: The thread belongs to another resource, or a thread must be named.
         """
+        if thread is None:
+            resource_id = await self._resource(resource)
+            return visible_log(await self._logs().read("", resource_id), None)
         found = await self._thread(thread, resource)
-        return visible_log(await self._logs().read(found.id, found.resource_id), None)
+        return visible_log(await self._logs().read(found.id, found.resource_id), None, found.id)
 
     async def history(self, *, thread: str, resource: str | None = None) -> list[ObservationLog]:
         """The diary as it was at the end of each earlier generation, oldest first; the present one is not among
@@ -61,7 +69,7 @@ class Diary(Forgetting):
         """
         found = await self._thread(thread, resource)
         key = self._logs().key(found.id, found.resource_id)
-        return [visible_log(log, None) for log in await self.storage.list_generations(key)]
+        return [visible_log(log, None, found.id) for log in await self.storage.list_generations(key)]
 
     async def usage(self, *, thread: str, resource: str | None = None) -> DiaryUsage:
         """What the Observer and the Reflector have cost for this diary; calls that failed are not in it.
@@ -86,7 +94,7 @@ class Diary(Forgetting):
         """
         moment = self._moment(date)
         head = await self.observations(thread=thread, resource=resource)
-        return log_as_of([*await self.history(thread=thread), head], moment)
+        return visible_log(log_as_of([*await self.history(thread=thread), head], moment), None, thread)
 
     async def sources(
         self,
@@ -156,7 +164,7 @@ class Diary(Forgetting):
         log = await self._logs().update(
             found.id, found.resource_id, lambda log: edit_text(log, observation_id, text, tokens)
         )
-        return visible_log(log, None)
+        return visible_log(log, None, found.id)
 
     async def delete_observation(
         self, observation_id: str, *, thread: str, resource: str | None = None
@@ -168,27 +176,39 @@ class Diary(Forgetting):
         """
         found = await self._thread(thread, resource)
         log = await self._logs().update(found.id, found.resource_id, lambda log: delete_text(log, observation_id))
-        return visible_log(log, None)
+        return visible_log(log, None, found.id)
 
     # -- work
 
     async def observe(
         self,
         *,
-        thread: str,
+        thread: str | None = None,
         resource: str | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_event: Callable[[DataChunk], None] | None = None,
     ) -> ObservationLog:
         """Observe now everything of a thread that is not observed yet, whatever the thresholds say.
 
+        With ``scope="resource"``, a ``resource`` alone means all its threads: what is noted already and waits is
+        activated, and the rest observed in the order in which it was said, several threads to a call of
+        ``max_tokens_per_batch`` and up to eight calls at a time.
+
         Args:
-            on_progress: Called with the tokens done and the tokens in all, after each call of the Observer.
+            on_progress: Called with the tokens done and the tokens in all, before each call of the Observer (of a
+                resource: each round of calls) and at the end.
             on_event: Called with every ``data-om-*`` event.
 
         Raises:
-            ModelError, RoleError: The Observer failed; what was observed before that is kept.
+            NotFoundError: There is no such thread, or resource.
+            InputError: The thread belongs to another resource, or a thread must be named.
+            ThreadBusyError: Somebody else is observing it.
+            ModelError, RoleError: The Observer failed; what was observed before that, or beside it, is kept.
         """
+        if thread is None:
+            resource_id = await self._resource(resource)
+            await self._engine(None).observe_resource(resource_id, progress=on_progress, emit=on_event)
+            return await self.observations(resource=resource_id)
         found = await self._thread(thread, resource)
         engine = self._engine(None)
         await self._finished(found)
@@ -280,6 +300,20 @@ class Diary(Forgetting):
             return log if overrides == log.overrides else replace(log, overrides=overrides)
 
         return dict((await self._logs().update(found.id, found.resource_id, change)).overrides)
+
+    async def _resource(self, resource: str | None) -> str:
+        """A resource with a diary of its own. Raises InputError where each thread has one, NotFoundError."""
+        if self.config is None or self.config.scope == "thread":
+            raise InputError("name a thread: each has a diary of its own, unless the memory has scope='resource'")
+        if resource is None:
+            raise InputError("name a thread or a resource")
+        if not (
+            (await self.storage.list_threads(resource_id=resource, limit=1)).items
+            or (await self._logs().read("", resource)).version
+            or (await self.storage.get_resource(resource)).version
+        ):
+            raise NotFoundError(f"there is no resource {resource!r} in {self.storage.location}")
+        return resource
 
     def _moment(self, value: date | datetime) -> datetime:
         if not isinstance(value, datetime):

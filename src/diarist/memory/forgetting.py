@@ -8,10 +8,10 @@ from itertools import islice
 
 from diarist.exceptions import ConflictError, InputError
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import seq_of
-from diarist.memory.observational.edits import empty, tombstones_of
-from diarist.memory.observational.log_store import MAX_ATTEMPTS, LogStore
-from diarist.memory.observational.removal import (
+from diarist.memory.observational.log.coverage import seq_of
+from diarist.memory.observational.log.edits import empty, tombstones_of
+from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, LogStore
+from diarist.memory.observational.log.removal import (
     WHOLE,
     cut_notes,
     drop_stones,
@@ -22,7 +22,7 @@ from diarist.memory.observational.removal import (
 )
 from diarist.memory.receipt import Receipt
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, Resource, Scope, Thread, Tombstone
+from diarist.storage.records import ObservationLog, Resource, Scope, Thread, Tombstone, WorkingMemory
 from diarist.tokens import TokenCounter
 
 _STONES_AT_ONCE = 200
@@ -77,14 +77,20 @@ class Forgetting(ABC):
             raise InputError("message ids are unique within a thread: name it with thread=")
         if thread is not None:
             if await self.storage.get_thread(thread) is None:
-                return Receipt()
+                return await self._forget_vectors(resource=resource, thread=thread, message_ids=message_ids)
             found = await self._thread(thread, resource)
+            vectors = await self._forget_vectors(resource=found.resource_id, thread=thread, message_ids=message_ids)
             if message_ids is not None:
                 receipt = await self._forget_messages(found, set(message_ids))
             else:
                 receipt = await self._inventory(found) + await self._remove_thread(found)
+            # Again: what was embedded in between.
+            late = await self._forget_vectors(resource=found.resource_id, thread=thread, message_ids=message_ids)
+            receipt += vectors + late
         elif resource is not None:
+            vectors = await self._forget_vectors(resource=resource)
             receipt = await self._forget_resource(resource)
+            receipt += vectors + await self._forget_vectors(resource=resource)
         else:
             raise InputError("name what to forget: message_ids= and thread=, thread=, or resource=")
         await self.storage.purge()
@@ -95,7 +101,16 @@ class Forgetting(ABC):
 
         Raises NotFoundError, InputError.
         """
-        await self._remove_thread(await self._thread(thread, resource))
+        found = await self._thread(thread, resource)
+        await self._forget_vectors(resource=found.resource_id, thread=thread)
+        await self._remove_thread(found)
+        await self._forget_vectors(resource=found.resource_id, thread=thread)
+
+    async def _forget_vectors(
+        self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
+    ) -> Receipt:
+        """Remove what some messages of a thread, a thread or a resource are found by, and notes that quote them."""
+        return Receipt()
 
     async def clear(self, *, thread: str, resource: str | None = None) -> None:
         """Remove the diary with its earlier generations, its events, and what memory notes say of it.
@@ -193,11 +208,14 @@ class Forgetting(ABC):
         """Leave nothing of the resource but its id; False where nothing was kept."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             found = await self.storage.get_resource(resource_id)
+            working = await self.storage.get_working_memory(f"resource:{resource_id}")
             blank = Resource(id=resource_id, version=found.version)
-            if found == blank:
+            empty_working = WorkingMemory(key=working.key, version=working.version)
+            if (found, working) == (blank, empty_working):
                 return False
             try:
                 await self.storage.save_resource(blank)
+                await self.storage.save_working_memory(empty_working)
                 return True
             except ConflictError:
                 if attempt == MAX_ATTEMPTS:

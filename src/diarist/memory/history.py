@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diarist.memory.observational.coverage import seq_of
+from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.window import stand_in
 from diarist.memory.recording import RunRecorder
 from diarist.messages import Message

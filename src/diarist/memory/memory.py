@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
@@ -10,32 +12,58 @@ from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.diary import Diary
 from diarist.memory.history import MessageHistory
-from diarist.memory.observational.background import Background
+from diarist.memory.moving.people import Moving
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
-from diarist.memory.observational.jobs import JobQueue
 from diarist.memory.observational.processor import DiaryProcessor
-from diarist.memory.observational.role_models import RoleModels
+from diarist.memory.observational.roles.role_models import RoleModels
+from diarist.memory.observational.work.background import Background
+from diarist.memory.observational.work.jobs import JobQueue
+from diarist.memory.reading import ReadOnlyDiary, ReadOnlyHistory
+from diarist.memory.recent import Recent
 from diarist.memory.search import Search
+from diarist.memory.semantic.config import SemanticRecallConfig
+from diarist.memory.semantic.hybrid import HybridSearch
+from diarist.memory.semantic.people import Embedding, Recalling
+from diarist.memory.semantic.processor import SemanticRecall
+from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index
+from diarist.memory.titles import TitleConfig, Titles, title_config
+from diarist.memory.working.config import WorkingMemoryConfig, working_memory_config
+from diarist.memory.working.keeping import Keeper, check_keeper
+from diarist.memory.working.people import WorkingMemories
+from diarist.memory.working.processor import WorkingMemoryProcessor
+from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Message, new_id
 from diarist.models.base import Model
+from diarist.models.embedders import Embedder
 from diarist.processors.base import Processor
 from diarist.storage.base import Storage
-from diarist.storage.records import Page, Thread
+from diarist.storage.records import Thread
 from diarist.tokens import TokenCounter, default_counter
 
 DEFAULT_LAST_MESSAGES = 10
 
 
-class Memory(Diary, Search):
+class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
     """An agent's memory, kept in a storage. One object serves any number of agents.
 
     Args:
         storage: Default: an SQLite file ``memory.db`` in the working directory.
         last_messages: Messages of the thread to show the model, 10 by default; False for none. Not together
             with observational memory, which decides itself what is shown.
+        working_memory: True for the defaults, or a configuration: a small text about the user, in every prompt, that
+            the agent keeps up to date.
+        semantic_recall: True for the defaults, or a configuration: messages that mean something like the question are
+            shown with it, from all threads of the user. Needs an ``embedder``.
+        vector: Where vectors are kept. Default: beside the messages, in the same SQLite file or in memory. With an
+            ``embedder`` it also serves ``recall`` and the tool of that name, without ``semantic_recall``. False: none.
+        embedder: An ``Embedder`` or its id, such as ``openai/text-embedding-3-small``; ``wordllama`` works offline.
         observational_memory: True for the defaults, or a configuration. The diary then replaces older
             messages in the prompt.
+        generate_title: True, or a configuration: threads without a title get one in the background, made by a model
+            from the first message.
+        read_only: Agents see memory and leave nothing in it: no messages, notes, titles or changes of working
+            memory. What people call by hand is not affected.
         thread_wait: Seconds that a call waits for another call of the same thread.
         token_counter: Default: o200k_base.
         await_background: Let every call wait at its end until the background work of its thread is done: for
@@ -52,13 +80,25 @@ class Memory(Diary, Search):
         *,
         storage: Storage | None = None,
         last_messages: int | Literal[False] | None = None,
+        working_memory: bool | WorkingMemoryConfig = False,
+        semantic_recall: bool | SemanticRecallConfig = False,
+        vector: Vector = None,
+        embedder: str | Embedder | None = None,
         observational_memory: bool | ObservationalMemoryConfig = False,
+        generate_title: bool | TitleConfig = False,
+        read_only: bool = False,
         thread_wait: float = 30.0,
         token_counter: TokenCounter | None = None,
         await_background: bool = False,
         queue: JobQueue | None = None,
     ) -> None:
         self.config = _config(observational_memory)
+        self.working = working_memory_config(working_memory)
+        self.read_only = read_only
+        if read_only and (generate_title is not False or queue is not None):
+            raise ConfigError("read_only contradicts generate_title and queue: nothing is written, nothing observed")
+        if read_only and self.working is not None:
+            self.working = replace(self.working, read_only=True, kept_by="actor")
         if self.config is not None and last_messages is not None:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which shows all messages that it has "
@@ -68,24 +108,38 @@ class Memory(Diary, Search):
             raise ConfigError("queue has no effect without observational memory; pass observational_memory=True")
         if thread_wait < 0:
             raise ConfigError(f"thread_wait must not be negative, not {thread_wait!r}")
-        self.storage = storage if storage is not None else _default_storage()
+        self.storage = _storage(storage)
         self.counter = token_counter or default_counter()
         self._last = _number_of_messages(last_messages)
+        self._working = (
+            [WorkingMemoryProcessor(self.storage, self.working, counter=self.counter)] if self.working else []
+        )
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
-        self._models = RoleModels(self.config, self.counter) if self.config else None
+        check_keeper(self.working, self.config)
+        keeper = Keeper(self.storage, self.working) if self.working and self.working.kept_by == "observer" else None
+        self._models = RoleModels(self.config, self.counter, keeper=keeper) if self.config else None
         if self._models is not None:
             self._models.check()
-        self._processors: dict[Model | None, Processor[Any]] = {}
-        self._engines: dict[Model | None, Engine] = {}
+        recalls = semantic_config(semantic_recall)
+        self.semantic = semantic_index(self.storage, recalls, vector, embedder)
+        self._embedding = Embedding(self.semantic, self._background)
+        self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
+        titles = title_config(generate_title)
+        self._titles = (
+            Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
+        )
+        self._processors: Recent[Model, Processor[Any]] = Recent()
+        self._engines: Recent[Model | None, Engine] = Recent()
 
     # -- for the agent
 
     def input_processors(self, model: Model) -> Sequence[Processor[Any]]:
         """Processors that go before the user's. ``model``: the agent's, for what memory was given none."""
-        return [self._processor(model)]
+        titles = [self._titles.processor(model)] if self._titles is not None else []
+        return [*self._working, *self._semantic, self._processor(model), *titles]
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]:
         """Processors that go after the user's: none, since messages are stored when the run ends."""
@@ -117,36 +171,59 @@ class Memory(Diary, Search):
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
     def _processor(self, model: Model) -> Processor[Any]:
-        if model not in self._processors:
-            if self.config is None:
-                self._processors[model] = MessageHistory(
-                    self.storage, counter=self.counter, last_messages=self._last, thread_wait=self._thread_wait
-                )
-            else:
-                self._processors[model] = DiaryProcessor(
-                    self._engine(model),
-                    self.storage,
-                    counter=self.counter,
-                    thread_wait=self._thread_wait,
-                    await_background=self._await_background,
-                )
-        return self._processors[model]
+        return self._processors.get(model, lambda: self._made_processor(model))
+
+    def _made_processor(self, model: Model) -> Processor[Any]:
+        if self.read_only:
+            return self._reader(model)
+        if self.config is None:
+            return MessageHistory(
+                self.storage, counter=self.counter, last_messages=self._last, thread_wait=self._thread_wait
+            )
+        return DiaryProcessor(
+            self._engine(model),
+            self.storage,
+            counter=self.counter,
+            thread_wait=self._thread_wait,
+            await_background=self._await_background,
+            search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic else None,
+        )
+
+    def _reader(self, model: Model) -> Processor[Any]:
+        if self.config is None:
+            return ReadOnlyHistory(self.storage, counter=self.counter, last_messages=self._last)
+        return ReadOnlyDiary(self._engine(model), self.storage, counter=self.counter)
+
+    def _recaller(self, config: SemanticRecallConfig | None) -> SemanticRecall:
+        assert self.semantic is not None
+        return SemanticRecall(
+            self.semantic,
+            config,
+            self.storage,
+            counter=self.counter,
+            embed=self._embedding.start if not self.read_only else lambda thread: None,
+            settle=self._embedding.settled if self._await_background else None,
+            timezone=self.config.timezone if self.config is not None else "UTC",
+            obscured=self.config.obscures_threads if self.config is not None else False,
+        )
 
     def _engine(self, model: Model | None) -> Engine:
-        if self.config is None or self._models is None:
+        config, models = self.config, self._models
+        if config is None or models is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
-        if model not in self._engines:
-            observer, reflector = self._models.roles(model)
-            self._engines[model] = Engine(
-                storage=self.storage,
-                config=self.config,
-                observer=observer,
-                reflector=reflector,
-                counter=self.counter,
-                background=self._background,
-                submit=self._queue.submit if self._queue is not None else None,
-            )
-        return self._engines[model]
+        return self._engines.get(model, lambda: self._made_engine(config, models, model))
+
+    def _made_engine(self, config: ObservationalMemoryConfig, models: RoleModels, model: Model | None) -> Engine:
+        observer, reflector = models.roles(model)
+        return Engine(
+            storage=self.storage,
+            config=config,
+            observer=observer,
+            reflector=reflector,
+            counter=self.counter,
+            background=self._background,
+            submit=self._queue.submit if self._queue is not None else None,
+        )
 
     # -- for people
 
@@ -157,26 +234,37 @@ class Memory(Diary, Search):
         resource: str | None = None,
         limit: int | None = None,
         before: int | None = None,
+        after: int | None = None,
     ) -> list[Message]:
-        """The newest ``limit`` messages of a thread with ``seq < before``, oldest first.
+        """Messages of a thread, in their order: the newest ``limit`` of those with ``seq < before``, which is how to
+        page backwards; or, with ``after``, the oldest ``limit`` of those with ``seq > after`` (0: from the first).
 
         Raises NotFoundError, InputError.
         """
         await self._thread(thread, resource)
-        rows = await self.storage.list_messages(thread, limit=limit, before=before, newest_first=True)
-        return rows[::-1]
+        forwards = after is not None
+        rows = await self.storage.list_messages(
+            thread, limit=limit, before=before, after=after, newest_first=not forwards
+        )
+        return rows if forwards else rows[::-1]
 
     async def save_messages(
-        self, messages: Sequence[Message], *, thread: str, resource: str | None = None, title: str = ""
+        self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = ""
     ) -> int:
         """Add messages at the end of a thread, which is created if need be, all or none.
 
         Messages whose id the thread has already are skipped. Returns how many were new.
 
+        Args:
+            messages: As for ``generate``: a text, a message, or a list of messages or OpenAI-style dictionaries.
+
         Raises:
-            InputError: The thread belongs to another resource.
+            InputError: The thread belongs to another resource; or it is none of these (names the entry).
             ThreadBusyError: A run of this thread is live.
         """
+        if isinstance(messages, list | tuple) and not messages:
+            return 0
+        messages = to_messages(messages)
         found = await self.storage.get_thread(thread)
         if found is not None:
             _check_owner(found, resource or thread)
@@ -194,19 +282,18 @@ class Memory(Diary, Search):
             await self.storage.finish_run(run, "discarded")
             raise
         await self.storage.finish_run(run, "committed")
+        self._embedding.start(owner)
         return len(fresh)
-
-    async def threads(
-        self, *, resource: str | None = None, limit: int = 100, cursor: str | None = None
-    ) -> Page[Thread]:
-        """Threads, newest first."""
-        return await self.storage.list_threads(resource_id=resource, limit=limit, cursor=cursor)
 
     async def close(self) -> None:
         """Finish background work, close the storage, and the models that memory made from ids."""
         await self.settled()
+        if self._titles is not None:
+            await self._titles.close()
         if self._models is not None:
             await self._models.close()
+        if self.semantic is not None:
+            await self.semantic.close()
         await self.storage.close()
 
     async def __aenter__(self) -> Self:
@@ -250,7 +337,13 @@ def _number_of_messages(value: int | None) -> int:
     return int(value)
 
 
-def _default_storage() -> Storage:
-    from diarist.storage.sqlite import SQLiteStorage  # SQLAlchemy takes a while, and other storages do without
+def _storage(value: Storage | None) -> Storage:
+    if value is None:
+        from diarist.storage.sqlite import SQLiteStorage  # SQLAlchemy takes a while, and other storages do without
 
-    return SQLiteStorage("memory.db")
+        return SQLiteStorage("memory.db")
+    methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
+    if methods and all(callable(getattr(value, name, None)) for name in methods):  # also one that wraps another
+        return value
+    made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
+    raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")

@@ -18,6 +18,7 @@ class Receipt:
         title_ids: Threads whose title was emptied, since it was made from what is forgotten.
         thread_ids: Threads that were removed as a whole, with their diaries and events.
         resource_ids: Resources of which nothing is kept any more.
+        vectors: What semantic recall found messages by.
     """
 
     message_ids: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Receipt:
     title_ids: tuple[str, ...] = ()
     thread_ids: tuple[str, ...] = ()
     resource_ids: tuple[str, ...] = ()
+    vectors: int = 0
 
     def __add__(self, other: Receipt) -> Receipt:
         """Both together; each id once."""
@@ -40,6 +42,7 @@ class Receipt:
             title_ids=_union(self.title_ids, other.title_ids),
             thread_ids=_union(self.thread_ids, other.thread_ids),
             resource_ids=_union(self.resource_ids, other.resource_ids),
+            vectors=self.vectors + other.vectors,
         )
 
 

@@ -17,6 +17,7 @@ from diarist.counting import count_parts
 from diarist.exceptions import InputError, RunLostError, StorageError, ThreadBusyError
 from diarist.message_list import MessageList
 from diarist.messages import Message, new_id
+from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
 from diarist.storage.records import MessageSource, Run, Thread
@@ -81,9 +82,15 @@ class RunRecorder:
         )
         self._run = run = await self._wait_for(thread, context)
         context.on_end(lambda outcome: self._end(context, run, outcome))
+        context.on_approval(self._approve)
         self._alive = asyncio.create_task(self._keep_alive(run))
+        await self._take_in(context)
+
+    async def _take_in(self, context: RunContext[object]) -> None:
+        """Keep of the input what the thread does not have, as new messages."""
+        assert context.thread is not None
         given = context.messages.input
-        known = await self._storage.existing_ids(thread.id, [message.id for message in given])
+        known = await self._storage.existing_ids(context.thread.id, [message.id for message in given])
         context.messages.remove(known)
         for message in given:
             if message.id not in known:
@@ -130,18 +137,31 @@ class RunRecorder:
             added += await self._append(list(together), cast(MessageSource, source))
         return Synced(added, changed, removed)
 
-    async def _repair(self, messages: MessageList, *, complete: bool) -> None:
+    async def _repair(self, messages: MessageList) -> None:
         """Store earlier rows as a processor repaired them, so that their thread pays for a refusal once.
 
-        Rows are deleted where the run is ``complete``: only then has the repair served its purpose.
+        Rows are deleted where a model has answered without them: only then has the repair served its purpose.
         """
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         if repaired:
             for row in repaired:
                 row.part_tokens = count_parts(row, self._counter)
             await self._storage.rewrite_messages(self._require(), repaired)
-        if complete and (gone := messages.dropped - self.kept):
+        if gone := messages.obsolete - self.kept:
             await self._storage.delete_messages(self._require().thread_id, sorted(gone))
+
+    async def _approve(self, message: Message, call_ids: Sequence[str]) -> None:
+        """Note with a stored row that these of its calls have begun, whatever becomes of this run."""
+        run, seq = self._require(), message.seq
+        if seq is None:
+            return
+        message.metadata = {
+            **message.metadata,
+            APPROVED_KEY: [*message.metadata.get(APPROVED_KEY, ()), *call_ids],
+        }
+        for row in await self._storage.list_messages(run.thread_id, after=seq - 1, before=seq + 1):
+            row.metadata[APPROVED_KEY] = message.metadata[APPROVED_KEY]  # not what processors made of the row since
+            await self._storage.rewrite_messages(run, [row])
 
     async def rewrite(self, messages: Sequence[Message], *, remove: Sequence[Message] = ()) -> None:
         """Store these rows of the run again as they are now, and drop others."""
@@ -225,7 +245,7 @@ class RunRecorder:
         try:
             if outcome != "discarded":
                 await self.sync(context, only=None if outcome == "committed" else context.finished)
-                await self._repair(context.messages, complete=outcome == "committed")
+                await self._repair(context.messages)
         except StorageError:
             await self._storage.finish_run(run, "interrupted")
             raise

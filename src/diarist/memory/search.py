@@ -7,7 +7,7 @@ from datetime import datetime
 
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.observational.coverage import visible_log
+from diarist.memory.observational.log.coverage import visible_log
 from diarist.storage.base import SearchStorage
 from diarist.storage.codec import check_limit
 from diarist.storage.records import Hit, Observation, Page

@@ -359,8 +359,9 @@ class Processor(Generic[D]):
         """A state from what ``dump_state`` gave, in place of ``create_state`` where the run goes on."""
 
     async def close(self) -> None:
-        """Release what this processor holds open, such as a model's connections. An agent that was given it as an
-        object, not by a function or for one call, closes it with itself; it may be used again afterwards."""
+        """Release what this processor holds open, such as a model's connections; it may be used again afterwards. An
+        agent that was given it closes it with itself. One that comes with a call, in a list of its own or from a
+        function, is closed when the call has ended, and no other run uses it."""
 
     def process_input(self, args: ProcessInputArgs[D]) -> MaybeAwaitable[InputHookResult]:
         """Once, before the first step: validate or change the input."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from diarist.exceptions import ConfigError
 from diarist.processors.prescan import Prescan
-from diarist.processors.streaming_redaction import Span
+from diarist.processors.streaming_redaction import Skim, Span
 
 if TYPE_CHECKING:
     import regex
@@ -23,11 +23,13 @@ _MOST_HELD = 48
 
 _MOST_SCANS = 16
 
-# At the end of a text \b and $ are guesses about what follows. Written as looks ahead they count as undecided.
+# At the end of a text \b, \Z and $ are guesses about what follows. Written as looks ahead they count as undecided. The
+# look comes first: inside another look ahead nothing is tried again.
 _GUESSES = {
     r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
     r"\B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
-    "$": r"(?:$|(?!\n?[\s\S]))",
+    r"\Z": r"(?![\s\S])",
+    "$": r"(?:(?!\n?[\s\S])|$)",
 }
 
 
@@ -69,6 +71,10 @@ class PatternSet:
             if not final:
                 first = min(first, self._going_on(number, text, start))
         return spans, 0 if final else len(text) - first
+
+    def skim(self) -> Skim | None:
+        """The quick look, at work on one text that comes in pieces; None where there is none for these patterns."""
+        return self._scan.skim(_MOST_HELD)
 
     def _going_on(self, number: int, text: str, start: int) -> int:
         """Where a match of this pattern begins that may go on behind the text; its end where there is none."""
@@ -128,7 +134,7 @@ def _reaching_the_end(pattern: re.Pattern[str]) -> str:
 
 
 def _without_guesses(source: str) -> str:
-    r"""``\b``, ``\B`` and ``$`` outside character classes, written as looks ahead and behind."""
+    r"""``\b``, ``\B``, ``\Z`` and ``$`` outside character classes, written as looks ahead and behind."""
     out: list[str] = []
     in_class = False
     place = 0

@@ -17,6 +17,7 @@ from diarist.message_list import MessageList
 from diarist.messages import Json
 from diarist.processors.base import Processor
 from diarist.processors.cases import Case, InputCase
+from diarist.processors.closing import closable
 from diarist.processors.compose import Composition, holds, merge_of
 from diarist.processors.hooks import SKIPPED, Hook
 from diarist.processors.plan import (
@@ -53,6 +54,7 @@ class Pipeline:
         ids: Of all processors, in order.
         hold_output: A processor withholds a step's chunks until it was accepted.
         edits_in_place: A processor may change messages in place while a step is at work.
+        closable: The processors that have something to close.
 
     Raises:
         ConfigError: Two processors of a list share an id, or a list holds something else than processors; one has
@@ -83,11 +85,7 @@ class Pipeline:
         self.hold_output = any(processor.hold_output for processor in output)
         self.ids = [processor.id for processor in self._processors]
         self.edits_in_place = any(map(_edits_in_steps, self._processors))
-
-    async def close(self) -> None:
-        """Close all processors, those in compositions included."""
-        for processor in self._processors:
-            await processor.close()
+        self.closable = closable(self._processors)
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
         return PipelineRun(self, context, States(self._processors))
@@ -119,6 +117,10 @@ class PipelineRun:
     @property
     def edits_in_place(self) -> bool:
         return self._pipeline.edits_in_place
+
+    @property
+    def closable(self) -> list[Processor[Any]]:
+        return self._pipeline.closable
 
     @property
     def ids(self) -> list[str]:

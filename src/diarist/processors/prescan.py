@@ -1,8 +1,9 @@
 """A quick look at a text, before patterns are tried on it: which of them may match at all?
 
 All patterns together become one automaton over characters that forgets what is dear to check: look-arounds, anchors
-and the exact number of repetitions. So it takes too much for a match and never too little. Its states are made
-when a text first leads to them, after which a character costs one look into a dictionary.
+and the exact number of repetitions. So it takes too much for a match and never too little; and a match counts as
+going on for as long as what it looks at behind its end. The automaton's states are made when a text first leads to
+them, after which a character costs one look into a dictionary.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ _COPIES = 4
 
 _MOST_NODES = 1000
 _MOST_STEPS = 10_000
-"""Remembered steps from state to state (about 1 MB); then remembering starts anew."""
+"""Remembered steps from state to state (about 1 MB), by character or by piece; then remembering starts anew."""
+
+_LONGEST_PIECE = 32
+"""Pieces of a text up to this length are remembered: a model's tokens come again and again."""
 
 _NONE: frozenset[int] = frozenset()
-_EMPTY = frozenset({"AT", "ASSERT", "ASSERT_NOT", "FAILURE"})
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 _CATEGORIES = {
     "CATEGORY_DIGIT": r"\d",
@@ -99,13 +102,38 @@ class Prescan:
                 first = place
         return first
 
-    def step(self, nodes: frozenset[_Node], char: str) -> _State:
-        """The state after ``char``; at every character a match may begin."""
+    def skim(self, most: int) -> PatternSkim | None:
+        """The automaton at work on a text that comes in pieces; None where a pattern cannot be followed."""
+        return None if self.left_out else PatternSkim(self, self._idle, most)
+
+    def walk(self, state: _State, piece: str) -> _Walked:
+        """Where ``piece`` leads: the state after it, None if some pattern has a complete match on the way; and how
+        many characters since a match last began that is going on, -1 for all of them and more."""
+        end, last, idle = state, -1, self._idle
+        hit = False
+        for place, char in enumerate(piece, 1):
+            end = end[char]
+            if end is idle:
+                last = place
+            elif end.hits:
+                hit = True
+                break
+        walked = (None, 0) if hit else (end, -1 if last < 0 else len(piece) - last)
+        if len(piece) <= _LONGEST_PIECE:
+            self._remember()
+            state.pieces[piece] = walked
+        return walked
+
+    def _remember(self) -> None:
         self._steps += 1
         if self._steps > _MOST_STEPS:
             self._steps = 0
-            self._idle.clear()
+            self._idle.forget()
             self._states.clear()
+
+    def step(self, nodes: frozenset[_Node], char: str) -> _State:
+        """The state after ``char``; at every character a match may begin."""
+        self._remember()
         reached = _closure(
             following for node in nodes | self._start if node.takes(char) for following in node.following
         )
@@ -115,17 +143,51 @@ class Prescan:
 class _State(dict[str, "_State"]):
     """Where the automaton may be after some text; the next state by character."""
 
-    __slots__ = ("_scan", "hits", "nodes")
+    __slots__ = ("_scan", "hits", "nodes", "pieces")
 
     def __init__(self, scan: Prescan, nodes: frozenset[_Node]) -> None:
         super().__init__()
         self._scan = scan
+        self.pieces: dict[str, _Walked] = {}
         self.nodes = nodes
         self.hits = frozenset(node.number for node in nodes if node.is_end)
 
     def __missing__(self, char: str) -> _State:
         state = self[char] = self._scan.step(self.nodes, char)
         return state
+
+    def forget(self) -> None:
+        self.clear()
+        self.pieces.clear()
+
+
+_Walked = tuple[_State | None, int]
+
+
+class PatternSkim:
+    """The automaton at work on one text; see ``Skim`` in ``diarist.processors.streaming_redaction``."""
+
+    def __init__(self, scan: Prescan, idle: _State, most: int) -> None:
+        self._scan, self._idle, self._most = scan, idle, most
+        self._state: _State | None = idle
+        self._held = 0
+
+    def feed(self, piece: str) -> int | None:
+        if self._state is None:
+            return None
+        self._state, kept = self._state.pieces.get(piece) or self._scan.walk(self._state, piece)
+        self._held = held = kept if kept >= 0 else self._held + len(piece)
+        if self._state is None or held > self._most:
+            self._state = None
+            return None
+        return held
+
+    def restart(self, text: str) -> None:
+        self._state, self._held = self._idle, 0
+        if len(text) > self._most:
+            self._state = None
+        elif text:
+            self.feed(text)
 
 
 @dataclass(eq=False, slots=True)
@@ -164,17 +226,18 @@ class _Reader:
     """Makes nodes of parsed patterns, from the end to the beginning."""
 
     def __init__(self) -> None:
-        self._count = self._number = 0
+        self._count = self._number = self._behind = 0
 
     def read(self, pattern: re.Pattern[str], number: int) -> _Node | None:
         """The node before the pattern; None for a pattern that cannot be followed."""
-        self._number, self._count = number, 0
+        self._number, self._count, self._behind = number, 0, 0
         flags = pattern.flags & ~re.DEBUG
         try:
-            # Python has no public parser for its patterns; what this one says is checked item by item below.
+            # Python has no public parser for its patterns; what this one says is checked item by item below, and where
+            # it is of another shape than we know, the pattern is one that cannot be followed.
             parsed = import_module("re._parser").parse(pattern.pattern, flags)
             return self._sequence(parsed, flags, self._node())
-        except (ImportError, _Unsupported):
+        except (ImportError, AttributeError, LookupError, TypeError, ValueError, _Unsupported):
             return None
 
     def _node(self, *following: _Node, kind: Any = None) -> _Node:
@@ -202,10 +265,26 @@ class _Reader:
             case _ if operation in _REPEATS:
                 least, most, items = value
                 return self._repeat(least, most, items, flags, after)
-            case _ if operation in _EMPTY:
+            case "ASSERT" | "ASSERT_NOT":
+                direction, items = value
+                return self._look(direction, items, flags, after)
+            case "AT" if str(value) == "AT_END" and not flags & re.MULTILINE:
+                return self._look(1, [("LITERAL", ord("\n"))], flags, after)  # a newline, and whether it is the last
+            case "AT" | "FAILURE":
                 return after
             case _:
                 raise _Unsupported(operation)
+
+    def _look(self, direction: int, items: Any, flags: int, after: _Node) -> _Node:
+        """A look ahead goes on beside the match, and never is one; a look behind is forgotten."""
+        if direction < 0:
+            self._behind += 1
+            self._sequence(items, flags, after)
+            self._behind -= 1
+            return after
+        if self._behind:
+            raise _Unsupported("a look behind that looks ahead")
+        return self._node(after, self._sequence(items, flags, self._node(kind=_never())))
 
     def _repeat(self, least: int, most: int, items: Any, flags: int, after: _Node) -> _Node:
         copies = min(least, _COPIES)
@@ -216,6 +295,13 @@ class _Reader:
         for _ in range(copies):
             after = self._sequence(items, flags, after)
         return after
+
+
+def _never() -> Any:
+    """No character at all."""
+    import regex
+
+    return regex.compile("(?!)")
 
 
 def _kind(operation: str, value: Any, flags: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Never, TypeVar
+from typing import Generic, Never, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -39,6 +39,44 @@ overlap; and how many characters at the end of ``text[start:]`` may still become
 one, when more text follows. Every match that begins before those must be certain by now; matches in them are
 ignored. ``final``: nothing follows, and the number does not count."""
 
+
+class Skim(Protocol):
+    """A quick look that goes along with one text and remembers where it is."""
+
+    def feed(self, piece: str) -> int | None:
+        """The next piece: how many characters at the end may still become part of a match. None: there may be a match
+        in it, so that a ``Look`` is needed, and again for every piece until ``restart``."""
+        ...
+
+    def restart(self, text: str) -> None:
+        """What has come before is decided, but for ``text``."""
+        ...
+
+
+class BothSkims:
+    """Two quick looks at one text."""
+
+    def __init__(self, first: Skim, second: Skim) -> None:
+        self._first, self._second = first, second
+
+    def feed(self, piece: str) -> int | None:
+        one, other = self._first.feed(piece), self._second.feed(piece)
+        if one is None or other is None:
+            return None
+        return max(one, other)
+
+    def restart(self, text: str) -> None:
+        self._first.restart(text)
+        self._second.restart(text)
+
+
+MakeSkim = Callable[[], Skim | None]
+
+
+def no_skim() -> None:
+    """For a ``Look`` that nothing quick is known for."""
+
+
 Replace = Callable[[str, Span], str]
 """``replace(matched, span)``: what stands in the place of a match. It may raise, to block."""
 
@@ -46,12 +84,15 @@ Replace = Callable[[str, Span], str]
 class SpanBuffer(Generic[T]):
     """A text in pieces with other things between them, in their order: what goes in comes out, spans replaced.
 
+    Args:
+        skim: Spares the ``look`` at pieces without a match. One for this text alone.
+
     Attributes:
         holding: Whether some text has not been let go yet; what is ``put`` then waits behind it.
     """
 
-    def __init__(self, look: Look, replace: Replace) -> None:
-        self._look, self._replace = look, replace
+    def __init__(self, look: Look, replace: Replace, skim: Skim | None = None) -> None:
+        self._look, self._replace, self._skim = look, replace, skim
         self._text = ""
         self._start = 0  # matches that begin before are decided
         self._sent = 0  # let go up to here; ahead of _start only after a flush
@@ -64,18 +105,32 @@ class SpanBuffer(Generic[T]):
 
     def feed(self, text: str) -> list[str | T]:
         """The next piece in; out comes what is safe by now, possibly nothing."""
+        if not text:
+            return []
         self._text += text
-        if len(self._text) < self._next_look or not text:
+        held = None if self._skim is None else self._skim.feed(text)
+        if held is None:
+            return self._look_closely()
+        end = len(self._text) - held
+        if self._waiting or end > _MOST_KEPT:
+            return self._decide((), end)
+        self._start = end
+        if end <= self._sent:
+            return []
+        begin, self._sent = self._sent, end
+        return [self._text[begin:end]]  # nearly always
+
+    def _look_closely(self) -> list[str | T]:
+        if len(self._text) < self._next_look:
             return []
         found, held = self._look(self._text, self._start, False)
-        end = len(self._text) - held
-        if not found and not self._waiting and held <= _OFTEN and end <= _MOST_KEPT:  # nearly always
-            self._start, self._next_look = end, 0
-            if end <= self._sent:
-                return []
-            begin, self._sent = self._sent, end
-            return [self._text[begin:end]]
-        spans = merge(found) if found else ()
+        out = self._decide(merge(found), len(self._text) - held)
+        if self._skim is not None:
+            self._skim.restart(self._text[self._start :])
+        return out
+
+    def _decide(self, spans: Sequence[Span], end: int) -> list[str | T]:
+        """Let go what is certain now, which is what begins before ``end``."""
         for span in reversed(spans):
             if span.start < end < span.end:
                 end = span.start
@@ -151,9 +206,9 @@ class Redactor:
     flush is then taken out as far as it has not been let go.
     """
 
-    def __init__(self, look: Look, replace: Replace) -> None:
+    def __init__(self, look: Look, replace: Replace, skim: Skim | None = None) -> None:
         self._look, self._replace = look, replace
-        self._buffer: SpanBuffer[Never] = SpanBuffer(look, replace)
+        self._buffer: SpanBuffer[Never] = SpanBuffer(look, replace, skim)
 
     @property
     def holding(self) -> bool:

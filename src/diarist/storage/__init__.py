@@ -1,4 +1,4 @@
-"""Where threads, messages, runs, resources, observation logs, leases and events are kept."""
+"""Where threads, messages, runs, resources, working memories, observation logs, leases and events are kept."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from diarist.storage.base import (
     SearchStorage,
     Storage,
     ThreadStorage,
+    WorkingMemoryStorage,
 )
 from diarist.storage.records import (
     Event,
@@ -34,6 +35,8 @@ from diarist.storage.records import (
     Source,
     Thread,
     Tombstone,
+    WorkingMemory,
+    WorkingMemoryUpdate,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +73,9 @@ __all__ = [
     "Thread",
     "ThreadStorage",
     "Tombstone",
+    "WorkingMemory",
+    "WorkingMemoryStorage",
+    "WorkingMemoryUpdate",
 ]
 
 

@@ -19,6 +19,7 @@ from diarist.storage.records import (
     RowRef,
     Run,
     Thread,
+    WorkingMemory,
 )
 
 
@@ -34,9 +35,17 @@ class ThreadStorage(ABC):
 
     @abstractmethod
     async def update_thread(
-        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Json] | None = None
+        self,
+        thread_id: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        expected_title: str | None = None,
     ) -> Thread:
-        """Set the title and merge metadata keys (a None value removes its key). Raises NotFoundError."""
+        """Set the title and merge metadata keys (a None value removes its key).
+
+        Raises NotFoundError, and ConflictError where ``expected_title`` is given and the title is another one.
+        """
 
     @abstractmethod
     async def list_threads(
@@ -55,7 +64,8 @@ class ThreadStorage(ABC):
 
     @abstractmethod
     async def delete_thread(self, thread_id: str) -> bool:
-        """Remove the thread with its runs and messages, and the observation log and events of ``thread:<id>``.
+        """Remove the thread with its runs and messages, and the working memory, observation log and events of
+        ``thread:<id>``.
 
         A live run of it is lost, and a thread that only such a run sees is removed as well. False if there was
         no thread.
@@ -106,8 +116,8 @@ class MessageStorage(ABC):
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         """Replace rows by id, keeping their ``seq``, their run and their source, and drop those named in ``remove``.
 
-        Rows of this live run may be replaced and dropped; visible rows of its thread may be replaced, for a repair
-        that later runs need as well. All or none.
+        Rows of this live run may be replaced and dropped; visible rows of its thread may be replaced, for what later
+        runs must know as well: that counts at once, however this run ends. All or none.
 
         Raises RunLostError; NotFoundError for a row that the run may not change.
         """
@@ -116,8 +126,8 @@ class MessageStorage(ABC):
     async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
         """End the run. Whether its rows count is decided by ONE write.
 
-        ``discarded`` removes its rows, and the thread with its log and events if this run created it and nothing else
-        is in it.
+        ``discarded`` removes its rows, and the thread with its working memory, log and events if this run created it
+        and nothing else is in it.
         ``interrupted`` keeps its rows; of a ``guarded`` run only those appended with source ``input``.
         Ending a run again in the same state does nothing. Raises RunLostError if it ended otherwise.
         """
@@ -166,6 +176,20 @@ class ResourceStorage(ABC):
     @abstractmethod
     async def save_resource(self, resource: Resource) -> Resource:
         """Save if ``resource.version`` is still the stored one; returns it with the next version.
+
+        Raises ConflictError.
+        """
+
+
+class WorkingMemoryStorage(ABC):
+    @abstractmethod
+    async def get_working_memory(self, key: str) -> WorkingMemory:
+        """The working memory of ``thread:<id>`` or ``resource:<id>``; an empty one with version 0 when nothing is
+        stored."""
+
+    @abstractmethod
+    async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
+        """Save if ``memory.version`` is still the stored one; returns it with the next version.
 
         Raises ConflictError.
         """
@@ -265,9 +289,9 @@ class SearchStorage(ABC):
     ) -> Page[Hit]:
         """Visible messages of the resource that have all words of ``query``, newest first.
 
-        Newest is what was said last, to the second (``created_at``; what has none counts as said when it was
-        stored); within a second, what was stored last. ``thread_id`` keeps the messages of one thread; a thread
-        of another resource has none.
+        Newest is what was said last, to the second (``created_at``; what has none counts as said when its run
+        ended); within a second, what began to count last, and of one run what was stored last. ``thread_id`` keeps
+        the messages of one thread; a thread of another resource has none.
 
         Found are the words of text, of tools' names, arguments and results, of files' names and cited sources;
         not reasoning, data parts, what memory sent along, or system messages. A message that is there throughout
@@ -277,7 +301,15 @@ class SearchStorage(ABC):
         """
 
 
-class Storage(ThreadStorage, MessageStorage, ResourceStorage, LogStorage, LeaseStorage, EventStorage):
+class Storage(
+    ThreadStorage,
+    MessageStorage,
+    ResourceStorage,
+    WorkingMemoryStorage,
+    LogStorage,
+    LeaseStorage,
+    EventStorage,
+):
     """All of it. Safe to share between tasks, agents and memories; values are copied in and out.
 
     Opens itself at first use, from any event loop. ``async with storage:`` or ``close()`` releases its

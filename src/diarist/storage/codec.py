@@ -10,13 +10,15 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from diarist.exceptions import InputError
+from diarist.exceptions import ConflictError, InputError
 from diarist.messages import Json, Message, Role, SentBlock, part_from_dict, part_to_dict
 from diarist.storage.records import (
     MessageSource,
     ObservationLog,
     Resource,
     Thread,
+    WorkingMemory,
+    WorkingMemoryUpdate,
     log_from_json,
     log_to_json,
 )
@@ -54,6 +56,8 @@ def canonical(value: Json) -> str:
 
 def checked(value: str, what: str) -> str:
     """``value`` if it can be a key or a plain column in every back end. Raises InputError."""
+    if not isinstance(cast(object, value), str):
+        raise InputError(f"{what} must be a text, not {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -61,6 +65,24 @@ def checked(value: str, what: str) -> str:
     if "\0" in value:
         raise InputError(f"{what} contains a NUL character: {value!r}")
     return value
+
+
+def checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
+    """Metadata as a dictionary of its own, empty for None. Raises InputError that names what is not JSON in it."""
+    value = cast(object, {} if metadata is None else metadata)
+    if not isinstance(value, Mapping):
+        raise InputError(f"metadata must be a dictionary, such as {{'kind': 'travel'}}, not {value!r}")
+    found = cast(Mapping[object, Json], value)
+    for key, item in found.items():
+        if not isinstance(key, str):
+            raise InputError(f"a key of metadata must be a text, not {key!r}")
+        try:
+            json.dumps(item)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"metadata[{key!r}] is not JSON ({error}); use texts, numbers, booleans, None, lists and dictionaries"
+            ) from error
+    return dict(cast(Mapping[str, Json], found))
 
 
 def to_micros(moment: datetime | None, what: str) -> int | None:
@@ -171,6 +193,12 @@ def check_thread(thread: Thread) -> None:
     checked(thread.title, f"the title of thread {thread.id!r}")
 
 
+def check_title(thread: Thread, expected: str | None) -> None:
+    """Raises ConflictError where another title is expected."""
+    if expected is not None and thread.title != expected:
+        raise ConflictError(f"thread {thread.id!r} has the title {thread.title!r}, not {expected!r}")
+
+
 def decode_thread(row: ThreadRow) -> Thread:
     return Thread(
         id=row.id,
@@ -223,8 +251,23 @@ def decode_log(text: str) -> ObservationLog:
 
 def encode_resource(resource: Resource) -> str:
     """All but id and version, which have columns of their own."""
-    return to_json({"working_memory": resource.working_memory, "metadata": resource.metadata})
+    return to_json({"metadata": resource.metadata})
 
 
 def decode_resource(resource_id: str, version: int, body: str) -> Resource:
     return Resource(id=resource_id, version=version, **from_json(body))
+
+
+# --- working memory ----------------------------------------------------------------------------------------
+
+
+def encode_working_memory(memory: WorkingMemory) -> str:
+    """All but key and version, which have columns of their own."""
+    updates = [{"run_id": item.run_id, "text": item.text, "patch": item.patch} for item in memory.updates]
+    return to_json({"text": memory.text, "updates": updates})
+
+
+def decode_working_memory(key: str, version: int, body: str) -> WorkingMemory:
+    stored = from_json(body)
+    updates = tuple(WorkingMemoryUpdate(**item) for item in stored["updates"])
+    return WorkingMemory(key=key, version=version, text=stored["text"], updates=updates)

@@ -54,8 +54,38 @@ class Resource:
     """What is kept for a resource over all its threads. ``version`` is 0 while it is not stored."""
 
     id: str
-    working_memory: str = ""
     metadata: dict[str, Json] = field(default_factory=dict[str, Json])
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingMemoryUpdate:
+    """A change of a working memory by a run: it counts once that run has ended well.
+
+    Attributes:
+        text: The whole new text; or
+        patch: what is merged into the JSON object that the text is.
+    """
+
+    run_id: str
+    text: str | None = None
+    patch: dict[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingMemory:
+    """The working memory of one thread or resource: an immutable value, saved whole by compare-and-set.
+
+    Attributes:
+        key: ``thread:<id>`` or ``resource:<id>``.
+        text: Markdown, or a JSON object; empty while nothing is known.
+        updates: Of runs whose end was not taken in yet, in the order in which they were made.
+        version: Rises with every save; 0 while it was never saved.
+    """
+
+    key: str
+    text: str = ""
+    updates: tuple[WorkingMemoryUpdate, ...] = ()
     version: int = 0
 
 
@@ -85,6 +115,7 @@ class Observation:
         run_id: The run whose own rows it covers, while that run is live; such an entry goes with its run.
         thread_title: What the thread could be called, where the Observer was asked for it.
         citations: For each line of ``text`` the ids of the messages it was made from; empty where nobody knows.
+        hints: Of a reflection of several threads, what was known last of each of them.
         model, usage: What it cost.
     """
 
@@ -103,6 +134,7 @@ class Observation:
     suggested_response: str | None = None
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
+    hints: tuple[Hints, ...] = ()
     model: str = ""
     usage: Usage = field(default_factory=Usage)
 
@@ -119,12 +151,17 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The newest known current task, suggested response and title; a cycle that brings none keeps the old ones."""
+    """The newest known current task, suggested response and title; a cycle that brings none keeps the old ones.
+
+    Attributes:
+        thread_id: The thread that they are of, where the log has several; empty: any.
+    """
 
     current_task: str | None = None
     suggested_response: str | None = None
     thread_title: str | None = None
     updated_at: datetime | None = None
+    thread_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +248,11 @@ class ObservationLog:
     def buffered(self) -> tuple[Observation, ...]:
         """The entries that wait, oldest first."""
         return tuple(entry for entry in self.entries if entry.state == "buffered")
+
+    @property
+    def every_entry(self) -> tuple[Observation, ...]:
+        """The entries, and the one of a reflection that waits."""
+        return (*self.entries, *((self.reflection.entry,) if self.reflection is not None else ()))
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from diarist.testing.scripted import Reasoning, Reply, ScriptedModel, ScriptError, ToolCall
     from diarist.testing.search_conformance import SearchConformance
     from diarist.testing.storage_conformance import StorageConformance
+    from diarist.testing.vector_conformance import VectorStoreConformance
 
 # Each is imported when it is asked for, since a conformance suite needs pytest and a scripted model does not.
 _WHERE = {
@@ -19,9 +20,19 @@ _WHERE = {
     "SearchConformance": "diarist.testing.search_conformance",
     "StorageConformance": "diarist.testing.storage_conformance",
     "ToolCall": "diarist.testing.scripted",
+    "VectorStoreConformance": "diarist.testing.vector_conformance",
 }
 
-__all__ = ["Reasoning", "Reply", "ScriptError", "ScriptedModel", "SearchConformance", "StorageConformance", "ToolCall"]
+__all__ = [
+    "Reasoning",
+    "Reply",
+    "ScriptError",
+    "ScriptedModel",
+    "SearchConformance",
+    "StorageConformance",
+    "ToolCall",
+    "VectorStoreConformance",
+]
 
 
 def __getattr__(name: str) -> Any:

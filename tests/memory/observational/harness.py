@@ -9,16 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 from diarist.chunks import DataChunk, Usage
 from diarist.counting import count_parts
-from diarist.memory.observational.background import Background
 from diarist.memory.observational.config import (
     ObservationalMemoryConfig,
     ObservationConfig,
     ReflectionConfig,
 )
-from diarist.memory.observational.coverage import Coverage
 from diarist.memory.observational.engine import Engine
-from diarist.memory.observational.roles import Observed, Reflected
+from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.observational.roles.base import Observed, Reflected
 from diarist.memory.observational.thread_memory import ThreadMemory
+from diarist.memory.observational.work.background import Background
 from diarist.messages import Message, TextPart, ToolPart
 from diarist.storage import Observation, ObservationLog, Run, Storage, Thread
 

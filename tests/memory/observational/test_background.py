@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from pathlib import Path
 
 import pytest
 
-from diarist.memory.observational.background import Background
+from diarist.memory.observational.work.background import Background
+from tests.processes import run_python
 
 here = contextvars.ContextVar("here", default="nowhere")
 
@@ -193,3 +195,27 @@ def test_a_job_whose_loop_was_closed_over_it_is_taken_for_dead() -> None:
     for task in job:  # so that nobody complains of it
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.get_coro().close()
+
+
+_SCRIPT = """
+import sys
+from diarist import Agent, Memory, ObservationalMemoryConfig, ObservationConfig
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel
+
+config = ObservationalMemoryConfig(
+    model="extractive", observation=ObservationConfig(message_tokens=400, buffer_tokens=50)
+)
+memory = Memory(
+    storage=SQLiteStorage(sys.argv[1]), observational_memory=config, embedder="wordllama", generate_title=True
+)
+agent = Agent(model=ScriptedModel(*["word " * 200] * 20), memory=memory)
+for turn in range(4):
+    agent.generate_sync("I live in Rome. " * 60, thread="t")
+print("done")
+"""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_program_that_ends_amid_background_work_ends_quietly(tmp_path: Path, attempt: int) -> None:
+    assert run_python(_SCRIPT, tmp_path / "memory.db") == "done\n"

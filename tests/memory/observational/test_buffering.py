@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from diarist.exceptions import ModelConnectionError
-from diarist.memory.observational import transitions
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import Coverage
 from diarist.memory.observational.data_parts import without_words
-from diarist.memory.observational.log_store import LogStore
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.memory.observational.window import tokens_of
 from diarist.messages import TextPart

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.citations import cite, take_citations
-from diarist.memory.observational.observer import ModelObserver
+from diarist.memory.observational.roles.citations import cite, take_citations
+from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message
 from diarist.storage.records import Observation
 from diarist.testing import ScriptedModel

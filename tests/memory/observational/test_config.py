@@ -13,7 +13,7 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
     RetrievalConfig,
 )
-from diarist.memory.observational.model_choice import ByInputTokens
+from diarist.memory.observational.roles.model_choice import ByInputTokens
 from diarist.models.base import ModelSettings
 
 
@@ -53,6 +53,11 @@ def test_settings_go_over_the_defaults() -> None:
     [
         ({"message_tokens": 0}, "message_tokens"),
         ({"message_tokens": True}, "message_tokens"),
+        ({"message_tokens": "300"}, "message_tokens must be a number, not '300'"),
+        ({"buffer_tokens": "300"}, "buffer_tokens must be a number"),
+        ({"buffer_activation": "0.5"}, "buffer_activation must be a number"),
+        ({"block_after": None}, "block_after must be a number, not None"),
+        ({"previous_observer_tokens": "1"}, "previous_observer_tokens must be a number"),
         ({"buffer_tokens": 30_000}, "buffer_tokens"),
         ({"buffer_tokens": 0}, "buffer_tokens"),
         ({"buffer_tokens": True}, "buffer_tokens"),

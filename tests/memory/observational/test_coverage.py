@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.coverage import Coverage, digest_rows, sources_of
+from diarist.memory.observational.log.coverage import Coverage, digest_rows, sources_of
 from diarist.messages import Message
 from diarist.storage.records import Observation, Source
 from tests.memory.observational.harness import NOON, user

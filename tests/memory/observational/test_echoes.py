@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from diarist.exceptions import DiaristError
-from diarist.memory.observational.echoes import is_form, without_form, without_repeats
-from diarist.memory.observational.observer import ModelObserver
 from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.roles.echoes import is_form, without_form, without_repeats
+from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message, utc_now
 from diarist.storage import Observation
 from diarist.testing import ScriptedModel

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from diarist.exceptions import ConflictError, ModelConnectionError, StorageError, ThreadBusyError
-from diarist.memory.observational.coverage import Coverage
 from diarist.memory.observational.data_parts import without_words
+from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.memory.observational.window import tokens_of
 from diarist.messages import Message, SentBlock, TextPart

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist.chunks import Usage
-from diarist.memory.observational.extractive import ExtractiveObserver, ExtractiveReflector
-from diarist.memory.observational.extractive.dates import annotate_dates
-from diarist.memory.observational.extractive.lines import read_lines
-from diarist.memory.observational.roles import RoleError
-from diarist.memory.observational.threads import obscure
+from diarist.memory.observational.prompt.threads import obscure
+from diarist.memory.observational.roles.base import RoleError
+from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.roles.extractive.dates import annotate_dates
+from diarist.memory.observational.roles.extractive.lines import read_lines
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Observation
 from diarist.tokens import default_counter

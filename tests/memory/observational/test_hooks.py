@@ -14,8 +14,8 @@ from diarist import Memory
 from diarist.chunks import Usage
 from diarist.exceptions import RateLimitError
 from diarist.memory import MemoryHooks, ObservationalMemoryConfig, RoleCall
-from diarist.memory.observational.role_models import RoleModels
-from diarist.memory.observational.roles import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.messages import Message, TextPart
 from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage

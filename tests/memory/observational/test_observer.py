@@ -8,8 +8,8 @@ import pytest
 
 from diarist.chunks import Usage
 from diarist.exceptions import BadRequestError, ConfigError, RateLimitError
-from diarist.memory.observational.observer import ModelObserver, shorten_log
-from diarist.memory.observational.roles import RoleError
+from diarist.memory.observational.roles.base import RoleError
+from diarist.memory.observational.roles.observer import ModelObserver, shorten_log
 from diarist.messages import DataPart, Message
 from diarist.models.base import ModelSettings
 from diarist.storage.records import Observation

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.parsing import escape_tags, parse_notes
+from diarist.memory.observational.roles.parsing import escape_tags, parse_notes
 
 NOTES = "Date: 2026-03-02\n- 🔴 09:12 User stated that they live in Turku\n  - 🟡 09:13 User asked about ferries"
 TAGS = ["diary", "observations", "current-task", "suggested-response", "think", "transcript", "earlier-notes"]

@@ -9,8 +9,8 @@ import pytest
 from diarist import ModelEntry
 from diarist.exceptions import ModelConnectionError
 from diarist.memory.observational.prompts import load_prompt
-from diarist.memory.observational.reflector import ModelReflector
-from diarist.memory.observational.roles import RoleError
+from diarist.memory.observational.roles.base import RoleError
+from diarist.memory.observational.roles.reflector import ModelReflector
 from diarist.storage.records import Observation
 from diarist.testing import ScriptedModel
 from diarist.tokens import default_counter

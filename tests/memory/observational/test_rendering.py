@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.rendering import render_entry, render_log
+from diarist.memory.observational.prompt.rendering import render_entry, render_log
 from diarist.storage.records import Observation, ObservationLog
 from tests.memory.observational.harness import NOON
 

@@ -12,10 +12,10 @@ import pytest
 from diarist import ModelEntry
 from diarist.exceptions import AuthenticationError, BadRequestError, ConfigError, ModelAPIError, RateLimitError
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.memory.observational.extractive import ExtractiveObserver, ExtractiveReflector
-from diarist.memory.observational.model_choice import ByInputTokens, ModelChoice
-from diarist.memory.observational.role_models import DEFAULT_MODEL, RoleModels
-from diarist.memory.observational.roles import Observed
+from diarist.memory.observational.roles.base import Observed
+from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.roles.model_choice import ByInputTokens, ModelChoice
+from diarist.memory.observational.roles.role_models import DEFAULT_MODEL, RoleModels
 from diarist.messages import FilePart, Message, TextPart
 from diarist.models.base import Model
 from diarist.storage.records import Observation

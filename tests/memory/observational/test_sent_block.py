@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from diarist.memory.observational import sent_block
+from diarist.memory.observational.prompt import sent_block
 from diarist.messages import SentBlock
 from diarist.storage.records import Hints, ObservationLog
 from tests.memory.observational.harness import WordCounter

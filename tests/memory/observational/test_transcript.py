@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.threads import obscure
-from diarist.memory.observational.transcript import render_transcript
+from diarist.memory.observational.prompt.threads import obscure
+from diarist.memory.observational.roles.transcript import render_transcript
 from diarist.messages import DataPart, FilePart, Message, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
 from diarist.tokens import default_counter
 

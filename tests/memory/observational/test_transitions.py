@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational import transitions
-from diarist.memory.observational.coverage import Coverage
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import Coverage
 from diarist.storage.records import Observation, ObservationLog, Source, Tombstone
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -63,7 +63,7 @@ def apply(log: ObservationLog, change: tuple[str, object]) -> ObservationLog:
         case ("drop", str(run)):
             return transitions.drop_run(log, run, "t")
         case ("close", str(run)):
-            return transitions.close_run(log, run)
+            return transitions.close_entries(log, {e.id for e in log.entries if e.run_id == run})
         case ("reflect", int(count)):
             old = [e for e in log.entries if e.run_id is None][:count]
             return (
@@ -142,7 +142,7 @@ def test_a_reflection_of_entries_that_changed_meanwhile_is_dropped() -> None:
 def test_a_closed_run_keeps_its_entries_and_loses_stale_ones() -> None:
     kept, stale = entry(1, 2, run_id="a"), entry(3, 4, run_id="a")
     log = transitions.add_observation(transitions.add_observation(EMPTY, kept), stale)
-    closed = transitions.close_run(log, "a", stale=[stale.id])
+    closed = transitions.close_entries(log, [kept.id, stale.id], stale=[stale.id])
     assert [(e.id, e.run_id) for e in closed.entries] == [(kept.id, None)]
 
 

@@ -27,7 +27,7 @@ from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.loading import Source, load
 from diarist.messages import Message
 
-__all__ = ["FORMATS", "Conversation", "read_conversation"]
+__all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations"]
 
 
 class _Reader(Protocol):
@@ -104,33 +104,62 @@ def read_conversation(
     Raises:
         InputError: The file cannot be read as a conversation; names the path, the place and the remedy.
     """
-    zone = _zone(timezone)
-    if format is not None and format not in _READERS:
-        raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
-    source = load(Path(path))
-    try:
-        name = format or _detect(source)
-        reader = _READERS[name]
-        found = reader.split(source)
-        index = _index(select, len(found))
-        builder = Builder(zone=zone, scope=name)
-        title = reader.build(found[index], builder)
-        builder.finish()
-        if not builder.messages:
-            raise InputError(f"conversation {index + 1} holds no messages")
-    except InputError as error:
-        raise InputError(f"{source.path}: {error}") from error
-    if select is None and len(found) > 1:
-        builder.note(f"the file holds {len(found)} conversations; this is the first")
-    _set_dates(builder, date, zone)
-    return Conversation(
-        format=name,
-        title=title or source.path.stem,
-        messages=builder.messages,
-        number=index + 1,
-        conversations_in_file=len(found),
-        notes=builder.notes,
-    )
+    file = _File(Path(path), format=format, timezone=timezone)
+    chat = file.read(_index(select, len(file.found), file.path), date)
+    if select is None and len(file.found) > 1:
+        chat.notes.insert(0, f"the file holds {len(file.found)} conversations; this is the first")
+    return chat
+
+
+def read_conversations(
+    path: Path | str,
+    *,
+    select: int | None = None,
+    date: Date | datetime | None = None,
+    timezone: str = "UTC",
+    format: str | None = None,
+) -> list[Conversation]:
+    """All conversations of a file, or the one that is selected; otherwise as ``read_conversation``."""
+    file = _File(Path(path), format=format, timezone=timezone)
+    first = _index(select, len(file.found), file.path)
+    indices = range(len(file.found)) if select is None else [first]
+    return [file.read(index, date) for index in indices]
+
+
+class _File:
+    """A file whose format is known, and where its conversations lie."""
+
+    def __init__(self, path: Path, *, format: str | None, timezone: str) -> None:
+        self._zone = _zone(timezone)
+        if format is not None and format not in _READERS:
+            raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+        source = load(path)
+        self.path = source.path
+        try:
+            self._format = format or _detect(source)
+            self._reader = _READERS[self._format]
+            self.found = self._reader.split(source)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from error
+
+    def read(self, index: int, date: Date | datetime | None) -> Conversation:
+        builder = Builder(zone=self._zone, scope=self._format)
+        try:
+            title = self._reader.build(self.found[index], builder)
+            builder.finish()
+            if not builder.messages:
+                raise InputError(f"conversation {index + 1} holds no messages")
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from error
+        _set_dates(builder, date, self._zone)
+        return Conversation(
+            format=self._format,
+            title=title or self.path.stem,
+            messages=builder.messages,
+            number=index + 1,
+            conversations_in_file=len(self.found),
+            notes=builder.notes,
+        )
 
 
 def _detect(source: Source) -> str:
@@ -140,14 +169,14 @@ def _detect(source: Source) -> str:
     raise InputError(f"no known kind of conversation in it ({source.describe()}); known: {', '.join(FORMATS)}")
 
 
-def _index(select: int | None, count: int) -> int:
+def _index(select: int | None, count: int, path: Path) -> int:
     if count == 0:
-        raise InputError("holds no conversation: the list is empty")
+        raise InputError(f"{path}: holds no conversation: the list is empty")
     if select is None:
         return 0
     if not 1 <= select <= count:
         holds = "1 conversation" if count == 1 else f"{count} conversations"
-        raise InputError(f"holds {holds}; select one from 1 to {count}, not {select}")
+        raise InputError(f"{path}: holds {holds}; select one from 1 to {count}, not {select}")
     return select - 1
 
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import cast
 
-from pydantic.alias_generators import to_camel
-
-from diarist.chunks import DataChunk
-from diarist.exceptions import StorageError
-from diarist.memory.observational import data_parts, transitions
+from diarist.chunks import DataChunk, wire
+from diarist.exceptions import ConflictError, StorageError
+from diarist.memory.observational import data_parts
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import Action
 from diarist.memory.observational.limits import limits_of
-from diarist.memory.observational.log_store import LogStore
-from diarist.memory.observational.transitions import Operation
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.window import Window
+from diarist.memory.title_marks import is_generated, mark_of
 from diarist.messages import Json
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog
@@ -128,11 +127,19 @@ class Announcer:
         await self.send(part, log.key)
 
     async def rename_thread(self, log: ObservationLog, title: str) -> None:
-        """Give the thread this title, and say so, unless it has it already. Raises StorageError."""
+        """Give the thread this title, and say so, unless it has it already, or one that somebody gave it himself.
+
+        Raises StorageError.
+        """
         thread = await self._storage.get_thread(self._thread_id)
-        if thread is None or thread.title == title:
+        if thread is None or thread.title == title or not (thread.title == "" or is_generated(thread)):
             return
-        await self._storage.update_thread(self._thread_id, title=title)
+        try:
+            await self._storage.update_thread(
+                self._thread_id, title=title, metadata=mark_of(title), expected_title=thread.title
+            )
+        except ConflictError:  # it was named meanwhile
+            return
         cycle = self.cycle(log.entries[-1].cycle_id, "observation", log, 0)
         part = data_parts.thread_update(cycle, old_title=thread.title, new_title=title, at=self._clock())
         await self.send(part, log.key)
@@ -157,8 +164,12 @@ class Announcer:
     def decided(self, operation: Operation, action: Action, window: Window) -> None:
         """Tell ``on_debug_event`` what was decided, and of which sizes."""
         if self._config.on_debug_event is not None:
-            sizes = {to_camel(name): value for name, value in asdict(window).items()}
-            event = {"operationType": operation, "action": action.value, "threadId": self._thread_id, "window": sizes}
+            event = {
+                "operationType": operation,
+                "action": action.value,
+                "threadId": self._thread_id,
+                "window": wire(window),
+            }
             self._debug("decision", event)
 
     def _tell(self, part: DataChunk) -> None:

@@ -9,10 +9,10 @@ from inspect import iscoroutinefunction
 from typing import Literal
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.hooks import MemoryHooks
-from diarist.memory.observational.model_choice import ModelChoice
 from diarist.memory.observational.role_config import ObservationConfig, ReflectionConfig, require_positive
-from diarist.memory.observational.transcript import load_zone
+from diarist.memory.observational.roles.hooks import MemoryHooks
+from diarist.memory.observational.roles.model_choice import ModelChoice
+from diarist.memory.observational.roles.transcript import load_zone
 from diarist.messages import Json
 
 __all__ = [

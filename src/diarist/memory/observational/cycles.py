@@ -10,14 +10,18 @@ from datetime import datetime
 from typing import TypeVar
 
 from diarist.exceptions import ConflictError, ModelTimeoutError
-from diarist.memory.observational import data_parts, transitions
+from diarist.memory.observational import data_parts
 from diarist.memory.observational.announcing import Announcer, Emit, answer
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import digest_rows, seq_of
 from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import ReflectionPlan
-from diarist.memory.observational.roles import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import digest_rows, seq_of
+from diarist.memory.observational.prompt.threads import name_thread, thread_label
+from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.window import tokens_of
+from diarist.memory.working.keeping import keep
+from diarist.memory.working.shapes import without_updates
 from diarist.messages import FilePart, Message, TextPart, ToolPart
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, PendingReflection, RowRef, Source
@@ -109,6 +113,7 @@ class Cycles(Announcer):
         timeout: float | None,
         forgive_timeout: bool = False,
         buffered: bool = False,
+        turn: Callable[[], Awaitable[object]] | None = None,
     ) -> Outcome:
         """Observe one batch and add its entry to the log.
 
@@ -117,6 +122,7 @@ class Cycles(Announcer):
             timeout: Seconds the Observer has; None: as long as it takes.
             forgive_timeout: Running out of time is not counted against the key, since there was progress.
             buffered: The entry waits to be activated.
+            turn: Awaited before the entry is saved: what is observed side by side is saved in order.
         """
         cycle_id = transitions.cycle_id(log.key, "observation", batch.sources)
         cycle = self.cycle(cycle_id, "observation", log, tokens_of(batch.rows), run_id=batch.run_id, buffered=buffered)
@@ -124,8 +130,13 @@ class Cycles(Announcer):
         threads = sorted({source.thread_id for source in batch.sources})
 
         async def work() -> tuple[ObservationLog, Observation]:
-            observed = await self._call(self._observer.observe(batch.rows, earlier=log.entries), cycle, timeout)
-            return await self._save_observation(self._observation(cycle, batch, observed), batch, log.erasures)
+            rows = without_updates(batch.rows)
+            observed = await self._call(self._observer.observe(rows, earlier=log.entries), cycle, timeout)
+            if turn is not None:
+                await turn()
+            saved, entry = await self._save_observation(self._observation(cycle, batch, observed), batch, log.erasures)
+            await keep(self._storage, observed.working_memory, entry.run_id)
+            return saved, entry
 
         async def intact() -> bool:
             return await sources_unchanged(self._storage, batch.sources, batch.run_id)
@@ -134,14 +145,17 @@ class Cycles(Announcer):
 
     def _observation(self, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
         if not observed.text.strip() and any(
-            isinstance(part, TextPart | ToolPart | FilePart) for row in batch.rows for part in row.parts
+            isinstance(part, TextPart | ToolPart | FilePart)
+            for row in without_updates(batch.rows)
+            for part in row.parts
         ):
             raise RoleError(f"the Observer {observed.model} gave no notes")
         self._log_warnings(cycle, observed.warnings)
+        text = self._name_thread(observed.text, batch)
         return Observation(
             id=f"obs_{cycle.id}",
-            text=observed.text,
-            tokens=self._counter.count(observed.text),
+            text=text,
+            tokens=self._counter.count(text),
             sources=batch.sources,
             message_tokens=cycle.tokens,
             message_count=len(batch.rows),
@@ -156,6 +170,13 @@ class Cycles(Announcer):
             model=observed.model,
             usage=observed.usage,
         )
+
+    def _name_thread(self, text: str, batch: Batch) -> str:
+        """Notes for a log of several threads say whose they are, even if the Observer did not."""
+        threads = {source.thread_id for source in batch.sources}
+        if self._config.scope == "thread" or len(threads) != 1:
+            return text
+        return name_thread(text, thread_label(threads.pop(), obscured=self._config.obscures_threads))
 
     async def _save_observation(
         self, entry: Observation, batch: Batch, erasures: int
@@ -186,8 +207,8 @@ class Cycles(Announcer):
         if not await rows_unchanged(self._storage, entry):
             await update(lambda log: transitions.drop_entries(log, {entry.id}))
             raise ConflictError(_CHANGED)
-        if (run_id := entry.run_id) is not None and await self._owner(entry) is None:
-            return await update(lambda log: transitions.close_run(log, run_id))
+        if entry.run_id is not None and await self._owner(entry) is None:
+            return await update(lambda log: transitions.close_entries(log, {entry.id}))
         return log
 
     async def _owner(self, entry: Observation) -> str | None:
@@ -238,7 +259,9 @@ class Cycles(Announcer):
         if not reflected.text.strip():
             raise RoleError(f"the Reflector {reflected.model} gave no notes")
         self._log_warnings(cycle, reflected.warnings)
-        hints = transitions.derive_hints(plan.entries)
+        threads = transitions.threads_of_entries(plan.entries)
+        shared = len(threads) > 1  # whose task would the Reflector tell?
+        known = transitions.derive_hints(plan.entries)
         return Observation(
             id=f"ref_{cycle.id}",
             text=reflected.text,
@@ -249,9 +272,10 @@ class Cycles(Announcer):
             observed_at=self._clock(),
             kind="reflection",
             cycle_id=cycle.id,
-            current_task=reflected.current_task or hints.current_task,
-            suggested_response=reflected.suggested_response or hints.suggested_response,
-            thread_title=hints.thread_title,
+            current_task=None if shared else reflected.current_task or known.current_task,
+            suggested_response=None if shared else reflected.suggested_response or known.suggested_response,
+            thread_title=None if shared else known.thread_title,
+            hints=transitions.hints_of_threads(plan.entries, threads) if shared else (),
             model=reflected.model,
             usage=reflected.usage,
         )

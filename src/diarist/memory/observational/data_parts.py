@@ -13,7 +13,7 @@ from typing import Literal
 from diarist.chunks import DataChunk, wire
 from diarist.memory.observational.decide import choose_chunks
 from diarist.memory.observational.limits import Limits
-from diarist.memory.observational.transitions import Operation
+from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.window import Window
 from diarist.messages import Json
 from diarist.storage.records import Observation, ObservationLog

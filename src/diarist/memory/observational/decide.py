@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import accumulate
 
 from diarist.memory.observational.limits import Limits
-from diarist.memory.observational.transitions import cycle_id, replaced_by
+from diarist.memory.observational.log.transitions import cycle_id, replaced_by
 from diarist.memory.observational.window import Window
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
@@ -38,10 +38,12 @@ def decide_observation(window: Window, limits: Limits) -> Action:
     The turn waits only where the window has reached ``block_tokens`` and no chunk is left (without buffering:
     where it has reached ``message_tokens``), and only if enough may be observed: otherwise a large pinned
     input, or a chunk that may not be activated yet, would call the Observer at every step for nearly nothing.
+    Notes of other threads join the diary where that costs no cache, or once they stand for much.
     """
     if choose_chunks(window.chunks, window.message_tokens, limits, cold=window.cold):
         return Action.ACTIVATE
-    if window.foreign_tokens >= limits.message_tokens:
+    free = window.cold or window.opening
+    if window.foreign_tokens >= (1 if free else limits.message_tokens):
         return Action.ACTIVATE
     full, worth_it = window.message_tokens >= limits.block_tokens, window.fresh_tokens >= limits.least_tokens
     if full and worth_it and window.observer_ready and window.may_wait:

@@ -12,25 +12,33 @@ from datetime import datetime
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
-from diarist.memory.observational import transitions
 from diarist.memory.observational.announcing import Emit
-from diarist.memory.observational.background import Background
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import visible_log
 from diarist.memory.observational.cycles import Cycles, rows_unchanged
-from diarist.memory.observational.edits import tombstones_of
-from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_others, buffer_reflection
 from diarist.memory.observational.limits import limits_of
-from diarist.memory.observational.log_store import LogStore
-from diarist.memory.observational.observe_all import Progress, observe_all
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import seq_of, visible_log
+from diarist.memory.observational.log.edits import tombstones_of
+from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.overrides import effective_config
-from diarist.memory.observational.removal import finish_removals
-from diarist.memory.observational.roles import ObserverRole, ReflectorRole
+from diarist.memory.observational.prompt.sent_block import keep_date, may_quote_forgotten
+from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.rows import RawRows
 from diarist.memory.observational.thread_memory import ThreadMemory
-from diarist.messages import utc_now
+from diarist.memory.observational.work.background import Background
+from diarist.memory.observational.work.jobs import (
+    Job,
+    ThreadJobs,
+    buffer_observations,
+    buffer_others,
+    buffer_reflection,
+)
+from diarist.memory.observational.work.observe_all import Progress, observe_all
+from diarist.memory.observational.work.observe_threads import ResourceObserver
+from diarist.messages import Message, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog
+from diarist.storage.records import ObservationLog, Tombstone
 from diarist.tokens import TokenCounter, default_counter
 
 logger = logging.getLogger("diarist")
@@ -84,13 +92,33 @@ class Engine:
         """
         return await self._open(thread_id, resource_id, run_id, emit, manual=False)
 
+    async def look(self, thread_id: str, resource_id: str) -> ThreadMemory:
+        """The memory of a thread as it is, for one who only reads: nothing is finished, and nothing is written.
+
+        Raises StorageError.
+        """
+        log = await self._logs.read(thread_id, resource_id)
+        memory = self._memory(thread_id, resource_id, None, log, _ignore, manual=False)
+        await memory.load()
+        gone = [stone for stone in log.tombstones if stone.thread_id == thread_id]
+        memory.rows.remove([row for row in memory.rows.all if any(_names(stone, row) for stone in gone)])
+        return memory
+
     async def _open(
         self, thread_id: str, resource_id: str, run_id: str | None, emit: Emit | None, *, manual: bool
     ) -> ThreadMemory:
         log = await self._settle(thread_id, resource_id, run_id)
+        memory = self._memory(thread_id, resource_id, run_id, log, emit or _ignore, manual=manual)
+        await memory.load()
+        await self._finish_discards(memory, thread_id, log)
+        await self._finish_forgetting(memory, thread_id, log)
+        return memory
+
+    def _memory(
+        self, thread_id: str, resource_id: str, run_id: str | None, log: ObservationLog, emit: Emit, *, manual: bool
+    ) -> ThreadMemory:
         config = effective_config(self.config, log.overrides)
-        emit = emit or _ignore
-        memory = ThreadMemory(
+        return ThreadMemory(
             rows=RawRows(self._storage, self._counter, thread_id=thread_id, run_id=run_id),
             cycles=self._cycles(config, thread_id, resource_id, emit, manual=manual),
             jobs=ThreadJobs(
@@ -107,9 +135,6 @@ class Engine:
             run_id=run_id,
             log=log,
         )
-        await memory.load()
-        await self._finish_discards(memory, thread_id, log)
-        return memory
 
     def _cycles(
         self, config: ObservationalMemoryConfig, thread_id: str, resource_id: str, emit: Emit, *, manual: bool = False
@@ -172,6 +197,36 @@ class Engine:
         memory = await self._open(thread_id, resource_id, None, emit, manual=True)
         await observe_all(memory, thread_id, resource_id, progress, leave_tokens)
 
+    async def observe_resource(
+        self, resource_id: str, *, progress: Progress | None = None, emit: Emit | None = None
+    ) -> None:
+        """Observe all rows that may be observed of all threads of a resource; its threads share one log.
+
+        What waits in the log is activated first. Then threads are observed in the order of what they say, several
+        to a call of ``max_tokens_per_batch`` and several calls at a time; reflects whenever that is due. What was
+        changed meanwhile, or is observed by somebody else, is left alone.
+
+        Args:
+            progress: Called with (tokens done, tokens in all) before each round of calls and at the end.
+
+        Raises:
+            ModelError, RoleError: The Observer or the Reflector failed; what was done besides is kept.
+            ThreadBusyError: Somebody else is observing the resource.
+            StorageError: The storage failed.
+        """
+        page = await self._storage.list_threads(resource_id=resource_id, limit=1)
+        if not page.items:
+            return
+        memory = await self._open(page.items[0].id, resource_id, None, emit, manual=True)
+        await ResourceObserver(
+            memory,
+            lambda thread_id: self._cycles(memory.config, thread_id, resource_id, emit or _ignore, manual=True),
+            self._storage,
+            self._counter,
+            limit=memory.config.observation.max_tokens_per_batch,
+            progress=progress,
+        ).run()
+
     async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
         """Say in an event that a thread's memory cannot be opened."""
         key = self._logs.key(thread_id, resource_id)
@@ -216,14 +271,15 @@ class Engine:
         own = [entry for entry in log.entries if entry.run_id == run_id]
         if not own:
             return
-        stale = [entry.id for entry in own if not await rows_unchanged(self._storage, entry)]
+        ids = {entry.id for entry in own}
+        stale = {entry.id for entry in own if not await rows_unchanged(self._storage, entry)}
 
         async def clean() -> None:
             if stale:
                 await self._logs.clean_history(log.key, lambda entry: entry.id in stale)
 
         await self._logs.update(
-            thread_id, resource_id, lambda log: transitions.close_run(log, run_id, stale=stale), check=clean
+            thread_id, resource_id, lambda log: transitions.close_entries(log, ids, stale=stale), check=clean
         )
 
     async def _settle(self, thread_id: str, resource_id: str, run_id: str | None) -> ObservationLog:
@@ -253,6 +309,25 @@ class Engine:
         if rows:
             await self._storage.delete_messages(thread_id, [row.id for row in rows])
             await memory.load()
+
+    async def _finish_forgetting(self, memory: ThreadMemory, thread_id: str, log: ObservationLog) -> None:
+        """Cut what was sent along with rows whose run was live when something was forgotten."""
+        late = [
+            row
+            for row in memory.rows.all
+            if row.sent and row.run_id != memory.run_id and may_quote_forgotten(row.sent, log)
+        ]
+        if late:
+            for row in late:
+                row.sent = row.sent and keep_date(row.sent, self._counter)
+            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
+            memory.add(late)
+
+
+def _names(stone: Tombstone, row: Message) -> bool:
+    if stone.run_id is not None:
+        return stone.run_id == row.run_id
+    return stone.first_seq <= seq_of(row) <= stone.last_seq
 
 
 def _ignore(part: DataChunk) -> None:

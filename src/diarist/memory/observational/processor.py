@@ -10,11 +10,12 @@ from diarist.exceptions import ContextOverflowError, StorageError
 from diarist.memory.observational.cold import why_cold
 from diarist.memory.observational.data_parts import Trigger
 from diarist.memory.observational.engine import Engine, ThreadMemory
-from diarist.memory.observational.other_threads import Tail, tails_of
-from diarist.memory.observational.recall import recall_tool, with_recall
+from diarist.memory.observational.prompt.sent_block import asked_in, joined
+from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.observational.window import newest_half
+from diarist.memory.observational.work.other_threads import TAIL_SHARE, Tail, tails_of
 from diarist.memory.recording import RunRecorder
-from diarist.messages import Message, utc_now
+from diarist.messages import Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorHookResult,
     InputStepHookResult,
@@ -45,6 +46,7 @@ class RunState:
     Attributes:
         memory: None where the call has no thread, or its diary cannot be read.
         notes: How many system messages the diary takes.
+        given: What other parts of memory have to say in the note for this run's user message.
         cuts: How many times the prompt was halved, since the provider takes no more.
     """
 
@@ -55,6 +57,7 @@ class RunState:
         self.cuts = 0
         self.notes = 0
         self.tails: list[Tail] = []
+        self.given: SentBlock | None = None
         self._writer = writer
 
     def listen(self, writer: Writer) -> None:
@@ -79,6 +82,7 @@ class DiaryProcessor(Processor[Any]):
     Args:
         thread_wait: Seconds to wait for another run of the same thread.
         await_background: Let a run wait at its end until the background work of its thread is done.
+        search: What the tool ``recall`` searches by, in place of the storage's full-text search.
     """
 
     id = TAG
@@ -93,12 +97,14 @@ class DiaryProcessor(Processor[Any]):
         counter: TokenCounter,
         thread_wait: float = 30.0,
         await_background: bool = False,
+        search: Search | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage
         self._counter = counter
         self._thread_wait = thread_wait
         self._await_background = await_background
+        self._search = search
         self._prompts = PromptHistory()
 
     def create_state(self) -> RunState:
@@ -153,6 +159,7 @@ class DiaryProcessor(Processor[Any]):
             counter=self._counter,
             config=self._engine.config,
             shown=lambda: {message.id for message in context.messages.messages},
+            search=self._search,
         )
 
     async def _prepare(self, args: ProcessInputStepArgs[Any], state: RunState) -> None:
@@ -161,10 +168,10 @@ class DiaryProcessor(Processor[Any]):
             if context.thread_id is not None:
                 await state.recorder.sync(context)
             return
-        asked = next((m for m in reversed(messages.input) if m.role == "user" and m.seq is None), None)
+        asked = asked_in(messages)
         if asked is not None:
-            state.tails = await self._tails(memory, context)
-            asked.sent = memory.compose_sent_block(asked.created_at or utc_now(), state.tails)
+            state.tails, state.given = await self._tails(memory, context), asked.sent
+            self._compose(state, memory, asked)
         synced = await state.recorder.sync(context)
         if synced.changed or synced.removed:
             await memory.forget(synced.changed, synced.removed)
@@ -233,9 +240,15 @@ class DiaryProcessor(Processor[Any]):
         """What the diary does not have yet of the resource's other threads; a failure is told in an event."""
         if memory.log.scope == "thread" or context.thread_id is None:
             return []
-        obscured = memory.config.obscures_threads
         try:
-            return await tails_of(self._storage, memory.log, but=context.thread_id, obscured=obscured)
+            return await tails_of(
+                self._storage,
+                memory.log,
+                but=context.thread_id,
+                obscured=memory.config.obscures_threads,
+                room=TAIL_SHARE * memory.limits().message_tokens,
+                counter=self._counter,
+            )
         except StorageError as error:
             await memory.report(error)
             return []
@@ -243,9 +256,13 @@ class DiaryProcessor(Processor[Any]):
     async def _recompose(self, state: RunState, memory: ThreadMemory, asked: Message) -> None:
         """The diary changed before the first call: the block must say what is true now."""
         asked.sent = None
-        asked.sent = memory.compose_sent_block(asked.created_at or utc_now(), state.tails)
+        self._compose(state, memory, asked)
         await state.recorder.rewrite([asked])
         memory.add([asked])
+
+    def _compose(self, state: RunState, memory: ThreadMemory, asked: Message) -> None:
+        own = memory.compose_sent_block(asked.created_at or utc_now(), state.tails)
+        asked.sent = joined(state.given, own, self._counter)
 
     async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
         """Before the rows of a discarded run are removed, what was noted of them goes, and may not come back."""

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from diarist.counting import ensure_counted
-from diarist.memory.observational.coverage import Coverage, seq_of
+from diarist.memory.observational.log.coverage import Coverage, seq_of
 from diarist.memory.observational.window import stand_in
 from diarist.messages import Message
 from diarist.storage.base import Storage

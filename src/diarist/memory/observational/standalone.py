@@ -5,7 +5,7 @@ from __future__ import annotations
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.processor import DiaryProcessor
-from diarist.memory.observational.role_models import RoleModels
+from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter, default_counter
 

@@ -8,9 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
 from diarist.exceptions import StorageError
-from diarist.memory.observational import data_parts, transitions
+from diarist.memory.observational import data_parts
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import Coverage, seq_of, visible_log
 from diarist.memory.observational.cycles import Cycles, Outcome
 from diarist.memory.observational.data_parts import Trigger
 from diarist.memory.observational.decide import (
@@ -20,12 +19,14 @@ from diarist.memory.observational.decide import (
     decide_reflection,
     worth_buffering,
 )
-from diarist.memory.observational.jobs import ThreadJobs
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import Coverage, seq_of, visible_log
+from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.rows import RawRows
 from diarist.memory.observational.selection import select_rows, split_batches
-from diarist.memory.observational.transitions import Operation
 from diarist.memory.observational.view import ThreadView
 from diarist.memory.observational.window import observable_units, tokens_of
+from diarist.memory.observational.work.jobs import ThreadJobs
 from diarist.messages import Message
 from diarist.storage.records import Observation, ObservationLog
 from diarist.tokens import TokenCounter
@@ -171,7 +172,7 @@ class ThreadMemory(ThreadView):
         if not (self.acted and self.config.observation.thread_title):
             return
         await self.refresh()
-        log = visible_log(self.stored, None)
+        log = visible_log(self.stored, None, self.thread_id)
         if log.hints.thread_title:
             await self.cycles.rename_thread(log, log.hints.thread_title)
 
@@ -351,7 +352,7 @@ class ThreadMemory(ThreadView):
 
     async def adopt(self, log: ObservationLog) -> None:
         """Render this log from now on."""
-        self.stored, self.log = log, visible_log(log, self.run_id)
+        self.stored, self.log = log, visible_log(log, self.run_id, self.thread_id)
         self.acted = True
         await self.rows.cover(self.log.active)
 

@@ -8,20 +8,24 @@ from dataclasses import replace
 from datetime import datetime
 
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.cycles import Batch
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
-from diarist.memory.observational.jobs import ThreadJobs
 from diarist.memory.observational.limits import Limits, limits_of
-from diarist.memory.observational.other_threads import Tail
-from diarist.memory.observational.rendering import render_log
+from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
+from diarist.memory.observational.log.transitions import backing_off, failures_of
+from diarist.memory.observational.prompt.rendering import render_log
+from diarist.memory.observational.prompt.sent_block import compose_sent_block
+from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.rows import RawRows
-from diarist.memory.observational.sent_block import compose_sent_block
-from diarist.memory.observational.transitions import backing_off, failures_of
 from diarist.memory.observational.window import Window, free_chunks, observable_units, tokens_of
+from diarist.memory.observational.work.jobs import ThreadJobs
+from diarist.memory.observational.work.other_threads import Tail
 from diarist.messages import Message, SentBlock
 from diarist.storage.records import Observation, ObservationLog
 from diarist.tokens import TokenCounter
+
+_SHORTEST_WAIT = 0.001
+"""Seconds. What is less than a clock can tell would be waited for again and again."""
 
 
 class Patience:
@@ -32,7 +36,7 @@ class Patience:
 
     @property
     def exhausted(self) -> bool:
-        return self.left <= 0
+        return self.left < _SHORTEST_WAIT
 
     def spend(self, started: float) -> float:
         """Count the seconds since ``started``, by the event loop's clock; returns what that clock says now."""
@@ -72,10 +76,11 @@ class ThreadView:
         self.rows = rows
         self.jobs = jobs
         self.config = config
+        self._limits = limits_of(config)
         self.clock = clock
         self.thread_id = thread_id
         self.run_id = run_id
-        self.log = visible_log(log, run_id)
+        self.log = visible_log(log, run_id, thread_id)
         self.stored = log
         self.patience = Patience(config.observe_timeout)
         self._counter = counter
@@ -101,7 +106,10 @@ class ThreadView:
 
     def prompt_blocks(self) -> list[str]:
         """How to use the notes and the notes, as blocks of text; empty while there are none."""
-        return render_log(self.log, labelled=self.config.retrieves is not None)
+        label = None
+        if self.log.scope == "resource":
+            label = thread_label(self.thread_id, obscured=self.config.obscures_threads)
+        return render_log(self.log, labelled=self.config.retrieves is not None, thread=label)
 
     def compose_sent_block(self, now: datetime, tails: Sequence[Tail] = ()) -> SentBlock | None:
         """The note for this run's user message; None when messages of earlier runs say all of it already.
@@ -163,6 +171,8 @@ class ThreadView:
             chunks=tuple(tokens_of(rows) for _, rows in chunks),
             held_chunks=tuple(tokens_of(rows) for _, rows in waiting[len(chunks) :]),
             foreign_tokens=sum(entry.message_tokens for entry in foreign),
+            opening=all(row.run_id == self.run_id and row.role == "user" for row in self.rows.all)
+            and not self.rows.coverage.ranges,
             buffered_tokens=sum(entry.tokens for entry in (*(entry for entry, _ in waiting), *foreign)),
             observation_tokens=self.log.tokens,
             reflectable=self.reflection_plan() is not None,
@@ -174,7 +184,7 @@ class ThreadView:
     def limits(self) -> Limits:
         """The thresholds in force."""
         if not self.config.share_token_budget:
-            return limits_of(self.config)
+            return self._limits
         return limits_of(self.config, message_tokens=tokens_of(self.rows.all), observation_tokens=self.log.tokens)
 
     def chunks(self, pinned: Collection[str], *, everything: bool = False) -> list[tuple[Observation, list[Message]]]:

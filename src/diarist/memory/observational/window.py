@@ -20,6 +20,7 @@ class Window:
         chunks: Tokens of the raw rows that each buffered chunk covers, of those that may be activated, oldest first.
         held_chunks: The same of those behind them that may not be activated yet.
         foreign_tokens: Tokens of the messages of other threads that buffered chunks cover (resource scope).
+        opening: The thread begins with this run, and the model has not answered yet: no prompt extends another.
         buffered_tokens: Tokens of the notes of all of them.
         observation_tokens: The active entries of the log as this run sees it.
         reflectable: There are entries that a reflection could replace and has not given up on.
@@ -37,6 +38,7 @@ class Window:
     chunks: tuple[int, ...] = ()
     held_chunks: tuple[int, ...] = ()
     foreign_tokens: int = 0
+    opening: bool = False
     buffered_tokens: int = 0
     observation_tokens: int = 0
     reflectable: bool = False

@@ -12,7 +12,7 @@ from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from diarist.exceptions import ConfigError, StorageError
-from diarist.memory.observational.jobs import Job
+from diarist.memory.observational.work.jobs import Job
 from diarist.memory.queue.schema import ensure_schema
 from diarist.memory.queue.worker import QUEUED_WORK, Worker
 from diarist.postgres_database.address import check_schema_name, parsed, without_password

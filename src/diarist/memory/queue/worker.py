@@ -15,7 +15,7 @@ from procrastinate.jobs import Job as QueuedJob
 from procrastinate.jobs import Status
 
 from diarist.exceptions import StorageError
-from diarist.memory.observational.jobs import Job
+from diarist.memory.observational.work.jobs import Job
 
 if TYPE_CHECKING:
     from diarist.memory.queue.postgres import PostgresQueue

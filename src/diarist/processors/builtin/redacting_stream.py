@@ -31,7 +31,7 @@ from diarist.chunks import (
 )
 from diarist.payloads import TextPayload, ToolCallPayload, ToolInputDeltaPayload
 from diarist.processors.builtin.json_text import map_text
-from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span, SpanBuffer
+from diarist.processors.streaming_redaction import Look, MakeSkim, Redactor, Replace, Span, SpanBuffer, no_skim
 
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
 
@@ -46,18 +46,19 @@ class RedactingStream:
     escapes in them. Reasoning that was changed loses its signature, which would no longer fit.
 
     Args:
+        skim: Makes a quick look for one text, where there is one.
         tools: False leaves tool calls and results alone.
     """
 
-    def __init__(self, look: Look, replace: Replace, *, tools: bool = True) -> None:
-        self._look, self._replace = look, replace
+    def __init__(self, look: Look, replace: Replace, *, skim: MakeSkim = no_skim, tools: bool = True) -> None:
+        self._look, self._replace, self._skim = look, replace, skim
         self._tools = tools
         self._whole = Redactor(look, replace)
         self._begin_step()
 
     def _begin_step(self) -> None:
-        self._text: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace)
-        self._reasoning: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace_reasoning)
+        self._text: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace, self._skim())
+        self._reasoning: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace_reasoning, self._skim())
         self._reasoning_changed = False
         self._inputs: dict[str, list[ToolInputDelta]] = {}
         self._last: TextPayload | None = None

@@ -137,13 +137,16 @@ class RegexFilter(Processor[Any]):
 
     def _stream(self, args: ProcessorArgs[Any], where: str = "the answer") -> RedactingStream:
         state: _State = args.state
-        if where not in state.streams:
+        stream = state.streams.get(where)
+        if stream is None:
 
             def replace(matched: str, span: Span) -> str:
                 return self._judge(args, matched, span, where)
 
-            state.streams[where] = RedactingStream(self._patterns.look, replace, tools=self._tools)
-        return state.streams[where]
+            stream = state.streams[where] = RedactingStream(
+                self._patterns.look, replace, skim=self._patterns.skim, tools=self._tools
+            )
+        return stream
 
     def _judge(self, args: ProcessorArgs[Any], matched: str, span: Span, where: str) -> str:
         if self._strategy == "redact":

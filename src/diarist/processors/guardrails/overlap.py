@@ -12,6 +12,9 @@ _EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]+")
 """Words; in scripts without spaces between them, characters."""
 
+_LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
+"""Short texts, and how many of them, whose answer is remembered: words come again and again."""
+
 
 class Overlap:
     """Passages of some secret texts; ``look`` is for a ``Redactor``.
@@ -30,6 +33,7 @@ class Overlap:
         self._passages: set[tuple[str, ...]] = set()
         self._next: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
         """After each run of fewer words than a passage: the words that may follow."""
+        self._known: dict[str, int | None] = {}
         for text in texts:
             self._add([match[0].casefold() for match in _WORD.finditer(text)])
         self._words = frozenset(self._next.get((), ()))
@@ -45,6 +49,21 @@ class Overlap:
         said = [match[0].casefold() for match in found]
         passages = list(self._find(found, said)) if len(said) >= self._size else ()
         return passages, 0 if final else self._keep(text, found, said)
+
+    def skim(self) -> OverlapSkim:
+        """The same for one text that comes in pieces, where nothing is found in it."""
+        return OverlapSkim(self)
+
+    def still_open(self, text: str) -> int | None:
+        """How much at the end of ``text`` may become a passage; None where there is one."""
+        if text in self._known:
+            return self._known[text]
+        passages, held = self.look(text, 0, False)
+        if len(text) <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[text] = None if passages else held
+        return None if passages else held
 
     def _find(self, found: Sequence[re.Match[str]], said: Sequence[str]) -> Iterator[Span]:
         for index in range(len(said) - self._size + 1):
@@ -82,3 +101,23 @@ class Overlap:
             return begun in self._beginnings
         following = self._next.get(tuple(before[-(self._size - 1) :]), ())
         return any(word.startswith(begun) for word in following)
+
+
+class OverlapSkim:
+    """A look along one text; see ``Skim``."""
+
+    def __init__(self, overlap: Overlap) -> None:
+        self._overlap = overlap
+        self._open: str | None = ""
+
+    def feed(self, piece: str) -> int | None:
+        if self._open is None:
+            return None
+        text = self._open + piece
+        held = self._overlap.still_open(text)
+        self._open = None if held is None else text[len(text) - held :]
+        return held
+
+    def restart(self, text: str) -> None:
+        self._open = ""
+        self.feed(text)

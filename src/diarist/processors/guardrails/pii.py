@@ -20,7 +20,7 @@ from diarist.processors.guardrails.guard import OnError, Where, check_threshold,
 from diarist.processors.guardrails.pii_detectors import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
-from diarist.processors.streaming_redaction import Look, Redactor, Span
+from diarist.processors.streaming_redaction import Look, MakeSkim, Redactor, Span
 
 RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
 
@@ -126,6 +126,9 @@ class PIIDetector(RedactingGuard):
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         return self._patterns.look
+
+    def skimming(self, args: ProcessorArgs[Any]) -> MakeSkim:
+        return self._patterns.skim
 
     def replacement(self, matched: str, label: str) -> str:
         match self.redaction_method:

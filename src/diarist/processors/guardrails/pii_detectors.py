@@ -12,7 +12,7 @@ from ipaddress import ip_address
 
 from diarist.processors.builtin.presets import PRESETS
 from diarist.processors.patterns import PatternSet
-from diarist.processors.streaming_redaction import Span
+from diarist.processors.streaming_redaction import Skim, Span
 
 _PII, _SECRETS = PRESETS["pii"], PRESETS["secrets"]
 
@@ -89,6 +89,10 @@ class PIIPatterns:
         self._patterns = PatternSet(
             {f"{name}/{index}": source for name in types for index, source in enumerate(_CANDIDATES[name])}
         )
+
+    def skim(self) -> Skim | None:
+        """The quick look at candidates."""
+        return self._patterns.skim()
 
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
         """Candidates that pass their check, cut to the data itself; and how much at the end may still become a

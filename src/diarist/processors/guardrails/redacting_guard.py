@@ -25,7 +25,7 @@ from diarist.processors.builtin.redacting_messages import redacted_messages
 from diarist.processors.builtin.redacting_stream import RedactingStream
 from diarist.processors.guardrails.guard import OnError, Where, choose, unjudged, unsigned
 from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
-from diarist.processors.streaming_redaction import Look, Span
+from diarist.processors.streaming_redaction import Look, MakeSkim, Span, no_skim
 
 logger = logging.getLogger("diarist")
 
@@ -78,6 +78,10 @@ class RedactingGuard(Processor[Any], ABC):
     @abstractmethod
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         """How pieces are found in this run's texts."""
+
+    def skimming(self, args: ProcessorArgs[Any]) -> MakeSkim:
+        """A quick look that spares ``matching`` where nothing can be found; none by default."""
+        return no_skim
 
     @abstractmethod
     def replacement(self, matched: str, label: str) -> str:
@@ -135,13 +139,15 @@ class RedactingGuard(Processor[Any], ABC):
     def stream(self, args: ProcessorArgs[Any], where: Where) -> RedactingStream:
         """The run's redactor for one place."""
         state: RedactState = args.state
-        if where not in state.streams:
+        stream = state.streams.get(where)
+        if stream is None:
 
             def replace(matched: str, span: Span) -> str:
                 return self.decide(args, matched, span.label, where)
 
-            state.streams[where] = RedactingStream(self.matching(args), replace, tools=self.tools)
-        return state.streams[where]
+            look, skim = self.matching(args), self.skimming(args)
+            stream = state.streams[where] = RedactingStream(look, replace, skim=skim, tools=self.tools)
+        return stream
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: Where, score: float = 1.0) -> str:
         """What becomes of a match. Raises TripWire with ``block``."""

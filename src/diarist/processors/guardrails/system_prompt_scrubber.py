@@ -15,7 +15,7 @@ from diarist.processors.guardrails.overlap import Overlap
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
 from diarist.processors.patterns import PatternSet
-from diarist.processors.streaming_redaction import Look, Span
+from diarist.processors.streaming_redaction import BothSkims, Look, MakeSkim, Skim, Span
 
 LABEL = "system-prompt"
 
@@ -117,9 +117,21 @@ class SystemPromptScrubber(RedactingGuard):
         if self._classifier is not None:
             await self._classifier.close()
 
-    def matching(self, args: ProcessorArgs[Any]) -> Look:
+    def _passages(self, args: ProcessorArgs[Any]) -> Overlap:
         own = tuple(message.text for message in args.message_list.system if message.tag is None)
-        overlap = self._overlap((*own, *self._secrets))
+        return self._overlap((*own, *self._secrets))
+
+    def skimming(self, args: ProcessorArgs[Any]) -> MakeSkim:
+        overlap = self._passages(args)
+
+        def skim() -> Skim | None:
+            patterns = self._patterns.skim()
+            return None if patterns is None else BothSkims(patterns, overlap.skim())
+
+        return skim
+
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        overlap = self._passages(args)
 
         def look(text: str, start: int, final: bool) -> tuple[Sequence[Span], int]:
             passages, held = overlap.look(text, start, final)

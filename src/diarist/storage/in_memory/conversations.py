@@ -16,6 +16,7 @@ from diarist.storage.codec import (
     canonical,
     check_limit,
     check_thread,
+    check_title,
     checked,
     decode_cursor,
     decode_message,
@@ -41,12 +42,12 @@ class _Thread:
     row: ThreadRow
     created_by: str | None
     messages: dict[int, MessageRow] = field(default_factory=dict[int, MessageRow])
-    positions: dict[int, int] = field(default_factory=dict[int, int])
+    positions: dict[int, int] = field(default_factory=dict[int, int])  # of the messages that count
     last_seq: int = 0
 
     def drop(self, seq: int) -> None:
         del self.messages[seq]
-        del self.positions[seq]
+        self.positions.pop(seq, None)
 
 
 @dataclass(slots=True)
@@ -76,13 +77,19 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             return None if found is None else decode_thread(found.row)
 
     async def update_thread(
-        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Json] | None = None
+        self,
+        thread_id: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        expected_title: str | None = None,
     ) -> Thread:
-        checked(title or "", f"the title of thread {thread_id!r}")
+        checked("" if title is None else title, f"the title of thread {thread_id!r}")
         with self._lock:
             found = self._visible_thread(thread_id)
             if found is None:
                 raise NotFoundError(f"there is no thread {thread_id!r}")
+            check_title(decode_thread(found.row), expected_title)
             changes = from_json(to_json(dict(metadata or {})))
             found.row = found.row._replace(
                 title=found.row.title if title is None else title,
@@ -125,7 +132,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
 
     @abstractmethod
     def _forget_records(self, key: str) -> None:
-        """Remove the observation log and the events of a thread that is gone."""
+        """Remove the working memory, the observation log and the events of a thread that is gone."""
 
     def _insert_thread(self, thread: Thread, *, created_by: str | None) -> _Thread:
         check_thread(thread)
@@ -208,8 +215,11 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         keeps_responses = state == "committed" or (state == "interrupted" and not found.run.guarded)
         for row in list(thread.messages.values()):
             is_kept = state != "discarded" and (keeps_responses or row.source == "input")
-            if row.run_id == found.run.id and not is_kept:
-                thread.drop(row.seq)
+            if row.run_id == found.run.id:
+                if is_kept:
+                    thread.positions[row.seq] = self._next_position(row)
+                else:
+                    thread.drop(row.seq)
         if state != "discarded":
             thread.row = thread.row._replace(updated_at=now())
         elif thread.created_by == found.run.id and not thread.messages:
@@ -254,7 +264,6 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
                 raise ConflictError(f"thread {run.thread_id!r} has a message of the same id already, among {ids}")
             numbers = list(range(thread.last_seq + 1, thread.last_seq + 1 + len(rows)))
             thread.messages.update((seq, row._replace(seq=seq)) for seq, row in zip(numbers, rows, strict=True))
-            thread.positions.update((seq, self._next_position(row)) for seq, row in zip(numbers, rows, strict=True))
             thread.last_seq += len(rows)
             return numbers
 
@@ -274,7 +283,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             for row in rows:
                 old = changeable[row.id]
                 thread.messages[old.seq] = row._replace(seq=old.seq, source=old.source, run_id=old.run_id)
-                if moves(thread.positions[old.seq], row.created_at):
+                if old.seq in thread.positions and moves(thread.positions[old.seq], row.created_at):
                     thread.positions[old.seq] = self._next_position(row)
             for message_id in set(remove):
                 thread.drop(own[message_id].seq)

@@ -1,4 +1,4 @@
-"""Resources, observation logs, leases and events in memory."""
+"""Resources, working memories, observation logs, leases and events in memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass, field, replace
 
 from diarist.exceptions import ConflictError
 from diarist.messages import Json
-from diarist.storage.base import EventStorage, LeaseStorage, LogStorage, ResourceStorage
+from diarist.storage.base import EventStorage, LeaseStorage, LogStorage, ResourceStorage, WorkingMemoryStorage
 from diarist.storage.codec import (
     at_micros,
     check_limit,
     checked,
     decode_log,
     decode_resource,
+    decode_working_memory,
     encode_log,
     encode_resource,
+    encode_working_memory,
     from_json,
     to_json,
     ttl_micros,
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
-from diarist.storage.records import Event, Lease, ObservationLog, Resource, RowRef
+from diarist.storage.records import Event, Lease, ObservationLog, Resource, RowRef, WorkingMemory
 
 
 @dataclass(slots=True)
@@ -37,16 +39,17 @@ class _EventLog:
     last_seq: int = 0
 
 
-class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventStorage):
+class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage, LeaseStorage, EventStorage):
     def __init__(self) -> None:
         super().__init__()
         self._resources: dict[str, tuple[int, str]] = {}
+        self._working_memories: dict[str, tuple[int, str]] = {}
         self._logs: dict[str, _Log] = {}
         self._history: dict[str, dict[int, str]] = {}
         self._leases: dict[str, tuple[Lease, int]] = {}
         self._events: dict[str, _EventLog] = {}
 
-    # Resources and logs
+    # Resources, working memories and logs
 
     async def get_resource(self, resource_id: str) -> Resource:
         with self._lock:
@@ -61,6 +64,20 @@ class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventSt
                 raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
             self._resources[resource.id] = saved
         return decode_resource(resource.id, *saved)
+
+    async def get_working_memory(self, key: str) -> WorkingMemory:
+        with self._lock:
+            found = self._working_memories.get(key)
+        return WorkingMemory(key=key) if found is None else decode_working_memory(key, *found)
+
+    async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
+        checked(memory.key, "the key of a working memory")
+        saved = (memory.version + 1, encode_working_memory(memory))
+        with self._lock:
+            if self._working_memories.get(memory.key, (0, ""))[0] != memory.version:
+                raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")
+            self._working_memories[memory.key] = saved
+        return decode_working_memory(memory.key, *saved)
 
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         with self._lock:
@@ -179,6 +196,7 @@ class InMemoryRecords(Locked, ResourceStorage, LogStorage, LeaseStorage, EventSt
             return count
 
     def _forget_records(self, key: str) -> None:
+        self._working_memories.pop(key, None)
         self._forget_log(key)
         self._events.pop(key, None)
 

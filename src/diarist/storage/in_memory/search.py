@@ -24,11 +24,11 @@ class InMemorySearch(InMemoryConversations, SearchStorage):
         terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
         with self._lock:
             rows = [
-                (thread.positions[seq], row, thread.row.id)
+                (position, thread.messages[seq], thread.row.id)
                 for thread in self._threads.values()
                 if thread.row.resource_id == resource_id and thread_id in (None, thread.row.id)
-                for seq, row in thread.messages.items()
-                if thread.positions[seq] < after.position and self._counts(row.run_id)
+                for seq, position in thread.positions.items()
+                if position < after.position
             ]
         found: list[tuple[int, Message]] = []
         for position, row, thread in sorted(rows, reverse=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Text, bindparam, delete, exists, insert, or_, select, update
@@ -14,7 +14,7 @@ from diarist.storage.codec import END, MessageRow, decode_message
 from diarist.storage.records import Run
 from diarist.storage.sql.runs import lost, require_live
 from diarist.storage.sql.schema import messages, runs, threads
-from diarist.storage.sql.search_index import index_messages, reindex_message
+from diarist.storage.sql.search_index import reindex_message
 from diarist.storage.sql.threads import COUNTS, lock_thread
 
 IDS_AT_ONCE = 500
@@ -72,10 +72,7 @@ _REWRITE = (
 _REMOVE = delete(messages).where(_own_row)
 
 
-def append_messages(
-    connection: Connection, run: Run, rows: Sequence[MessageRow], terms: Sequence[Collection[str]]
-) -> list[int]:
-    """``terms``: by row, what it is found by."""
+def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
     # The counter first: raising it locks the thread's row, and nobody can end the run in between.
     counted = {"thread": run.thread_id, "count": len(rows)}
     last = connection.scalar(_RAISE_COUNTER, counted)
@@ -93,24 +90,17 @@ def append_messages(
         raise ConflictError(
             f"thread {run.thread_id!r} has a message of the same id already, among {[row.id for row in rows]}"
         ) from error
-    index_messages(connection, run, rows, terms)
     return numbers
 
 
-def rewrite_messages(
-    connection: Connection,
-    run: Run,
-    rows: Sequence[MessageRow],
-    terms: Sequence[Collection[str]],
-    remove: Sequence[str],
-) -> None:
+def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
     lock_thread(connection, run.thread_id)
     require_live(connection, run)
     own = {"thread": run.thread_id, "run": run.id}
-    for row, found in zip(rows, terms, strict=True):
+    for row in rows:
         new = {f"new_{name}": value for name, value in row._asdict().items() if name not in _KEPT_ON_REWRITE}
         _one(connection.execute(_REWRITE, {**own, "message": row.id, **new}).rowcount, run, row.id)
-        reindex_message(connection, run, row, found)
+        reindex_message(connection, run, row)
     for message_id in dict.fromkeys(remove):
         _one(connection.execute(_REMOVE, {**own, "message": message_id}).rowcount, run, message_id)
 

@@ -22,6 +22,7 @@ from diarist.database import now
 from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
 from diarist.storage.records import Run, Thread
 from diarist.storage.sql.schema import messages, runs, threads
+from diarist.storage.sql.search_index import index_run
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
 
 EndState = Literal["committed", "discarded", "interrupted"]
@@ -123,6 +124,7 @@ def finish_run(connection: Connection, run: Run, state: EndState) -> None:
         return
     if state == "interrupted" and ended.guarded:
         connection.execute(_DROP_RESPONSES, keys)
+    index_run(connection, run)
     connection.execute(_TOUCH_THREAD, keys)
 
 

@@ -103,6 +103,14 @@ resources = Table(
     Column("body", Json, nullable=False),
 )
 
+working_memories = Table(
+    "diarist_working_memories",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("body", Json, nullable=False),
+)
+
 logs = Table(
     "diarist_logs",
     metadata,
@@ -169,7 +177,8 @@ class Terms(TypeDecorator[Collection[str]]):
         return set(value if dialect.name == "postgresql" else value.split(" "))
 
 
-# One row per message, which goes with the message, whatever removes that. Rows are added and removed, never changed.
+# One row per message that counts, which goes with the message, whatever removes that. Rows are added and removed,
+# never changed.
 search = Table(
     "diarist_search",
     metadata,

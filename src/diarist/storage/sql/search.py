@@ -25,9 +25,8 @@ from sqlalchemy import (
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.places import Place, encode_place, hash63
 from diarist.storage.records import Hit, Page
-from diarist.storage.sql.schema import Terms, messages, runs, search, threads
+from diarist.storage.sql.schema import Terms, messages, search, threads
 from diarist.storage.sql.search_index import resource_mark, thread_mark
-from diarist.storage.sql.threads import COUNTS
 from diarist.storage.words import make_hit
 
 NEWEST = 500
@@ -66,14 +65,12 @@ def search_messages(
 
 
 def _visible(rows: FromClause) -> Select[*tuple[Any, ...]]:
-    """Messages that count, of the resource, for rows of the table of terms."""
+    """Messages of the resource, for rows of the table of terms, which has only those that count."""
     return (
         select(rows.c.position, rows.c.tie, rows.c.thread_id, *_message)
         .where(
             messages.c.thread_id == rows.c.thread_id,
             messages.c.seq == rows.c.seq,
-            runs.c.id == messages.c.run_id,
-            runs.c.state.in_(COUNTS),
             threads.c.id == rows.c.thread_id,
             threads.c.resource_id == _resource,
         )

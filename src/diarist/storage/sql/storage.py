@@ -29,11 +29,12 @@ from diarist.storage.records import (
     RowRef,
     Run,
     Thread,
+    WorkingMemory,
 )
-from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
+from diarist.storage.sql import events, leases, logs, resources, runs, search, threads, working_memory
 from diarist.storage.sql import messages as _messages
-from diarist.storage.sql.purging import purge_index
-from diarist.storage.words import message_terms, query_terms
+from diarist.storage.sql.search_index import purge_index
+from diarist.storage.words import query_terms
 
 
 class SQLStorage(Storage, SearchStorage):
@@ -65,10 +66,15 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.read(threads.get_thread, thread_id)
 
     async def update_thread(
-        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Json] | None = None
+        self,
+        thread_id: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        expected_title: str | None = None,
     ) -> Thread:
-        checked(title or "", f"the title of thread {thread_id!r}")
-        return await self._database.write(threads.update_thread, thread_id, title, metadata)
+        checked("" if title is None else title, f"the title of thread {thread_id!r}")
+        return await self._database.write(threads.update_thread, thread_id, title, metadata, expected_title)
 
     async def list_threads(
         self,
@@ -98,13 +104,11 @@ class SQLStorage(Storage, SearchStorage):
         self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        terms = [message_terms(message) for message in messages]
-        return await self._database.write(_messages.append_messages, run, rows, terms)
+        return await self._database.write(_messages.append_messages, run, rows)
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        terms = [message_terms(message) for message in messages]
-        await self._database.write(_messages.rewrite_messages, run, rows, terms, list(remove))
+        await self._database.write(_messages.rewrite_messages, run, rows, list(remove))
 
     async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
         await self._database.write(runs.finish_run, run, state)
@@ -155,6 +159,13 @@ class SQLStorage(Storage, SearchStorage):
     async def save_resource(self, resource: Resource) -> Resource:
         checked(resource.id, "a resource id")
         return await self._database.write(resources.save_resource, resource)
+
+    async def get_working_memory(self, key: str) -> WorkingMemory:
+        return await self._database.read(working_memory.get_working_memory, key)
+
+    async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
+        checked(memory.key, "the key of a working memory")
+        return await self._database.write(working_memory.save_working_memory, memory)
 
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         return await self._database.read(logs.get_log, key, after)

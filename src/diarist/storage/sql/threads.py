@@ -27,6 +27,7 @@ from diarist.messages import Json
 from diarist.storage.codec import (
     ThreadRow,
     canonical,
+    check_title,
     decode_cursor,
     decode_thread,
     encode_cursor,
@@ -40,6 +41,7 @@ from diarist.storage.sql import schema
 from diarist.storage.sql.events import delete_event_log
 from diarist.storage.sql.logs import delete_log
 from diarist.storage.sql.schema import runs, thread_metadata, threads
+from diarist.storage.sql.working_memory import delete_working_memory
 
 COUNTS = ("committed", "interrupted")
 """The states of a run in which its rows count for others."""
@@ -104,10 +106,15 @@ def get_thread(connection: Connection, thread_id: str) -> Thread | None:
 
 
 def update_thread(
-    connection: Connection, thread_id: str, title: str | None, metadata: Mapping[str, Json] | None
+    connection: Connection,
+    thread_id: str,
+    title: str | None,
+    metadata: Mapping[str, Json] | None,
+    expected_title: str | None,
 ) -> Thread:
     lock_thread(connection, thread_id)
     thread = _existing(connection, thread_id)
+    check_title(thread, expected_title)
     if title is not None:
         thread.title = title
     if metadata:
@@ -150,7 +157,8 @@ def delete_thread(connection: Connection, thread_id: str) -> bool:
 
 
 def forget_records(connection: Connection, thread_id: str) -> None:
-    """Remove the observation log and the events of a thread that is gone."""
+    """Remove the working memory, the observation log and the events of a thread that is gone."""
+    delete_working_memory(connection, f"thread:{thread_id}")
     delete_log(connection, f"thread:{thread_id}")
     delete_event_log(connection, f"thread:{thread_id}")
 

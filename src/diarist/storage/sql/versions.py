@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select, update
 
 from diarist.database import Schema
-from diarist.storage.sql.schema import metadata, search
-from diarist.storage.sql.search_index import index_all
+from diarist.storage.codec import from_json, to_json
+from diarist.storage.records import WorkingMemory
+from diarist.storage.sql.schema import metadata, resources, search, working_memories
+from diarist.storage.sql.search_index import index_all, leave_out_live
+from diarist.storage.sql.working_memory import save_working_memory
 
 
 def add_search(connection: Connection) -> None:
@@ -15,4 +18,20 @@ def add_search(connection: Connection) -> None:
     index_all(connection)
 
 
-SCHEMA = Schema(name="storage", version=2, tables=metadata, migrations={1: add_search})
+def move_working_memory(connection: Connection) -> None:
+    """Version 4 keeps working memory for threads as well, in a table of its own."""
+    working_memories.create(connection, checkfirst=True)
+    for row in connection.execute(select(resources.c.id, resources.c.body)).all():
+        body = from_json(row.body)
+        if text := body.pop("working_memory", ""):
+            save_working_memory(connection, WorkingMemory(key=f"resource:{row.id}", text=text))
+        connection.execute(update(resources).where(resources.c.id == row.id).values(body=to_json(body)))
+
+
+SCHEMA = Schema(
+    name="storage",
+    version=4,
+    tables=metadata,
+    # From version 3 on a message is found once its run has ended, and not stored among what is found before.
+    migrations={1: add_search, 2: leave_out_live, 3: move_working_memory},
+)

@@ -16,7 +16,18 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("events", "lifecycle", "leases", "logs", "messages", "resources", "runs", "threads", "values")
+_PARTS = (
+    "events",
+    "lifecycle",
+    "leases",
+    "logs",
+    "messages",
+    "resources",
+    "runs",
+    "threads",
+    "values",
+    "working_memory",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from diarist.storage import Storage  # noqa: E402 - the line above must come first
@@ -29,6 +40,7 @@ from diarist.testing.storage_conformance.resources import ResourceConformance  #
 from diarist.testing.storage_conformance.runs import RunConformance  # noqa: E402
 from diarist.testing.storage_conformance.threads import ThreadConformance  # noqa: E402
 from diarist.testing.storage_conformance.values import ValueConformance  # noqa: E402
+from diarist.testing.storage_conformance.working_memory import WorkingMemoryConformance  # noqa: E402
 
 __all__ = ["StorageConformance"]
 
@@ -40,6 +52,7 @@ class StorageConformance(
     MessageConformance,
     ValueConformance,
     ResourceConformance,
+    WorkingMemoryConformance,
     LogConformance,
     LeaseConformance,
     EventConformance,

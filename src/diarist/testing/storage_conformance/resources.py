@@ -16,20 +16,20 @@ class ResourceConformance:
         assert await storage.get_resource("ada") == Resource(id="ada")
 
     async def test_resource_comes_back_with_its_version(self, storage: Storage) -> None:
-        given = Resource(id="ada", working_memory="Ada \ud83d \0", metadata={"a": [1]})
+        given = Resource(id="ada", metadata={"a": [1], "said": "Ada \ud83d \0"})
         saved = await storage.save_resource(given)
         assert saved == replace(given, version=1)
         assert await storage.get_resource("ada") == saved
-        changed = await storage.save_resource(replace(saved, working_memory=""))
-        assert (changed.version, changed.working_memory) == (2, "")
+        changed = await storage.save_resource(replace(saved, metadata={}))
+        assert (changed.version, changed.metadata) == (2, {})
         assert await storage.get_resource("ada") == changed
 
     @pytest.mark.parametrize("version", [0, 1, 3])
     async def test_only_the_stored_version_of_a_resource_is_replaced(self, storage: Storage, version: int) -> None:
         first = await storage.save_resource(Resource(id="ada"))
-        second = await storage.save_resource(replace(first, working_memory="kept"))
+        second = await storage.save_resource(replace(first, metadata={"is": "kept"}))
         with pytest.raises(ConflictError, match="ada"):
-            await storage.save_resource(replace(second, version=version, working_memory="lost"))
+            await storage.save_resource(replace(second, version=version, metadata={"is": "lost"}))
         assert await storage.get_resource("ada") == second
 
     async def test_resource_that_is_not_stored_has_no_later_version(self, storage: Storage) -> None:
@@ -39,7 +39,7 @@ class ResourceConformance:
     async def test_of_many_savers_of_a_resource_one_wins(self, storage: Storage, second_storage: Storage) -> None:
         stores = (storage, second_storage)
         for version in (0, 1):
-            resources = [Resource(id="ada", version=version, working_memory=str(n)) for n in range(8)]
+            resources = [Resource(id="ada", version=version, metadata={"n": n}) for n in range(8)]
             outcomes = await asyncio.gather(
                 *(stores[n % 2].save_resource(resource) for n, resource in enumerate(resources)),
                 return_exceptions=True,

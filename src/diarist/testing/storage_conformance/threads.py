@@ -63,6 +63,17 @@ class ThreadConformance:
         assert found is not None
         assert found.metadata == {"tags": ["a"]}
 
+    async def test_a_title_changes_only_from_the_expected_one(self, storage: Storage) -> None:
+        await storage.create_thread(thread("trip"))
+        assert (await storage.update_thread("trip", title="Rome", expected_title="")).title == "Rome"
+        with pytest.raises(ConflictError, match="'Rome'"):
+            await storage.update_thread("trip", title="Oslo", metadata={"n": 1}, expected_title="")
+        found = await storage.get_thread("trip")
+        assert found is not None
+        assert (found.title, found.metadata) == ("Rome", {})
+        with pytest.raises(NotFoundError):
+            await storage.update_thread("nowhere", title="Oslo", expected_title="")
+
     async def test_threads_are_listed_newest_first_then_by_id(self, storage: Storage) -> None:
         for name, minutes in [("b", 0), ("late", 5), ("a", 0), ("c", 0), ("early", -5)]:
             await storage.create_thread(thread(name, created_at=NOON + timedelta(minutes=minutes)))

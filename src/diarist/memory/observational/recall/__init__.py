@@ -44,9 +44,10 @@ def recall_tool(
         run_id: The run whose own rows may be read as well.
         config: Its ``retrieves`` has the size of an answer, and whether to search.
         shown: Ids of the messages that the model can read in the prompt; a search leaves them out.
-        search: In place of the storage's full-text search.
+        search: In place of the storage's full-text search: finds by meaning, too, and gives the best first.
     """
     settings = config.retrieves or RetrievalConfig()
+    by_meaning = search is not None
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
     reach = Reach(
@@ -56,7 +57,7 @@ def recall_tool(
     recall = _Recall(reach, Browsing(reach, pages, read_log), Finding(reach, pages, search, shown))
     if search is None or not settings.search:
         return _without_search().with_function(recall.without_search)
-    return _with_search().with_function(recall.with_search)
+    return _with_search(by_meaning).with_function(recall.with_search)
 
 
 def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
@@ -133,9 +134,10 @@ class _Recall:
 
 
 @cache
-def _with_search() -> Tool:
+def _with_search(by_meaning: bool) -> Tool:
     function = partial(_Recall.with_search, cast(_Recall, None))
-    return Tool(name=RECALL, function=function, description=load_prompt("recall"))
+    description = load_prompt("recall_by_meaning" if by_meaning else "recall")
+    return Tool(name=RECALL, function=function, description=description)
 
 
 @cache

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from diarist.exceptions import ToolError
-from diarist.memory.observational.coverage import seq_of
+from diarist.memory.observational.log.coverage import seq_of
+from diarist.memory.observational.prompt.rendering import label_of
 from diarist.memory.observational.recall.reach import Reach
 from diarist.memory.observational.recall.writing import Pages, full_parts, one_line
-from diarist.memory.observational.rendering import label_of
 from diarist.messages import Message
 from diarist.storage.records import Observation, ObservationLog, Source
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 from diarist.exceptions import InputError, ToolError
+from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.recall.writing import one_line
-from diarist.memory.observational.threads import thread_label
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Hit, Page, Thread

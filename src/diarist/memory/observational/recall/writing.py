@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diarist.memory.observational.citations import label
-from diarist.memory.observational.coverage import seq_of
-from diarist.memory.observational.parsing import escape_tags
-from diarist.memory.observational.rendering import quote
-from diarist.memory.observational.transcript import load_zone, local_time, render_transcript, speaker
+from diarist.memory.observational.log.coverage import seq_of
+from diarist.memory.observational.prompt.rendering import quote
+from diarist.memory.observational.roles.citations import label
+from diarist.memory.observational.roles.parsing import escape_tags
+from diarist.memory.observational.roles.transcript import load_zone, local_time, render_transcript, speaker
 from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
 from diarist.storage.records import Hit
 from diarist.tokens import TokenCounter

@@ -1,0 +1,74 @@
+"""Databases as a command line names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from diarist.exceptions import InputError
+from diarist.storage.base import Storage
+
+Kind = Literal["file", "postgresql", "libsql", "mongodb"]
+
+_SCHEMES: dict[str, Kind] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "libsql": "libsql",
+    "https": "libsql",
+    "http": "libsql",
+    "mongodb": "mongodb",
+}
+
+
+def kind_of(address: str) -> Kind:
+    """What kind of database an address names: without a scheme, an SQLite file. Raises InputError."""
+    scheme, separator, _ = address.partition("://")
+    kind = _SCHEMES.get(scheme.partition("+")[0]) if separator else "file"
+    if kind is None:
+        raise InputError(
+            f"{scheme}://…: a database is an SQLite file, postgresql://user:password@host/name, "
+            "libsql://host?authToken=…, or mongodb://user:password@host/name"
+        )
+    return kind
+
+
+def storage_at(address: str, *, new: bool) -> Storage:
+    """The storage at an address. ``new``: a file may be missing, and is made then. Raises InputError."""
+    match kind_of(address):
+        case "postgresql":
+            from diarist.storage.postgres import PostgresStorage
+
+            return PostgresStorage(address)
+        case "libsql":
+            from diarist.storage.libsql import LibSQLStorage
+
+            return LibSQLStorage(address)
+        case "mongodb":
+            from diarist.storage.mongodb import MongoDBStorage
+
+            name = urlsplit(address).path.strip("/")
+            return MongoDBStorage(address, database=name or "diarist")
+        case "file":
+            from diarist.storage.sqlite import SQLiteStorage
+
+            check_file(Path(address), new=new)
+            return SQLiteStorage(address)
+
+
+def files_of(address: str) -> list[Path]:
+    """The files that a database lies in, there or not, without symbolic links; none where a server has it."""
+    if kind_of(address) != "file":
+        return []
+    path = Path(address).resolve()
+    return [path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))]
+
+
+def check_file(path: Path, *, new: bool) -> None:
+    """Raises InputError where there is no such file, or where none can be made."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a database file")
+    if new and not path.parent.is_dir():
+        raise InputError(f"the folder {path.parent} does not exist")
+    if not new and not path.is_file():
+        raise InputError(f"there is no file {path}")

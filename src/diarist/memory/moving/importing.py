@@ -1,0 +1,199 @@
+"""Reading threads from lines: each comes in whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import pairwise
+from types import TracebackType
+from typing import Literal, Self
+
+from diarist.exceptions import ConflictError, InputError
+from diarist.memory.moving.lines import Generation, Item, Moved, WholeResource, Working
+from diarist.memory.moving.numbering import cut, cut_past
+from diarist.memory.moving.writing import PAGE, ThreadWriter, written
+from diarist.memory.observational.log.removal import WHOLE
+from diarist.memory.working.store import WorkingMemoryStore
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import ObservationLog, Resource, Scope, Thread, Tombstone
+from diarist.tokens import TokenCounter
+
+Existing = Literal["refuse", "skip"]
+"""What becomes of a thread that is there already."""
+
+
+class Importer:
+    """Takes what the lines of a file say, one after the other; to be used as a context.
+
+    Attributes:
+        moved: What is stored so far.
+
+    Args:
+        resource: Whose all of it must be; None: anybody's.
+        derive: Called with every thread when it is there.
+        on_progress: Called after every page and thread.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        counter: TokenCounter,
+        *,
+        resource: str | None,
+        existing: Existing,
+        derive: Callable[[Thread], Awaitable[None]],
+        on_progress: Callable[[Moved], None],
+    ) -> None:
+        self.moved = Moved()
+        self._storage, self._counter = storage, counter
+        self._resource, self._existing = resource, existing
+        self._derive, self._on_progress = derive, on_progress
+        self._stack = AsyncExitStack()
+        self._thread: Thread | None = None
+        self._writer: ThreadWriter | None = None
+        self._page: list[Message] = []
+        self._logs: list[ObservationLog] = []
+        self._counts: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._stack.__aexit__(kind, error, trace)
+            return
+        async with self._stack:
+            await self._finish()
+
+    async def take(self, item: Item) -> None:
+        """Raises ConflictError for a thread that is there, InputError for what does not fit together."""
+        if isinstance(item, Thread):
+            await self._finish()
+            await self._begin(item)
+        elif isinstance(item, WholeResource):
+            await self._finish()
+            await self._take_resource(item)
+        elif self._thread is None:
+            raise InputError(f"a {type(item).__name__.lower()} stands before the first thread")
+        elif self._writer is not None:
+            await self._take_part(self._writer, item)
+
+    async def _take_part(self, writer: ThreadWriter, item: Message | Working | Generation | ObservationLog) -> None:
+        match item:
+            case Message():
+                self._page.append(item)
+                if len(self._page) == PAGE:
+                    await self._write_page(writer)
+            case Working():
+                await writer.put_working_memory(item.text)
+            case Generation():
+                self._logs.append(item.log)
+            case ObservationLog():
+                self._logs.append(item)
+
+    # -- threads
+
+    async def _begin(self, thread: Thread) -> None:
+        self._check_owner(thread.resource_id, f"thread {thread.id!r}")
+        self._thread, self._logs = thread, []
+        if self._existing == "skip" and await self._storage.get_thread(thread.id) is not None:
+            self.moved.skipped.append(thread.id)
+            return
+        self._counts[thread.id] = 0
+        self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
+
+    async def _finish(self) -> None:
+        """The thread that was begun, if any, is complete."""
+        thread, writer = self._thread, self._writer
+        self._thread = self._writer = None
+        if thread is None or writer is None:
+            return
+        await self._write_page(writer)
+        if self._logs:
+            self._check_logs(self._logs, f"thread:{thread.id}", "thread", thread.resource_id)
+            await writer.put_log(self._logs)
+        await self._stack.aclose()
+        try:
+            await self._derive(thread)
+        except BaseException:
+            await self._storage.delete_thread(thread.id)
+            raise
+        self.moved.threads += 1
+        self._on_progress(self.moved)
+
+    async def _write_page(self, writer: ThreadWriter) -> None:
+        page, self._page = self._page, []
+        await writer.append(page)
+        self._counts[writer.run.thread_id] += len(page)
+        self.moved.messages += len(page)
+        self._on_progress(self.moved)
+
+    # -- resources
+
+    async def _take_resource(self, whole: WholeResource) -> None:
+        """What the resource has already stays."""
+        self._check_owner(whole.id, "a resource")
+        key = f"resource:{whole.id}"
+        logs = self._known_part(whole.logs)
+        self._check_logs(logs, key, "resource", whole.id)
+        kept = await self._storage.get_resource(whole.id)
+        working = WorkingMemoryStore(self._storage, "resource")
+        has_text = bool((await working.read(key)).text)
+        has_log = await self._storage.get_log(key) is not None
+        taken = [
+            name
+            for name, clash in (
+                ("metadata", bool(kept.metadata and whole.metadata and kept.metadata != whole.metadata)),
+                ("a working memory", has_text and bool(whole.working_memory)),
+                ("a diary", has_log and bool(logs)),
+            )
+            if clash
+        ]
+        if taken and self._existing == "refuse":
+            raise ConflictError(f"resource {whole.id!r} has {' and '.join(taken)} already; its threads are imported")
+        new_metadata = bool(whole.metadata) and not kept.metadata
+        new_text = bool(whole.working_memory) and not has_text
+        new_log = bool(logs) and not has_log
+        if new_metadata:
+            await self._storage.save_resource(Resource(id=whole.id, metadata=whole.metadata, version=kept.version))
+        if new_text:
+            text = whole.working_memory  # not over one that somebody has written since
+            await working.update(key, lambda memory: memory if memory.text else replace(memory, text=text))
+        if new_log:
+            for version, log in enumerate(logs):
+                await self._storage.save_log(log, expected_version=version)
+        self.moved.resources += new_metadata or new_text or new_log
+        self._on_progress(self.moved)
+
+    def _known_part(self, logs: Sequence[ObservationLog]) -> list[ObservationLog]:
+        """What of a diary is from threads that came in now."""
+        named = {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
+        gone = [Tombstone(thread_id=name, first_seq=1, last_seq=WHOLE) for name in sorted(named - self._counts.keys())]
+        if not logs:
+            return []
+        *history, head = logs
+        return [*(cut_past(log, gone) for log in history), cut(head, history, gone)]
+
+    # -- checks
+
+    def _check_owner(self, resource_id: str, what: str) -> None:
+        if self._resource is not None and resource_id != self._resource:
+            raise InputError(f"{what} belongs to resource {resource_id!r}, not {self._resource!r}")
+
+    def _check_logs(self, logs: Sequence[ObservationLog], key: str, scope: Scope, resource_id: str) -> None:
+        """A diary must be the thread's or the resource's own, and of rows that are there."""
+        for log in logs:
+            if (log.key, log.scope, log.resource_id) != (key, scope, resource_id):
+                raise InputError(f"the diary {log.key!r} of resource {log.resource_id!r} is not the one of {key!r}")
+            for source in (source for entry in log.every_entry for source in entry.sources):
+                if not 1 <= source.first_seq <= source.last_seq <= self._counts.get(source.thread_id, 0):
+                    raise InputError(
+                        f"the diary {key!r} was made from messages {source.first_seq} to {source.last_seq} of thread"
+                        f" {source.thread_id!r}, which are not all there"
+                    )
+        if any(before.generation >= after.generation for before, after in pairwise(logs)):
+            raise InputError(f"the generations of the diary {key!r} do not rise")

@@ -1,0 +1,107 @@
+"""A new thread with all its messages and its diary, written page by page and visible all at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from diarist.counting import ensure_counted
+from diarist.exceptions import ConflictError, StorageError
+from diarist.messages import Message, new_id
+from diarist.storage.base import Storage
+from diarist.storage.records import ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
+from diarist.tokens import TokenCounter
+
+PAGE = 500
+"""Messages that are read or written in one go."""
+
+_TTL = 60.0
+
+
+class ThreadWriter:
+    """Fills a thread that nobody sees yet. ``written`` makes one.
+
+    Attributes:
+        run: The run that all of it belongs to until the end. It is guarded and writes responses: should this process
+            die, its rows go with it, and entries of the diary that name it as well.
+    """
+
+    def __init__(self, storage: Storage, counter: TokenCounter, run: Run) -> None:
+        self.run = run
+        self._storage, self._counter = storage, counter
+        self._alive_at = time.monotonic()
+        self._logs: list[ObservationLog] = []
+
+    async def append(self, messages: Sequence[Message]) -> None:
+        """Add messages at the end. Raises ConflictError where two have one id."""
+        if not messages:
+            return
+        ensure_counted(messages, self._counter)
+        await self._storage.append_messages(self.run, messages)
+        if time.monotonic() - self._alive_at > _TTL / 4:
+            await self._storage.heartbeat(self.run, ttl=_TTL)
+            self._alive_at = time.monotonic()
+
+    async def put_log(self, logs: Sequence[ObservationLog]) -> None:
+        """Save the diary of the thread: its earlier generations, then the present one."""
+        for version, log in enumerate(logs):
+            head = replace(log, entries=tuple(replace(entry, run_id=self.run.id) for entry in log.entries))
+            self._logs.append(
+                await self._storage.save_log(head if version == len(logs) - 1 else log, expected_version=version)
+            )
+
+    async def put_working_memory(self, text: str) -> None:
+        """Give the thread a working memory of its own, which counts once the thread is there."""
+        update = WorkingMemoryUpdate(run_id=self.run.id, text=text)
+        key = f"thread:{self.run.thread_id}"
+        await self._storage.save_working_memory(WorkingMemory(key=key, updates=(update,)))
+
+    async def close(self) -> None:
+        """The thread is there now; the entries of its diary are nobody's any more."""
+        if self._logs:
+            head = self._logs[-1]
+            entries = tuple(replace(entry, run_id=None) for entry in head.entries)
+            await self._storage.save_log(replace(head, entries=entries), expected_version=head.version)
+
+
+@asynccontextmanager
+async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> AsyncGenerator[ThreadWriter]:
+    """Make a thread: it is there when the block ends, and nothing of it where the block raises.
+
+    Raises ConflictError if there is a thread of this id, ThreadBusyError while somebody else makes one: for a minute
+    also where he was killed.
+    """
+    run = await _begin(storage, thread)
+    try:
+        writer = ThreadWriter(storage, counter, run)
+        yield writer
+        await storage.finish_run(run, "committed")
+    except BaseException:
+        await storage.finish_run(run, "discarded")
+        raise
+    try:
+        await writer.close()
+    except StorageError:
+        await storage.delete_thread(thread.id)
+        raise
+
+
+async def _begin(storage: Storage, thread: Thread) -> Run:
+    """Begin the run that creates the thread.
+
+    A process that was killed at this leaves a thread that nobody sees. To begin a run of it ends that one, with its
+    rows, and lets the thread be seen, empty: it is removed then, and made anew.
+    """
+    refusal = f"there is a thread {thread.id!r} already in {storage.location}"
+    if await storage.get_thread(thread.id) is not None:
+        raise ConflictError(refusal)
+    run = await storage.begin_run(new_id("run"), thread, ttl=_TTL, guarded=True)
+    if await storage.get_thread(thread.id) is None:
+        return run
+    if await storage.list_messages(thread.id, limit=1):  # somebody was faster
+        await storage.finish_run(run, "discarded")
+        raise ConflictError(refusal)
+    await storage.delete_thread(thread.id)
+    return await storage.begin_run(new_id("run"), thread, ttl=_TTL, guarded=True)

@@ -1,6 +1,0 @@
-"""Observer and Reflector by fixed rules: offline, deterministic, without a model."""
-
-from diarist.memory.observational.extractive.observer import ExtractiveObserver
-from diarist.memory.observational.extractive.reflector import ExtractiveReflector
-
-__all__ = ["ExtractiveObserver", "ExtractiveReflector"]

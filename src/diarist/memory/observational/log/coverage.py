@@ -1,0 +1,118 @@
+"""Which rows of a thread the log covers. Derived from the entries' sources, never remembered elsewhere.
+
+A source is a closed range of rows that were read together. Its first row number lies right behind the
+row before it: numbers in between belong to rows that are gone (a discarded run, a deleted message), and
+with them inside the range the covered part of a thread stays one piece.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import orjson
+
+from diarist.memory.observational.log.transitions import derive_hints
+from diarist.messages import Message, part_to_dict
+from diarist.storage.records import Observation, ObservationLog, Source
+
+_BEYOND = 1 << 62
+_JSON = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
+
+class Coverage:
+    """The rows of one thread that some entries cover.
+
+    Attributes:
+        ranges: First and last row of each covered piece, in order; pieces do not touch.
+    """
+
+    def __init__(self, entries: Iterable[Observation], thread_id: str) -> None:
+        ranges = sorted((s.first_seq, s.last_seq) for e in entries for s in e.sources if s.thread_id == thread_id)
+        self.ranges: list[tuple[int, int]] = []
+        for first, last in ranges:
+            if self.ranges and first <= self.ranges[-1][1] + 1:
+                start, end = self.ranges[-1]
+                self.ranges[-1] = (start, max(end, last))
+            else:
+                self.ranges.append((first, last))
+
+    def __contains__(self, seq: int) -> bool:
+        return self._covers(seq, seq)
+
+    def __ge__(self, other: Coverage) -> bool:
+        """Whether everything that ``other`` covers is covered here too."""
+        return all(self._covers(first, last) for first, last in other.ranges)
+
+    def _covers(self, first: int, last: int) -> bool:
+        index = bisect_right(self.ranges, (first, _BEYOND)) - 1
+        return index >= 0 and last <= self.ranges[index][1]
+
+    @property
+    def prefix_end(self) -> int:
+        """The last row of the piece that begins with the thread; rows up to it need not be loaded. 0: none."""
+        return self.ranges[0][1] if self.ranges and self.ranges[0][0] <= 1 else 0
+
+    def end_before(self, seq: int) -> int:
+        """The last covered row before ``seq``; 0 when there is none."""
+        index = bisect_right(self.ranges, (seq - 1, _BEYOND)) - 1
+        return min(self.ranges[index][1], seq - 1) if index >= 0 else 0
+
+
+def visible_log(log: ObservationLog, run_id: str | None, thread_id: str = "") -> ObservationLog:
+    """The log as a run sees it: without entries that cover rows of another run that is still live.
+
+    ``thread_id``: the run's thread. In a log of several threads its hints are those of this one.
+    """
+    entries = tuple(entry for entry in log.entries if entry.run_id in (None, run_id))
+    whose = thread_id if log.scope == "resource" else ""
+    if len(entries) == len(log.entries) and not whose:
+        return log
+    return replace(log, entries=entries, hints=derive_hints(entries, whose))
+
+
+def digest_rows(rows: Iterable[Message]) -> str:
+    """A hash of what the rows say: ids, roles and parts. System rows do not count; nobody observes them."""
+    state = hashlib.sha256()
+    for row in rows:
+        if row.role != "system":
+            content = [row.id, row.role, [part_to_dict(part) for part in row.parts]]
+            state.update(orjson.dumps(content, default=str, option=_JSON))
+    return state.hexdigest()[:32]
+
+
+def sources_of(
+    batch: Sequence[Message], raw: Sequence[Message], coverage: Coverage, thread_id: str
+) -> tuple[Source, ...]:
+    """The sources of a batch.
+
+    Args:
+        batch: Rows to be covered, in order.
+        raw: All rows that nothing covers and that the reader sees, in order; the batch among them.
+        coverage: What is covered already.
+    """
+    taken = {row.id for row in batch}
+    pieces: list[tuple[int, list[Message]]] = []
+    before, joins = 0, False
+    for row in raw:
+        seq = seq_of(row)
+        if row.id in taken:
+            end = coverage.end_before(seq)
+            if joins and end <= before:
+                pieces[-1][1].append(row)
+            else:
+                pieces.append((max(before, end) + 1, [row]))
+        before, joins = seq, row.id in taken
+    return tuple(
+        Source(thread_id=thread_id, first_seq=first, last_seq=seq_of(rows[-1]), digest=digest_rows(rows))
+        for first, rows in pieces
+    )
+
+
+def seq_of(row: Message) -> int:
+    """The row's place in its thread; memory only ever sees rows that are stored."""
+    if row.seq is None:
+        raise ValueError(f"message {row.id!r} is not stored: it has no seq")
+    return row.seq

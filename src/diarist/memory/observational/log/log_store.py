@@ -1,0 +1,154 @@
+"""Reading and saving observation logs: compare-and-set with retries, and the leases of work on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from diarist.exceptions import ConflictError, StorageError
+from diarist.memory.observational.log.transitions import Operation, drop_entries
+from diarist.messages import new_id
+from diarist.storage.base import Storage
+from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope
+
+logger = logging.getLogger("diarist")
+
+MAX_ATTEMPTS = 10
+OTHER_THREADS = "*"
+LEASE_TTL = 60.0
+_JITTER = 0.02
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+
+
+class LogStore:
+    """The observation logs of a storage: one per thread, or one per resource.
+
+    Every method names both; the scope says which of them decides.
+    """
+
+    def __init__(self, storage: Storage, scope: Scope = "thread") -> None:
+        self._storage = storage
+        self._scope: Scope = scope
+
+    def key(self, thread_id: str, resource_id: str) -> str:
+        """The key of the log."""
+        return f"thread:{thread_id}" if self._scope == "thread" else f"resource:{resource_id}"
+
+    async def read(self, thread_id: str, resource_id: str) -> ObservationLog:
+        """The log; an empty one, version 0, where nothing was saved yet."""
+        key = self.key(thread_id, resource_id)
+        log = await self._storage.get_log(key)
+        return log or ObservationLog(key=key, scope=self._scope, resource_id=resource_id)
+
+    async def newer(self, log: ObservationLog) -> ObservationLog | None:
+        """The log as it is now, if somebody saved it since ``log`` was read."""
+        return await self._storage.get_log(log.key, after=log.version)
+
+    async def update(
+        self,
+        thread_id: str,
+        resource_id: str,
+        change: Callable[[ObservationLog], ObservationLog],
+        *,
+        check: Callable[[], Awaitable[None]] | None = None,
+        rows: Sequence[RowRef] = (),
+    ) -> ObservationLog:
+        """Read, change, save; and all of it again when somebody else saved in between.
+
+        Args:
+            change: A transition; it may raise to give up. Returning its argument saves nothing.
+            check: Awaited after each reading, before the change; it may raise to give up.
+            rows: Must be stored when the log is saved.
+
+        Returns:
+            The log as it is stored now.
+
+        Raises:
+            ConflictError: Ten attempts in a row lost the race, or a row is gone.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            log = await self.read(thread_id, resource_id)
+            if check is not None:
+                await check()
+            changed = change(log)
+            if changed is log:
+                return log
+            try:
+                return await self._storage.save_log(changed, expected_version=log.version, rows=rows)
+            except ConflictError:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+                await asyncio.sleep(random.uniform(0, _JITTER * attempt))
+
+    async def clean_history(self, key: str, gone: Callable[[Observation], bool]) -> None:
+        """Take entries out of earlier generations: each keeps what the log had when it ended, provisional entries too.
+
+        As the ``check`` of the ``update`` that takes them out of the log, it leaves none behind: were a further
+        generation to begin meanwhile, that update would not be saved, and both are done again.
+        """
+        for past in await self._storage.list_generations(key):
+            kept = drop_entries(past, {entry.id for entry in past.entries if gone(entry)})
+            if kept is not past:
+                await self._storage.rewrite_generation(kept)
+
+    @asynccontextmanager
+    async def claim(
+        self, thread_id: str, resource_id: str, operation: Operation, *, wait: float = 0
+    ) -> AsyncGenerator[bool]:
+        """Hold the lease of this work while the block runs; yields False if somebody else holds it.
+
+        The lease saves money only: should it be lost, what is done twice is dropped when it is saved.
+
+        Args:
+            wait: Seconds to wait for somebody else to let go of it.
+        """
+        lease = await self._acquire(self.job_name(thread_id, resource_id, operation), wait)
+        if lease is None:
+            yield False
+            return
+        renewal = asyncio.create_task(self._renew(lease))
+        try:
+            yield True
+        finally:
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)
+            await self._release(lease)
+
+    def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
+        """The name of a piece of work: of a log for reflection, and of one of its threads for observation.
+
+        ``OTHER_THREADS`` names all threads of a resource but those that look after themselves.
+        """
+        key = self.key(thread_id, resource_id)
+        return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"
+
+    async def _acquire(self, name: str, wait: float) -> Lease | None:
+        owner, deadline, pause = new_id("job"), time.monotonic() + wait, _FIRST_PAUSE
+        while True:
+            lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
+            left = deadline - time.monotonic()
+            if lease is not None or left <= 0:
+                return lease
+            await asyncio.sleep(min(left, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _renew(self, lease: Lease) -> None:
+        while True:
+            await asyncio.sleep(LEASE_TTL / 3)
+            try:
+                if not await self._storage.renew_lease(lease, ttl=LEASE_TTL):
+                    return
+            except StorageError as error:
+                logger.warning("cannot renew the lease %s: %s", lease.name, error)
+
+    async def _release(self, lease: Lease) -> None:
+        try:
+            await self._storage.release_lease(lease)
+        except StorageError as error:
+            logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)

@@ -1,0 +1,56 @@
+"""The log as it was: which generation was in force at a moment, and what had been noted by then. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+
+from diarist.memory.observational.log.transitions import derive_hints
+from diarist.storage.records import Failures, Observation, ObservationLog
+
+
+def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> ObservationLog:
+    """What had been noted by ``moment``, in the generation that was in force then.
+
+    Args:
+        generations: All values of the log, oldest first, the present one last.
+    """
+    log = generations[0]
+    for before, after in pairwise(generations):
+        begun = _begin(before, after)
+        if begun is not None and begun > moment:
+            break
+        log = after
+    entries = tuple(entry for entry in log.entries if entry.observed_at <= moment)
+    return replace(
+        log,
+        entries=entries,
+        hints=derive_hints(entries),
+        tombstones=(),
+        reflection=None,
+        observer_failures=Failures(),
+        reflector_failures=Failures(),
+        suppressed=(),
+    )
+
+
+def find_entry(generations: Sequence[ObservationLog], observation_id: str) -> Observation | None:
+    """The newest form of an entry, also of one that waits or was replaced."""
+    for log in reversed(generations):
+        waiting = (log.reflection.entry,) if log.reflection is not None else ()
+        for entry in (*log.entries, *waiting):
+            if entry.id == observation_id:
+                return entry
+    return None
+
+
+def _begin(before: ObservationLog, after: ObservationLog) -> datetime | None:
+    """When a generation began: with the reflection that it has and the one before has not. Where that is gone,
+    after the last entry of the one before. None: there was nothing before."""
+    known = {entry.id for entry in before.entries}
+    reflections = [e.observed_at for e in after.entries if e.kind == "reflection" and e.id not in known]
+    if reflections:
+        return max(reflections)
+    return max((entry.observed_at for entry in before.entries), default=None)

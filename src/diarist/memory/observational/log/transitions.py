@@ -1,0 +1,258 @@
+"""Every change of an observation log, as a pure function from log to log.
+
+Applying a change twice is the same as applying it once, so a save that lost the race is simply read again
+and applied again. A function that changes nothing returns the very log that it was given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from diarist.storage.records import (
+    Failures,
+    Hints,
+    Observation,
+    ObservationLog,
+    PendingReflection,
+    Replaced,
+    Source,
+    Tombstone,
+)
+
+Operation = Literal["observation", "reflection"]
+
+MAX_TOMBSTONES = 256
+"""A tombstone matters until the rows it names are removed; so many removals are never under way at once."""
+
+_MAX_HINTS = 50
+_FIRST_DELAY = timedelta(seconds=30)
+_LONGEST_DELAY = timedelta(minutes=10)
+
+
+def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: Sequence[str] = ()) -> str:
+    """The id of a piece of work: the same in every process that would do the same.
+
+    ``inputs`` are the cycle ids of the entries that a reflection replaces.
+    """
+    parts = [key, operation, *(f"{s.thread_id}:{s.first_seq}-{s.last_seq}:{s.digest}" for s in sources), *inputs]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+
+def refusal(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
+    """Why the log may not take this observation, in words; None if it may, or has it already.
+
+    ``run_ids`` are the runs that its rows are of.
+    """
+    if has_cycle(log, entry.cycle_id):
+        return None
+    for stone in log.tombstones:
+        if stone.run_id is not None and (stone.run_id == entry.run_id or stone.run_id in run_ids):
+            return f"run {stone.run_id!r} was discarded"
+        if stone.run_id is None and any(_overlap(stone, source) for source in entry.sources):
+            return "the messages were erased"
+    covered = (source for other in log.entries for source in other.sources)
+    if any(_overlap(mine, theirs) for theirs in covered for mine in entry.sources):
+        return "another entry covers these messages already"
+    return None
+
+
+def has_cycle(log: ObservationLog, cycle: str) -> bool:
+    """Whether the log has an entry that this piece of work has made."""
+    return any(entry.cycle_id == cycle for entry in log.entries)
+
+
+def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
+    """Add an entry behind the active ones, a buffered one behind all. Nothing changes when it is there already
+    or ``refusal`` says no.
+
+    A new active entry is also a new chance for the Reflector: nothing stays suppressed.
+    """
+    if has_cycle(log, entry.cycle_id) or refusal(log, entry) is not None:
+        return log
+    if entry.state == "buffered":
+        return replace(log, entries=(*log.entries, entry))
+    return _with_entries(replace(log, suppressed=()), (*log.active, entry, *log.buffered))
+
+
+def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
+    """Let buffered entries stand in the prompt, behind the active ones; those that are gone are left out."""
+    chosen = tuple(replace(entry, state="active") for entry in log.buffered if entry.id in ids)
+    if not chosen:
+        return log
+    rest = tuple(entry for entry in log.buffered if entry.id not in ids)
+    return _with_entries(replace(log, suppressed=()), (*log.active, *chosen, *rest))
+
+
+def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[Replaced]) -> ObservationLog:
+    """Put ``entry`` in the place of the entries that it replaces and begin a new generation.
+
+    Nothing changes unless every one of them is still active, word for word.
+    """
+    if has_cycle(log, entry.cycle_id) or not _all_there(log.active, replaces):
+        return log
+    gone = {old.id for old in replaces}
+    place = min(index for index, other in enumerate(log.entries) if other.id in gone)
+    rest = [other for other in log.entries if other.id not in gone]
+    return _with_entries(
+        replace(log, generation=log.generation + 1, suppressed=(), reflection=None),
+        (*rest[:place], entry, *rest[place:]),
+    )
+
+
+def still_there(log: ObservationLog, replaces: Sequence[Replaced]) -> bool:
+    """Whether the log has all these entries, active and word for word."""
+    return _all_there(log.active, replaces)
+
+
+def hold_reflection(log: ObservationLog, pending: PendingReflection) -> ObservationLog:
+    """Keep a finished reflection until it is due; nothing changes where an entry that it replaces has changed."""
+    if has_cycle(log, pending.entry.cycle_id) or not _all_there(log.active, pending.replaces):
+        return log
+    return replace(log, reflection=pending)
+
+
+def activate_reflection(log: ObservationLog) -> ObservationLog:
+    """Begin a new generation with the reflection that waits; nothing changes where none does."""
+    pending = log.reflection
+    return log if pending is None else add_reflection(log, pending.entry, pending.replaces)
+
+
+def replaced_by(entries: Sequence[Observation]) -> tuple[Replaced, ...]:
+    """How a reflection names the entries that it replaces."""
+    return tuple(Replaced(entry.id, hashlib.sha256(entry.text.encode()).hexdigest()[:32]) for entry in entries)
+
+
+def suppress(log: ObservationLog, cycle: str) -> ObservationLog:
+    """Remember that this reflection does not pay, until an entry joins."""
+    return log if cycle in log.suppressed or not log.active else replace(log, suppressed=(*log.suppressed, cycle))
+
+
+def drop_run(log: ObservationLog, run_id: str, thread_id: str, rows: Sequence[Tombstone] = ()) -> ObservationLog:
+    """Take out the entries of a discarded run, and let none of its late results in.
+
+    ``rows`` are the ranges of its rows. Where others have noted them, since they took the run for dead, these
+    ranges become tombstones as well: what was made of them is to be removed.
+    """
+    if not any(stone.run_id == run_id for stone in log.tombstones):
+        others = [source for entry in log.entries if entry.run_id != run_id for source in entry.sources]
+        noted = any(_overlap(stone, source) for stone in rows for source in others)
+        stones = (*log.tombstones, *(rows if noted else ()), Tombstone(thread_id=thread_id, run_id=run_id))
+        log = replace(log, tombstones=stones[-MAX_TOMBSTONES:])
+    return drop_entries(log, {entry.id for entry in log.entries if entry.run_id == run_id})
+
+
+def close_entries(log: ObservationLog, ids: Collection[str], *, stale: Collection[str] = ()) -> ObservationLog:
+    """Their run has ended well, and their rows were looked at since: they are like all other entries.
+
+    ``stale`` are ids of entries whose rows were rewritten or removed at the end; these are taken out.
+    """
+    log = drop_entries(log, stale)
+    if not any(entry.run_id and entry.id in ids for entry in log.entries):
+        return log
+    return replace(log, entries=tuple(replace(e, run_id=None) if e.id in ids else e for e in log.entries))
+
+
+def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
+    """Take entries out; their rows are raw again."""
+    entries = tuple(entry for entry in log.entries if entry.id not in ids)
+    return log if len(entries) == len(log.entries) else _with_entries(log, entries)
+
+
+def record_failure(log: ObservationLog, operation: Operation, *, at: datetime, error: str) -> ObservationLog:
+    """Count a failed cycle. The same failure (same time) is counted once."""
+    before = failures_of(log, operation)
+    if before.last_at == at and before.last_error == error:
+        return log
+    return _with_failures(log, operation, Failures(count=before.count + 1, last_at=at, last_error=error))
+
+
+def record_success(log: ObservationLog, operation: Operation) -> ObservationLog:
+    """Forget the failures of this kind of work."""
+    return log if failures_of(log, operation).count == 0 else _with_failures(log, operation, Failures())
+
+
+def seen_by(log: ObservationLog, model_id: str) -> ObservationLog:
+    """Note which model saw the log last."""
+    return log if log.actor == model_id else replace(log, actor=model_id)
+
+
+def failures_of(log: ObservationLog, operation: Operation) -> Failures:
+    return log.observer_failures if operation == "observation" else log.reflector_failures
+
+
+def backing_off(failures: Failures, now: datetime) -> bool:
+    """Whether it is too early for another try: 30 s after the first failure, doubling up to 10 minutes."""
+    if failures.count == 0 or failures.last_at is None:
+        return False
+    delay = min(_FIRST_DELAY * 2 ** min(failures.count - 1, 10), _LONGEST_DELAY)
+    return now < failures.last_at + delay
+
+
+def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
+    """The newest known current task, suggested response and title; an entry that has none keeps the older ones.
+
+    ``thread_id``: those of one thread, in a log of several: what entries of other threads say is theirs.
+    """
+    said = [hints for entry in entries if entry.state == "active" and (hints := _hints_of(entry, thread_id))]
+    task = next((hints for hints in reversed(said) if hints.current_task), None)
+    response = next((hints for hints in reversed(said) if hints.suggested_response), None)
+    title = next((hints for hints in reversed(said) if hints.thread_title), None)
+    times = [hints.updated_at for hints in (task, response, title) if hints is not None and hints.updated_at]
+    return Hints(
+        current_task=task.current_task if task else None,
+        suggested_response=response.suggested_response if response else None,
+        thread_title=title.thread_title if title else None,
+        updated_at=max(times, default=None),
+        thread_id=thread_id,
+    )
+
+
+def hints_of_threads(entries: Sequence[Observation], threads: Sequence[str]) -> tuple[Hints, ...]:
+    """What entries say of each of the threads, as a reflection keeps it: of the fifty noted last."""
+    known = (derive_hints(entries, thread_id) for thread_id in threads[-_MAX_HINTS:])
+    return tuple(hints for hints in known if hints.updated_at is not None)
+
+
+def threads_of_entries(entries: Sequence[Observation]) -> list[str]:
+    """The threads that entries were made from, those noted last at the end."""
+    newest_first = (source.thread_id for entry in reversed(entries) for source in reversed(entry.sources))
+    return list(dict.fromkeys(newest_first))[::-1]
+
+
+def _hints_of(entry: Observation, thread_id: str) -> Hints | None:
+    """What an entry says of a thread; without a thread, what it says of the one that it is about."""
+    if not thread_id or all(source.thread_id == thread_id for source in entry.sources):
+        return Hints(
+            current_task=entry.current_task,
+            suggested_response=entry.suggested_response,
+            thread_title=entry.thread_title,
+            updated_at=entry.observed_at,
+        )
+    return next((hints for hints in entry.hints if hints.thread_id == thread_id), None)
+
+
+def _with_entries(log: ObservationLog, entries: tuple[Observation, ...]) -> ObservationLog:
+    """The log with these entries; a reflection that waits falls with any entry that it replaces."""
+    pending = log.reflection
+    if pending is not None and not _all_there(entries, pending.replaces):
+        pending = None
+    return replace(log, entries=entries, hints=derive_hints(entries), reflection=pending)
+
+
+def _all_there(entries: Sequence[Observation], replaces: Sequence[Replaced]) -> bool:
+    return bool(replaces) and set(replaces) <= set(replaced_by([e for e in entries if e.state == "active"]))
+
+
+def _with_failures(log: ObservationLog, operation: Operation, failures: Failures) -> ObservationLog:
+    if operation == "observation":
+        return replace(log, observer_failures=failures)
+    return replace(log, reflector_failures=failures)
+
+
+def _overlap(one: Source | Tombstone, other: Source | Tombstone) -> bool:
+    same = one.thread_id == other.thread_id
+    return same and one.first_seq <= other.last_seq and other.first_seq <= one.last_seq

@@ -1,0 +1,1 @@
+"""What the actor is shown of the log."""

@@ -1,0 +1,232 @@
+"""The as-sent block: what depends on the clock or on the turn, as a short note inside the user's message.
+
+It is composed once per run, says only what the blocks that are still in the window do not say already, and
+is stored with the message, so that later prompts repeat it byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from diarist.memory.observational.prompt.rendering import quote
+from diarist.memory.observational.roles.transcript import name_pause
+from diarist.memory.observational.work.other_threads import Tail
+from diarist.message_list import MessageList
+from diarist.messages import Json, Message, SentBlock
+from diarist.storage.records import ObservationLog
+from diarist.tokens import TokenCounter
+
+MAX_DAYS = 6
+MAX_PASSED = 5
+_LINE_LENGTH = 160
+_ERASURES = "erasures"
+"""In ``made_from``: how often something had been forgotten when the block was made."""
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+_HEADING = re.compile(r"Date:\s*(\d{4}-\d{2}-\d{2})\b")
+_MEANING = re.compile(
+    r"\(meaning\s+(?:on\s+)?(?:"
+    r"(?P<iso>\d{4}-\d{2}-\d{2})|(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?P<month>[A-Z][a-z]+)\s+(?P<year>\d{4})|"
+    r"(?P<month2>[A-Z][a-z]+)\s+(?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year2>\d{4}))\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One thing to say: ``value`` is what it was made of, ``lines`` how it is said."""
+
+    name: str
+    value: Json
+    lines: list[str]
+
+
+def compose_sent_block(
+    log: ObservationLog,
+    *,
+    now: datetime,
+    timezone: str,
+    earlier: Sequence[SentBlock],
+    counter: TokenCounter,
+    since: datetime | None = None,
+    tails: Sequence[Tail] = (),
+) -> SentBlock | None:
+    """What the model should know beside the log and the raw messages, as of ``now``.
+
+    Today's date; how long ago the newest days of the log were (at most 6); plans of the log whose day has
+    passed (the newest 5); the current task and the suggested response. ``earlier`` are the blocks still in
+    the window, oldest first: what the last of them that spoke of a thing says unchanged is left out.
+
+    Args:
+        since: When the message before this one was said, where a pause of ten minutes or more is to be named.
+        tails: What the log does not have yet of other threads.
+
+    Returns:
+        None when there is nothing to say.
+    """
+    today = now.astimezone(ZoneInfo(timezone)).date()
+    said = _said(earlier)
+    items = [item for item in (*_items(log, today), *_tails(tails)) if said.get(item.name) != item.value]
+    if since and (pause := name_pause(since, now)):
+        items.append(_Item("pause", now.isoformat(), [f"This message came {pause}."]))
+    if not items:
+        return None
+    return _block(items, counter, log.erasures)
+
+
+def asked_in(messages: MessageList) -> Message | None:
+    """The message of this run's user that memory's note goes into: the last one that is not stored yet."""
+    return next((m for m in reversed(messages.input) if m.role == "user" and m.seq is None), None)
+
+
+def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
+    """A block about one thing alone: a record that says nothing where there are no lines."""
+    return _block([_Item(name, value, list(lines))], counter)
+
+
+def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCounter) -> SentBlock | None:
+    """One block that says what both say, ``first`` first."""
+    if first is None or second is None:
+        return first or second
+    text = _in_note([line for block in (first, second) for line in block.text.splitlines()[1:-1]])
+    return SentBlock(text=text, tokens=counter.count(text), made_from=first.made_from | second.made_from)
+
+
+def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
+    """What a block says of the day on which it was sent: all else may quote the log, or other threads.
+
+    Returns:
+        The very block where it says nothing else, None where it does not name the day.
+    """
+    if {"date"} <= block.made_from.keys() <= {"date", _ERASURES}:
+        return block
+    day = _iso(str(block.made_from.get("date")))
+    return None if day is None else _block([_date_item(day)], counter)
+
+
+def may_quote_forgotten(block: SentBlock, log: ObservationLog) -> bool:
+    """Whether something was forgotten since the block was made: its row may have been out of reach then, since
+    its run was live."""
+    return block.made_from.get(_ERASURES, 0) != log.erasures and not block.made_from.keys() <= {"date", _ERASURES}
+
+
+def distance(day: date, today: date) -> str:
+    """``yesterday``, ``5 days ago``, ``3 weeks ago``, ``4 months ago``, ``2 years ago``."""
+    days = (today - day).days
+    if days <= 1:
+        return "yesterday" if days == 1 else "today"
+    if days < 14:
+        return f"{days} days ago"
+    if days < 60:
+        return f"{days // 7} weeks ago"
+    months = (today.year - day.year) * 12 + today.month - day.month - (today.day < day.day)
+    return f"{months} months ago" if months < 24 else f"{months // 12} years ago"
+
+
+def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
+    said: dict[str, Json] = {}
+    for block in earlier:
+        said |= block.made_from
+    return said
+
+
+def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
+    yield _date_item(today)
+    text = log.text
+    if days := _past_days(text, today):
+        distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
+        yield _Item("days", distances, [f"In your diary: {'; '.join(distances)}."])
+    if passed := _passed_plans(text, today):
+        heading = "The day of these lines of your diary has passed since they were written:"
+        yield _Item("passed", passed, [heading, *(f"- {line}" for line in passed)])
+    if task := log.hints.current_task:
+        yield _Item("current_task", task, [f"Current task: {task}"])
+    if response := log.hints.suggested_response:
+        yield _Item("suggested_response", response, [f"Suggested response: {response}"])
+
+
+def _block(items: Sequence[_Item], counter: TokenCounter, erasures: int = 0) -> SentBlock:
+    text = _in_note([quote(line) for item in items for line in item.lines])
+    made_from = {item.name: item.value for item in items} | ({_ERASURES: erasures} if erasures else {})
+    return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
+
+
+def _in_note(lines: Sequence[str]) -> str:
+    return "\n".join(["<memory-note>", *lines, "</memory-note>"]) if lines else ""
+
+
+def _date_item(day: date) -> _Item:
+    return _Item("date", day.isoformat(), [f"Today is {day:%A}, {day.day} {_MONTHS[day.month - 1]} {day.year}."])
+
+
+def _tails(tails: Sequence[Tail]) -> Iterator[_Item]:
+    for tail in tails:
+        yield _Item(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
+
+
+def _past_days(text: str, today: date) -> list[date]:
+    """The newest dated headings before today."""
+    days = {day for found in set(_HEADING.findall(text)) if (day := _iso(found)) is not None and day < today}
+    return sorted(days)[-MAX_DAYS:]
+
+
+def _passed_plans(text: str, today: date) -> list[str]:
+    """Lines that spoke of a day that was still to come then and is over now, newest last, cut to one line."""
+    passed: list[tuple[date, int, int]] = []
+    headings = list(_HEADING.finditer(text))
+    places = [heading.start() for heading in headings]
+    for match in _MEANING.finditer(text):  # the text is long and read at every run: no loop over its lines
+        start, end = _line_around(text, match.start())
+        last = bisect_left(places, end) - 1
+        said = _iso(headings[last][1]) if last >= 0 else None
+        day = _meant(match)
+        if day is not None and said is not None and said < day < today:
+            passed.append((day, start, end))
+    passed.sort(key=lambda plan: plan[0])
+    return [_shorten(text[start:end].strip().lstrip("-* ")) for _, start, end in passed[-MAX_PASSED:]]
+
+
+def _line_around(text: str, place: int) -> tuple[int, int]:
+    end = text.find("\n", place)
+    return text.rfind("\n", 0, place) + 1, end if end >= 0 else len(text)
+
+
+def _meant(match: re.Match[str]) -> date | None:
+    if match["iso"]:
+        return _iso(match["iso"])
+    month = match["month"] or match["month2"]
+    if month not in _MONTHS:
+        return None
+    try:
+        return date(int(match["year"] or match["year2"]), _MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
+    except ValueError:
+        return None
+
+
+def _iso(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 1] + "…"

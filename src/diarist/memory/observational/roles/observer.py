@@ -1,0 +1,271 @@
+"""The Observer: a model that turns a stretch of conversation into dated notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from diarist.chunks import Usage
+from diarist.memory.observational.log.transitions import derive_hints
+from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.roles.base import Observed, RoleError
+from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
+from diarist.memory.observational.roles.citations import cite, take_citations
+from diarist.memory.observational.roles.echoes import only_repeats, without_repeats
+from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
+from diarist.memory.observational.roles.repetition import deduplicate
+from diarist.memory.observational.roles.transcript import load_zone, numbered_files, render_transcript
+from diarist.memory.working.keeping import Keeper, Keeping, take_section
+from diarist.memory.working.rendering import element
+from diarist.messages import Message
+from diarist.models.base import ModelSettings
+from diarist.storage.records import Observation
+from diarist.tokens import TokenCounter, default_counter
+
+_DEFAULTS = ModelSettings(temperature=0.3, max_output_tokens=MAX_OUTPUT_TOKENS)
+_HIGHLIGHT_SHARE = 0.25
+_NOTHING = Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model="", calls=0)
+
+
+class ModelObserver:
+    """Observes with a language model.
+
+    Args:
+        model: Called with instructions in the system role and the transcript, as quoted data, in the
+            user role; without tools. Several models are tried one after the other.
+        settings: What is set here wins over temperature 0.3 and 100,000 output tokens. Where the
+            provider refuses these two, the call is repeated without them, with a warning.
+        counter: Counts what is cut; o200k_base by default.
+        timezone: IANA name; dates and times of the notes are in it.
+        instruction: Appended to the instructions.
+        language: Of the notes, such as ``"German"``; the user's own by default.
+        previous_tokens: Up to so many tokens of earlier notes are shown whole. Of a longer log only
+            its end is shown, and before it the newest lines marked 🔴 or ✅.
+        tool_result_tokens: Longer tool results are cut to this in the transcript.
+        batch_tokens: A message longer than this is cut; None never cuts.
+        temporal_markers: Name pauses of ten minutes or more in the transcript.
+        attachments: Show images and files themselves; where the model refuses them, the call is repeated without,
+            with a warning. The transcript names them in any case.
+        thread_title: Ask for a title of the thread.
+        keeper: Have it keep working memory, too.
+        name_threads: The notes are about several threads: name them, even where all messages are of one.
+        obscure_threads: Name threads by a hash of their ids.
+
+    Raises:
+        ConfigError: The time zone is not known.
+    """
+
+    def __init__(
+        self,
+        model: RoleModel,
+        *,
+        settings: ModelSettings | None = None,
+        counter: TokenCounter | None = None,
+        timezone: str = "UTC",
+        instruction: str | None = None,
+        language: str | None = None,
+        previous_tokens: int = 8_000,
+        tool_result_tokens: int = 5_000,
+        batch_tokens: int | None = 12_000,
+        temporal_markers: bool = False,
+        attachments: bool = True,
+        thread_title: bool = False,
+        keeper: Keeper | None = None,
+        name_threads: bool = False,
+        obscure_threads: bool = False,
+    ) -> None:
+        load_zone(timezone)
+        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
+        self._counter = counter or default_counter()
+        self._timezone = timezone
+        asked = [load_prompt("observer_title")] if thread_title else []
+        asked += [keeper.instructions] if keeper else []
+        self._instructions = compose_instructions("observer", instruction, language, *asked)
+        self._previous_tokens = previous_tokens
+        self._tool_result_tokens = tool_result_tokens
+        self._batch_tokens = batch_tokens
+        self._temporal_markers = temporal_markers
+        self._attachments = attachments
+        self._thread_title = thread_title
+        self._keeper = keeper
+        self._name_threads = name_threads
+        self._obscure_threads = obscure_threads
+
+    async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
+        """See ``ObserverRole``. An answer that loops is asked for once more; if the second one loops
+        too, what is left of it without the repetitions is taken, with a warning. One that only repeats
+        earlier notes is asked for once more without them."""
+        transcript = render_transcript(
+            messages,
+            timezone=self._timezone,
+            counter=self._counter,
+            tool_result_tokens=self._tool_result_tokens,
+            message_tokens=self._batch_tokens,
+            temporal_markers=self._temporal_markers,
+            name_threads=self._name_threads,
+            obscure_threads=self._obscure_threads,
+        )
+        if not transcript:
+            return _NOTHING
+        keeping = await self._keeper.open(messages) if self._keeper else None
+        question = self._question(transcript, earlier, messages, keeping)
+        reply = await self._caller.ask(question)
+        if reply.looping:
+            first, reply = reply, await self._caller.ask(question)
+            reply = _joined(first, reply)
+        reply, section = self._without_section(reply)
+        noted = "\n".join(entry.text for entry in earlier)
+        if noted and only_repeats(take_citations(read_reply(reply)[0].text)[0], noted):
+            # A small model that is shown notes may copy them instead of reading on: ask it without them.
+            first, reply = reply, await self._caller.ask(self._question(transcript, (), messages, keeping))
+            reply, section = self._without_section(_joined(first, reply))
+        observed = _observed(reply, noted, [message.id for message in messages])
+        observed = replace(observed, working_memory=keeping.answered(section) if keeping else None)
+        if len(_threads_of(messages)) > 1:  # whose task would it be?
+            return replace(observed, current_task=None, suggested_response=None, thread_title=None)
+        return observed if self._thread_title else replace(observed, thread_title=None)
+
+    def _question(
+        self,
+        transcript: str,
+        earlier: Sequence[Observation],
+        messages: Sequence[Message],
+        keeping: Keeping | None,
+    ) -> Question:
+        notes = shorten_log(earlier, self._previous_tokens, self._counter)
+        parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
+        parts += [element(keeping.text)] if keeping else []
+        parts.append(f"<transcript>\n{transcript}\n</transcript>")
+        if self._name_threads or len(_threads_of(messages)) > 1:
+            parts.append(load_prompt("observer_threads"))
+        request = [load_prompt("observer_request"), *self._title_request(earlier, messages)]
+        parts.append(" ".join([*request, *([keeping.request] if keeping else [])]))
+        files = numbered_files(messages) if self._attachments else ()
+        return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
+
+    def _without_section(self, reply: Reply) -> tuple[Reply, str | None]:
+        """The answer without its section about working memory, and that section, but not where the answer loops."""
+        if self._keeper is None:
+            return reply, None
+        text, section = take_section(reply.text)
+        return replace(reply, text=text), None if reply.looping else section
+
+    def _title_request(self, earlier: Sequence[Observation], messages: Sequence[Message]) -> Iterator[str]:
+        threads = _threads_of(messages)
+        if self._thread_title and len(threads) == 1:
+            yield "Last comes <thread-title>."
+            entries = [replace(entry, state="active") for entry in earlier]
+            if title := derive_hints(entries, threads.pop() if self._name_threads else "").thread_title:
+                yield f"So far the title is {escape_tags(title)!r}: keep it while it fits."
+
+
+def _threads_of(messages: Sequence[Message]) -> set[str]:
+    return {message.thread_id or "" for message in messages}
+
+
+def compose_instructions(name: str, instruction: str | None, language: str | None, *more: str) -> str:
+    """The prompt of that name and ``more`` of ours, then the caller's additions."""
+    parts = [load_prompt(name), *more]
+    if language:
+        parts.append(f"Write the notes in {language}; leave names and quotations as they are.")
+    else:
+        parts.append("Write the notes in the language that the user speaks.")
+    if instruction:
+        parts.append(instruction.strip())
+    return "\n\n".join(parts)
+
+
+def shorten_log(entries: Sequence[Observation], limit: int, counter: TokenCounter) -> str:
+    """The entries' text if it has at most ``limit`` tokens.
+
+    Else its end, whole lines with the date heading they stand under, in three quarters of the limit;
+    and before it, in the last quarter, the newest of the older lines marked 🔴 or ✅, likewise.
+    """
+    text = "\n".join(entry.text for entry in entries)
+    if sum(entry.tokens for entry in entries) <= limit and counter.count(text) <= limit:
+        return text
+    lines = _dated_lines(text)
+    tail_room = limit - int(limit * _HIGHLIGHT_SHARE)
+    tail, rest = _newest(lines, tail_room, counter)
+    marked = [line for line in rest if line[1].lstrip(" -*").startswith(("🔴", "✅"))]
+    highlights, _ = _newest(marked, limit - tail_room, counter)
+    return "\n".join(_with_headings(highlights + tail))
+
+
+def _dated_lines(text: str) -> list[tuple[str, str]]:
+    """Each line with the date heading above it."""
+    lines: list[tuple[str, str]] = []
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith("Date:"):
+            heading = line
+        elif line.strip():
+            lines.append((heading, line))
+    return lines
+
+
+def _newest(
+    lines: list[tuple[str, str]], room: int, counter: TokenCounter
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The last lines that fit into ``room`` tokens, and those before them."""
+    start, heading = len(lines), ""
+    while start:
+        date, line = lines[start - 1]
+        room -= counter.count(line) + 1 + (counter.count(date) + 1 if date != heading else 0)
+        if room < 0:
+            break
+        start, heading = start - 1, date
+    return lines[start:], lines[:start]
+
+
+def _with_headings(lines: list[tuple[str, str]]) -> list[str]:
+    shown, out = "", list[str]()
+    for date, line in lines:
+        if date != shown:
+            out.append(date)
+            shown = date
+        out.append(line)
+    return out
+
+
+def _observed(reply: Reply, earlier: str, message_ids: Sequence[str]) -> Observed:
+    notes, warnings = read_reply(reply)
+    if not notes.text:
+        raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
+    bare, cited = take_citations(notes.text)
+    text = without_repeats(bare, earlier)
+    return Observed(
+        text=text,
+        current_task=_bare(notes.current_task),
+        suggested_response=_bare(notes.suggested_response),
+        thread_title=_bare(notes.thread_title),
+        citations=cite(text, cited, message_ids) if cited else (),
+        usage=reply.usage,
+        model=reply.model,
+        calls=reply.calls,
+        warnings=warnings,
+    )
+
+
+def _bare(hint: str | None) -> str | None:
+    return None if hint is None else take_citations(hint)[0] or None
+
+
+def read_reply(reply: Reply) -> tuple[Notes, tuple[str, ...]]:
+    """The notes of an answer and its warnings; a loop in it is cut out, with a warning more."""
+    if not reply.looping:
+        return parse_notes(reply.text), reply.warnings
+    kept = deduplicate(reply.text)
+    warning = f"the model repeated itself; {len(kept):,} of {len(reply.text):,} characters are kept"
+    return parse_notes(kept), (*reply.warnings, warning)
+
+
+def _joined(first: Reply, second: Reply) -> Reply:
+    return Reply(
+        text=second.text,
+        usage=first.usage + second.usage,
+        model=second.model,
+        calls=first.calls + second.calls,
+        looping=second.looping,
+        warnings=first.warnings + second.warnings,
+    )

@@ -1,0 +1,136 @@
+"""The Reflector: a model that condenses entries of the log into one shorter text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diarist.chunks import Usage
+from diarist.exceptions import ModelError
+from diarist.memory.observational.prompt.threads import names_threads
+from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.roles.base import Reflected, RoleError
+from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
+from diarist.memory.observational.roles.observer import compose_instructions
+from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
+from diarist.models.base import ModelSettings
+from diarist.storage.records import Observation
+from diarist.tokens import TokenCounter, default_counter
+
+MAX_ATTEMPTS = 4
+
+_DEFAULTS = ModelSettings(temperature=0.0, max_output_tokens=MAX_OUTPUT_TOKENS)
+_LEVELS = 5
+
+
+class ModelReflector:
+    """Reflects with a language model.
+
+    It asks for light condensing first (level 1 of 0 to 4; level 0, none, when the caller gives
+    guidance) and for one level more after each answer that is not below the target, four times at
+    most. Arguments as for ``ModelObserver``; the temperature is 0 unless ``settings`` has one.
+    """
+
+    def __init__(
+        self,
+        model: RoleModel,
+        *,
+        settings: ModelSettings | None = None,
+        counter: TokenCounter | None = None,
+        instruction: str | None = None,
+        language: str | None = None,
+    ) -> None:
+        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
+        self._counter = counter or default_counter()
+        self._instructions = compose_instructions("reflector", instruction, language)
+
+    async def reflect(
+        self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
+    ) -> Reflected:
+        """See ``ReflectorRole``. The first result below the target, else the smallest one.
+
+        Empty answers and loops count as attempts, never as results. When a later call fails and
+        there is a result already, that one is returned with a warning.
+        """
+        attempts = _Attempts(self._counter)
+        start = 0 if guidance else 1
+        for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
+            data = _data(entries, level, target_tokens, attempts.smallest, guidance)
+            try:
+                reply = await self._caller.ask(Question(instructions=self._instructions, data=data))
+            except ModelError as error:
+                if attempts.best is None:
+                    raise
+                attempts.warnings.append(f"level {level} failed: {error}")
+                break
+            attempts.usage += reply.usage
+            attempts.calls += reply.calls
+            attempts.warnings += reply.warnings
+            if attempts.judge(reply, level) < target_tokens:
+                break
+        return attempts.result()
+
+
+class _Attempts:
+    """The best of several answers, and what they cost together."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.best: Notes | None = None
+        self.smallest: float = float("inf")
+        self.usage = Usage()
+        self.calls = 0
+        self.warnings: list[str] = []
+        self._counter = counter
+        self._model = ""
+
+    def judge(self, reply: Reply, level: int) -> float:
+        """Tokens of the answer's notes; infinitely many when they cannot be used."""
+        if self.best is None:
+            self._model = reply.model
+        if reply.looping:
+            self.warnings.append(f"level {level}: the model repeated itself")
+            return float("inf")
+        notes = parse_notes(reply.text)
+        if not notes.text:
+            self.warnings.append(f"level {level}: the model gave no notes")
+            return float("inf")
+        tokens = self._counter.count(notes.text)
+        if tokens < self.smallest:
+            self.best, self.smallest, self._model = notes, tokens, reply.model
+        return tokens
+
+    def result(self) -> Reflected:
+        if self.best is None:
+            raise RoleError(
+                f"the Reflector {self._model} gave nothing usable in {self.calls} calls: " + "; ".join(self.warnings)
+            )
+        return Reflected(
+            text=self.best.text,
+            current_task=self.best.current_task,
+            suggested_response=self.best.suggested_response,
+            usage=self.usage,
+            model=self._model,
+            calls=self.calls,
+            warnings=tuple(self.warnings),
+        )
+
+
+def _data(
+    entries: Sequence[Observation],
+    level: int,
+    target_tokens: int,
+    smallest: float,
+    guidance: str | None,
+) -> str:
+    notes = escape_tags("\n".join(entry.text for entry in entries))
+    parts = [
+        f"<old-notes>\n{notes}\n</old-notes>",
+        *([load_prompt("reflector_threads")] if names_threads(notes) else []),
+        "The notes end here. Write the new diary now, in the form described.",
+        load_prompt("reflector_levels").splitlines()[level],
+        f"Write fewer than {target_tokens:,} tokens, about {target_tokens * 2 // 3:,} words.",
+    ]
+    if smallest < float("inf"):
+        parts.append(f"An earlier attempt had {smallest:,.0f} tokens, which is too long.")
+    if guidance:
+        parts.append(f"The user's wish for this diary: {guidance.strip()}")
+    return "\n\n".join(parts)

@@ -1,0 +1,103 @@
+"""Work beside the turns: it belongs to the memory that started it, and nobody waits for it who does not ask to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import Context
+from dataclasses import dataclass, field
+
+from diarist.concurrency import program_is_ending
+
+logger = logging.getLogger("diarist")
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    loop: asyncio.AbstractEventLoop
+    done: Future[None] = field(default_factory=Future[None])
+    task: asyncio.Task[None] | None = None
+
+
+class Background:
+    """Runs jobs as tasks of the event loop in which they were started, at most one of a name at a time.
+
+    Usable from several event loops and threads at once. Jobs end with their loop.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job] = {}
+        self._lock = threading.Lock()
+
+    def start(self, name: str, work: Callable[[], Awaitable[object]]) -> bool:
+        """Begin ``work`` unless a job of this name runs; says whether it was begun.
+
+        What it raises is logged; what the program's end cuts off is left to the next run, quietly. It does not see
+        the caller's tracing span or context variables.
+        """
+        job = _Job(asyncio.get_running_loop())
+        with self._lock:
+            if self._alive(name):
+                return False
+            self._jobs[name] = job
+        job.task = job.loop.create_task(_run(name, work), name=f"diarist {name}", context=Context())
+        job.task.add_done_callback(lambda task: self._end(name, job))
+        return True
+
+    def running(self, name: str) -> bool:
+        """Whether a job of this name runs."""
+        with self._lock:
+            return self._alive(name)
+
+    async def wait(self, name: str, timeout: float | None = None) -> None:
+        """Wait until no job of this name runs, at most ``timeout`` seconds."""
+        with self._lock:
+            job = self._jobs.get(name) if self._alive(name) else None
+        if job is not None:
+            await asyncio.wait([asyncio.wrap_future(job.done)], timeout=timeout)
+
+    async def settled(self) -> None:
+        """Wait until nothing runs, what is started meanwhile included."""
+        while names := self._names():
+            for name in names:
+                await self.wait(name)
+
+    async def cancel(self, name: str) -> None:
+        """Break off the job of this name, and wait for its end. What it has saved stays."""
+        with self._lock:
+            job = self._jobs.get(name) if self._alive(name) else None
+        if job is None or job.task is None:
+            return
+        job.loop.call_soon_threadsafe(job.task.cancel)
+        await self.wait(name)
+
+    def _names(self) -> list[str]:
+        with self._lock:
+            return [name for name in list(self._jobs) if self._alive(name)]
+
+    def _alive(self, name: str) -> bool:
+        """A job whose loop was closed over it never ends: it is taken for dead."""
+        job = self._jobs.get(name)
+        if job is not None and job.loop.is_closed():
+            del self._jobs[name]
+            return False
+        return job is not None
+
+    def _end(self, name: str, job: _Job) -> None:
+        with self._lock:
+            if self._jobs.get(name) is job:
+                del self._jobs[name]
+        job.done.set_result(None)
+
+
+async def _run(name: str, work: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await work()
+    except Exception as error:  # nobody awaits this task: here is where its failure is told
+        if program_is_ending():
+            logger.debug("background work %s was cut off by the program's end: %r", name, error)
+        else:
+            logger.exception("background work %s failed", name)

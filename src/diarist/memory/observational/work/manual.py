@@ -1,0 +1,107 @@
+"""Reflecting because somebody asked for it: whatever the thresholds say, with all that may be condensed."""
+
+from __future__ import annotations
+
+import logging
+
+from diarist.exceptions import StorageError, ThreadBusyError
+from diarist.memory.observational.cycles import Cycles, NotSmallerError
+from diarist.memory.observational.decide import ReflectionPlan
+from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.log.transitions import cycle_id
+from diarist.storage.records import ObservationLog
+
+_SHRINK_TO = 0.6
+
+logger = logging.getLogger("diarist")
+
+
+class _Wish(ReflectionPlan):
+    """The user said what the diary should be like, so what comes is kept, however large it is."""
+
+    @property
+    def limit_tokens(self) -> float:
+        return float("inf")
+
+
+class _Target(ReflectionPlan):
+    """What reaches the target is kept, even if it was not far."""
+
+    @property
+    def limit_tokens(self) -> float:
+        return max(super().limit_tokens, self.target_tokens)
+
+
+async def reflect(cycles: Cycles, thread_id: str, resource_id: str, *, guidance: str | None = None) -> ObservationLog:
+    """Replace all active entries, but for those of a live run, by one; an empty log stays as it is.
+
+    Args:
+        guidance: What to keep or drop, in the user's words. Without it, the result should have 60% of the tokens.
+
+    Raises:
+        ThreadBusyError: Somebody else is reflecting.
+        ModelError, RoleError: The Reflector failed, or without guidance its text was hardly smaller.
+    """
+    async with cycles.logs.claim(thread_id, resource_id, "reflection") as mine:
+        _require(mine, thread_id)
+        log = await _read(cycles, thread_id, resource_id)
+        kind, share = (ReflectionPlan, _SHRINK_TO) if guidance is None else (_Wish, 1.0)
+        plan = _plan(log, int(share * log.tokens), kind)
+        return log if plan is None else await _reflect(cycles, log, plan, guidance)
+
+
+async def compact(cycles: Cycles, thread_id: str, resource_id: str, target_tokens: int) -> ObservationLog:
+    """Reflect until the active entries have at most so many tokens, or nothing more is gained.
+
+    Raises:
+        ThreadBusyError: Somebody else is reflecting.
+        ModelError, RoleError: The Reflector failed; what was done before is kept.
+    """
+    async with cycles.logs.claim(thread_id, resource_id, "reflection") as mine:
+        _require(mine, thread_id)
+        log = await _read(cycles, thread_id, resource_id)
+        while log.tokens > target_tokens:
+            plan = _plan(log, target_tokens + 1, _Target)
+            if plan is None:
+                break
+            try:
+                log = await _reflect(cycles, log, plan, None)
+            except NotSmallerError:
+                break
+    if log.tokens > target_tokens:
+        logger.warning("the log %s has %d tokens, and cannot be condensed to %d", log.key, log.tokens, target_tokens)
+    return log
+
+
+def _require(mine: bool, thread_id: str) -> None:
+    if not mine:
+        raise ThreadBusyError(
+            f"the notes of thread {thread_id!r} are being condensed by somebody else; try again later"
+        )
+
+
+async def _read(cycles: Cycles, thread_id: str, resource_id: str) -> ObservationLog:
+    return visible_log(await cycles.logs.read(thread_id, resource_id), None)
+
+
+def _plan(log: ObservationLog, target_tokens: int, kind: type[ReflectionPlan]) -> ReflectionPlan | None:
+    """All active entries as one, so that the whole log has fewer than ``target_tokens``."""
+    entries = log.active
+    tokens = sum(entry.tokens for entry in entries)
+    if tokens == 0:
+        return None
+    sources = tuple(sorted((s for e in entries for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
+    return kind(
+        cycle_id=cycle_id(log.key, "reflection", sources, [entry.cycle_id for entry in entries]),
+        entries=entries,
+        sources=sources,
+        tokens=tokens,
+        target_tokens=max(target_tokens, 1),
+    )
+
+
+async def _reflect(cycles: Cycles, log: ObservationLog, plan: ReflectionPlan, guidance: str | None) -> ObservationLog:
+    outcome = await cycles.reflect(log, plan, timeout=None, guidance=guidance)
+    if outcome.log is None:
+        raise outcome.error or StorageError("the cycle ended without a log")
+    return visible_log(outcome.log, None)

@@ -1,0 +1,127 @@
+"""What was recalled as lines of the memory note, and the notes that quote what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from diarist.memory.observational.log.removal import rows_between, threads_of
+from diarist.memory.observational.prompt.sent_block import keep_date, note_block
+from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.roles.transcript import local_time, speaker
+from diarist.messages import Message, SentBlock
+from diarist.storage.base import Storage
+from diarist.tokens import TokenCounter
+
+NAME = "recalled"
+_NEIGHBOUR_LENGTH = 300
+
+Place = tuple[str, str]
+"""A thread and a message in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A message that was found, with its neighbours, in order. ``excerpt``: what to show of it."""
+
+    found: Message
+    rows: Sequence[Message]
+    excerpt: str
+
+
+def place_of(row: Message) -> Place:
+    return row.thread_id or "", row.id
+
+
+def told(messages: Iterable[Message]) -> set[Place]:
+    """What these messages show already: themselves, and what their notes quote."""
+    found: set[Place] = set()
+    for message in messages:
+        found.add(place_of(message))
+        found |= _quoted(message.sent)
+    return found
+
+
+def recall_note(
+    recalled: Sequence[Recalled], *, own: str, timezone: str, obscured: bool, max_tokens: int, counter: TokenCounter
+) -> SentBlock | None:
+    """As many of the nearest as fit, by conversation, each in its order and dated; None where nothing is."""
+    for count in range(len(recalled), 0, -1):
+        block = _note(recalled[:count], own, ZoneInfo(timezone), obscured, counter)
+        if block.tokens <= max_tokens or count == 1:
+            return _cut(block, max_tokens, counter) if block.tokens > max_tokens else block
+    return None
+
+
+def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool, counter: TokenCounter) -> SentBlock:
+    rows = {place_of(row): row for one in recalled for row in one.rows}
+    excerpts = {place_of(one.found): one.excerpt for one in recalled}
+    lines: list[str] = []
+    for thread_id in dict.fromkeys(thread for thread, _ in rows):
+        label = thread_label(thread_id, obscured=obscured)
+        where = (
+            "earlier in this conversation"
+            if thread_id == own
+            else f"in another conversation with the same user ({label})"
+        )
+        lines.append(f"Said {where}, and perhaps of use now:")
+        of_thread = sorted((row for row in rows.values() if row.thread_id == thread_id), key=lambda row: row.seq or 0)
+        lines += [_line(row, excerpts.get(place_of(row)), zone) for row in of_thread]
+    return note_block(NAME, [list(place) for place in rows], lines, counter)
+
+
+def _line(row: Message, excerpt: str | None, zone: ZoneInfo) -> str:
+    text = " ".join((excerpt if excerpt is not None else row.text).split())
+    if excerpt is None and len(text) > _NEIGHBOUR_LENGTH:
+        text = f"{text[: _NEIGHBOUR_LENGTH - 1]}…"
+    said = local_time(row, zone)
+    return f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}"
+
+
+def _cut(block: SentBlock, max_tokens: int, counter: TokenCounter) -> SentBlock:
+    """One message alone is too long: the beginning of its lines is shown."""
+    first, *lines, last = block.text.splitlines()
+    room = max(20, max_tokens * 2 // max(1, len(lines)))  # two characters a token are few in any language
+    shorter = [line if len(line) <= room else f"{line[: room - 1]}…" for line in lines]
+    text = "\n".join([first, *shorter, last])
+    return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
+
+
+def _quoted(block: SentBlock | None) -> set[Place]:
+    return {(place[0], place[1]) for place in block.made_from.get(NAME, ())} if block is not None else set()
+
+
+async def quotes_what_is_gone(storage: Storage, block: SentBlock) -> bool:
+    """Whether a note quotes a message that is not stored any more."""
+    ids: dict[str, list[str]] = {}
+    for thread_id, message_id in _quoted(block):
+        ids.setdefault(thread_id, []).append(message_id)
+    for thread_id, some in ids.items():
+        if len(await storage.existing_ids(thread_id, some)) < len(some):
+            return True
+    return False
+
+
+async def cut_quotes(
+    storage: Storage,
+    counter: TokenCounter,
+    resource_id: str,
+    thread_id: str,
+    message_ids: Collection[str] | None = None,
+) -> list[str]:
+    """Cut notes of a resource that quote messages of this thread, or some of them, down to the date.
+
+    Returns the ids of the messages that they were sent with.
+    """
+    cut: list[str] = []
+    async for thread in threads_of(storage, resource_id):
+        blocks: dict[str, SentBlock | None] = {}
+        async for row in rows_between(storage, thread.id):
+            quoted = {id for where, id in _quoted(row.sent) if where == thread_id}
+            if row.sent is not None and (quoted if message_ids is None else not quoted.isdisjoint(message_ids)):
+                blocks[row.id] = keep_date(row.sent, counter)
+        if blocks:
+            await storage.rewrite_sent(thread.id, blocks)
+            cut += blocks
+    return cut

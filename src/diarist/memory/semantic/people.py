@@ -1,0 +1,157 @@
+"""The part of ``Memory`` with which people find messages by meaning, and what keeps vectors in step with messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from diarist.concurrency import program_is_ending
+from diarist.exceptions import ConfigError, InputError
+from diarist.memory.forgetting import Forgetting
+from diarist.memory.observational.work.background import Background
+from diarist.memory.receipt import Receipt
+from diarist.memory.semantic.hybrid import HybridSearch
+from diarist.memory.semantic.index import SemanticIndex
+from diarist.memory.semantic.notes import cut_quotes
+from diarist.storage.records import Hit, Page, Thread
+
+logger = logging.getLogger("diarist")
+
+
+class Recalling(Forgetting):
+    """Finding by meaning."""
+
+    semantic: SemanticIndex | None
+    _background: Background
+    _embedding: Embedding
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        resource: str | None = None,
+        thread: str | None = None,
+        limit: int = 10,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Messages of a resource, or of one thread, that mean something like ``query`` or have all its words.
+
+        Best first, by reciprocal rank fusion of both ways; up to a hundred of each are looked at. With a storage that
+        cannot search, by meaning alone.
+
+        Args:
+            resource: Whose messages; with ``thread`` it must be the thread's.
+            limit: Hits of a page.
+            cursor: Of the page before.
+
+        Raises:
+            ConfigError: This memory has no vectors.
+            InputError: Neither resource nor thread, an empty query, a thread of another resource, a limit below 1, a
+                foreign cursor.
+            NotFoundError: There is no such thread.
+            ModelError: The embedder failed.
+        """
+        index = self._index()
+        if thread is not None:
+            resource = (await self._thread(thread, resource)).resource_id
+        if resource is None:
+            raise InputError("recall needs resource=... or thread=...: whose messages to look through")
+        search = HybridSearch(index, self.storage, tolerant=False)
+        return await search(query, resource_id=resource, thread_id=thread, limit=limit, cursor=cursor)
+
+    async def embed_messages(self, *, resource: str | None = None, thread: str | None = None) -> int:
+        """Embed now what was not embedded yet of a thread, or of all threads of a resource; what the background does
+        by itself for threads that are used.
+
+        Returns:
+            How many messages were looked at; 0 for a thread that another process is at.
+
+        Raises:
+            ConfigError: This memory has no vectors; or the embedder's have another length than it says.
+            InputError: Neither resource nor thread, a thread of another resource.
+            NotFoundError: There is no such thread.
+            ModelError, StorageError: It failed; what was done stays.
+        """
+        index = self._index()
+        if thread is not None:
+            return await index.catch_up(await self._thread(thread, resource)) or 0
+        if resource is None:
+            raise InputError("say whose messages to embed: resource=... or thread=...")
+        return sum([await index.catch_up(found) or 0 for found in await index.behind(resource)])
+
+    def _index(self) -> SemanticIndex:
+        if self.semantic is None:
+            raise ConfigError("this memory has no vectors; pass embedder=..., such as embedder='wordllama'")
+        return self.semantic
+
+    async def _thread_added(self, thread: Thread) -> None:
+        """Copies and imports are embedded like what is said."""
+        self._embedding.start(thread)
+
+    async def _forget_vectors(
+        self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
+    ) -> Receipt:
+        if self.semantic is None:
+            return Receipt()
+        count = await self.semantic.remove(resource_id=resource, thread_id=thread, message_ids=message_ids)
+        notes: list[str] = []
+        if resource is not None and thread is not None:
+            notes = await cut_quotes(self.storage, self.counter, resource, thread, message_ids)
+        return Receipt(vectors=count, note_ids=tuple(notes))
+
+
+_LONGEST_WAIT = 60.0
+
+
+class Embedding:
+    """Has threads embedded in the background, each by one job at a time."""
+
+    def __init__(self, index: SemanticIndex | None, background: Background) -> None:
+        self._index = index
+        self._background = background
+        self._waiting: dict[str, Thread] = {}
+        self._complete: set[str] = set()
+
+    def start(self, thread: Thread) -> None:
+        """Embed what is new in the thread; and the first time, or after a failure, in all threads of its resource."""
+        index = self._index
+        if index is None:
+            return
+        self._waiting[thread.id] = thread
+        self._background.start(_job(thread), lambda: self._work(index, thread))
+
+    async def settled(self, thread: Thread) -> None:
+        """Wait until nothing runs for the thread's resource, a minute at most: an embedder may hang."""
+        await self._background.wait(_job(thread), _LONGEST_WAIT)
+
+    async def _work(self, index: SemanticIndex, begun: Thread) -> None:
+        resource_id = begun.resource_id
+        while mine := [found for found in list(self._waiting.values()) if found.resource_id == resource_id]:
+            for thread in mine:
+                del self._waiting[thread.id]
+            is_complete = resource_id in self._complete
+            self._complete.discard(resource_id)  # until all is done: it may fail, or end with its event loop
+            try:
+                if not is_complete:
+                    mine = list({found.id: found for found in [*mine, *await index.behind(resource_id)]}.values())
+                if all([await self._embed(index, thread) for thread in mine]):
+                    self._complete.add(resource_id)
+            except Exception as error:  # of somebody's store; the next turn goes on from the cursor
+                _tell(resource_id, error)
+
+    async def _embed(self, index: SemanticIndex, thread: Thread) -> bool:
+        """Whether all of the thread is embedded. What cannot be in one thread does not keep others waiting."""
+        try:
+            return await index.catch_up(thread) is not None
+        except Exception as error:  # of somebody's store or embedder; the next turn goes on from the cursor
+            _tell(thread.resource_id, error)
+            return False
+
+
+def _tell(resource_id: str, error: Exception) -> None:
+    level = logging.DEBUG if program_is_ending() else logging.WARNING
+    logger.log(level, "messages of %r are embedded later: %r", resource_id, error)
+
+
+def _job(thread: Thread) -> str:
+    return f"embed {thread.resource_id}"

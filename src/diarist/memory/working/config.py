@@ -1,0 +1,73 @@
+"""What a user sets on working memory: a frozen value, contradictions refused at construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from diarist.exceptions import ConfigError
+from diarist.memory.working.prompts import load_prompt
+from diarist.storage.records import Scope
+
+DEFAULT_TEMPLATE = load_prompt("template")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingMemoryConfig:
+    """Working memory: what stands in it, whose it is, and who writes it.
+
+    Attributes:
+        enabled: False switches it off and keeps the rest of the configuration.
+        scope: ``resource``: one for all threads of a resource; ``thread``: one per thread.
+        template: Markdown that says what to keep; an update replaces the whole text. Default: a template of ours,
+            unless there is a schema.
+        schema: A Pydantic model, dataclass or TypedDict, or a JSON schema of type object, in place of a template. It
+            is kept as JSON then, and an update is merged into it. Fields count as unknown while they are not there,
+            required ones as well.
+        read_only: The model sees it and cannot change it. A function of the call's ``request_context`` decides for
+            each call.
+        kept_by: ``actor``: the agent's own model, with the tool ``update_working_memory``; ``observer``: the Observer
+            of observational memory, along with its notes.
+
+    Raises:
+        ConfigError: Names the option and what is wrong with it.
+    """
+
+    enabled: bool = True
+    scope: Scope = "resource"
+    template: str | None = None
+    schema: type[Any] | Mapping[str, Any] | None = None
+    read_only: bool | Callable[[dict[str, Any]], bool] = False
+    kept_by: Literal["actor", "observer"] = "actor"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("thread", "resource"):
+            raise ConfigError(f"working_memory.scope must be 'thread' or 'resource', not {self.scope!r}")
+        if self.kept_by not in ("actor", "observer"):
+            raise ConfigError(f"working_memory.kept_by must be 'actor' or 'observer', not {self.kept_by!r}")
+        if self.template is not None and self.schema is not None:
+            raise ConfigError("set either working_memory.template or working_memory.schema, not both")
+        if not isinstance(cast(Any, self.template), str | None):
+            raise ConfigError(f"working_memory.template must be a text of Markdown, not {self.template!r}")
+        if self.template is not None and not self.template.strip():
+            raise ConfigError("working_memory.template is empty; leave it out for the default, or set a schema")
+        if not isinstance(cast(Any, self.read_only), bool) and not callable(self.read_only):
+            raise ConfigError(f"working_memory.read_only must be a bool or a function, not {self.read_only!r}")
+        if self.read_only is True and self.kept_by == "observer":
+            raise ConfigError("working_memory.read_only contradicts kept_by='observer', which would never write it")
+
+    def is_read_only(self, request_context: dict[str, Any]) -> bool:
+        """Whether a call with this ``request_context`` may not change it."""
+        return self.read_only if isinstance(self.read_only, bool) else bool(self.read_only(request_context))
+
+
+def working_memory_config(value: bool | WorkingMemoryConfig) -> WorkingMemoryConfig | None:
+    """What ``Memory(working_memory=...)`` means; None where it is off. Raises ConfigError."""
+    if value is True:
+        return WorkingMemoryConfig()
+    if value is False:
+        return None
+    if not isinstance(cast(Any, value), WorkingMemoryConfig):
+        raise ConfigError(f"working_memory is True, False or a WorkingMemoryConfig, not {value!r}")
+    return value if value.enabled else None

@@ -1,0 +1,223 @@
+"""The two kinds of working memory: a Markdown text that is replaced, and a JSON object that is merged."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from diarist.exceptions import ConfigError, InputError
+from diarist.memory.working import json_schema
+from diarist.memory.working.config import DEFAULT_TEMPLATE, WorkingMemoryConfig
+from diarist.memory.working.merging import merge, object_of
+from diarist.memory.working.prompts import load_prompt
+from diarist.messages import Json, Message, Part, ToolPart
+from diarist.storage.records import WorkingMemoryUpdate
+from diarist.tools import Tool
+from diarist.typed_dicts import portable
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+UPDATE_TOOL = "update_working_memory"
+MAX_LENGTH = 20_000
+"""Characters of a working memory: some 5,000 tokens of every prompt."""
+
+
+class Shape(ABC):
+    """What a working memory looks like, and what counts as an update of it.
+
+    Attributes:
+        replaces: An update replaces the whole text, so that it must be made from the newest one.
+        blank: Shown while nothing is known.
+        how_to_keep: What the model is told of keeping it.
+    """
+
+    replaces: bool
+    blank: str
+    how_to_keep: str
+
+    @abstractmethod
+    def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
+        """What ``value`` changes of the text ``current``; None for nothing.
+
+        Raises InputError that a model can act on.
+        """
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Json]:
+        """JSON schema of the tool's arguments."""
+
+    def tool(self) -> Tool:
+        """The tool, without its function."""
+        name = "tool_text" if self.replaces else "tool_json"
+        return Tool(name=UPDATE_TOOL, description=load_prompt(name), parameters=self.parameters())
+
+
+def check_size(text: str) -> None:
+    """Raises InputError for a working memory that would crowd out everything else: it stands in every prompt."""
+    if len(text) > MAX_LENGTH:
+        raise InputError(
+            f"nothing was changed: the working memory would have {len(text):,} characters, and may have "
+            f"{MAX_LENGTH:,}. Leave out what matters least"
+        )
+
+
+class TextShape(Shape):
+    """Markdown after a template; an update is the whole new text."""
+
+    replaces = True
+
+    def __init__(self, template: str) -> None:
+        self.blank = template.strip()
+        self.how_to_keep = load_prompt("keep_text")
+
+    def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
+        if not isinstance(value, str):
+            raise InputError(f"memory must be a text, the whole new working memory, not {type(value).__name__}")
+        text = value.strip()
+        check_size(text)
+        if _bones(text) in ("", _bones(self.blank)) and current:
+            raise InputError(
+                "nothing was changed: the text holds nothing but the empty template, and what is known would be lost. "
+                "Give the whole new working memory"
+            )
+        if text == current or _bones(text) in ("", _bones(self.blank)):
+            return None
+        return WorkingMemoryUpdate(run_id=run_id, text=text)
+
+    def parameters(self) -> dict[str, Json]:
+        memory = {"type": "string", "description": "The whole new working memory, in Markdown."}
+        return {"type": "object", "properties": {"memory": memory}, "required": ["memory"]}
+
+
+class ObjectShape(Shape):
+    """A JSON object after a schema; an update is merged into it.
+
+    Raises:
+        ConfigError: The schema is none, or not of type object.
+    """
+
+    replaces = False
+    blank = "{}"
+
+    def __init__(self, schema: type[Any] | Mapping[str, Any]) -> None:
+        self.how_to_keep = load_prompt("keep_json")
+        self._type = None if isinstance(schema, Mapping) else schema
+        self._schema: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else self._schema_of_type()
+        if wrong := next(json_schema.faults(self._schema, self._schema), None):
+            raise ConfigError(f"working_memory.schema: {wrong}")
+        if json_schema.resolved(self._schema, self._schema).get("type") != "object":
+            raise ConfigError(f"working_memory.schema must be a schema of type object, not {schema!r}")
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(portable(self._type))
+
+    def _schema_of_type(self) -> dict[str, Any]:
+        try:
+            return self._adapter.json_schema()
+        except Exception as error:  # pydantic has a family of errors for types without a schema
+            raise ConfigError(f"working_memory.schema {self._type!r} has no JSON schema: {error}") from error
+
+    def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
+        patch = _as_object(value)
+        before = object_of(current)
+        after = merge(before, patch)
+        known = self._problems(before)
+        if wrong := [problem for problem in self._problems(after) if problem not in known]:
+            raise InputError(f"nothing was changed: {'; '.join(wrong)}. Correct that and give the fields again")
+        if after == before:
+            return None
+        check_size(json.dumps(after, ensure_ascii=False))
+        return WorkingMemoryUpdate(run_id=run_id, patch=patch)
+
+    def _problems(self, value: dict[str, Any]) -> list[str]:
+        """What is wrong with the fields that are there."""
+        if self._type is None:
+            return json_schema.problems(value, self._schema)
+        from pydantic import ValidationError
+
+        try:
+            self._adapter.validate_json(json.dumps(value), strict=True)
+        except ValidationError as error:
+            errors = [item for item in error.errors() if item["type"] != "missing"]
+            return [f"{'.'.join(map(str, item['loc'])) or 'memory'}: {item['msg']}" for item in errors]
+        return []
+
+    def parameters(self) -> dict[str, Json]:
+        shared = [name for name in ("$defs", "definitions") if name in self._schema]  # where $ref looks for them
+        memory = _partial({name: item for name, item in self._schema.items() if name not in shared})
+        hoisted = {name: {key: _partial(item) for key, item in self._schema[name].items()} for name in shared}
+        return {"type": "object", "properties": {"memory": memory}, "required": ["memory"], **hoisted}
+
+
+def without_updates(rows: Sequence[Message]) -> list[Message]:
+    """Messages without the calls that update working memory: what they say is no word of the user's."""
+    return [
+        replace(row, parts=[part for part in row.parts if not _is_update(part)])
+        if any(map(_is_update, row.parts))
+        else row
+        for row in rows
+    ]
+
+
+def _is_update(part: Part) -> bool:
+    return isinstance(part, ToolPart) and part.name == UPDATE_TOOL
+
+
+def shape_of(config: WorkingMemoryConfig) -> Shape:
+    """Raises ConfigError."""
+    if config.schema is not None:
+        return ObjectShape(config.schema)
+    return TextShape(config.template if config.template is not None else DEFAULT_TEMPLATE)
+
+
+def _bones(text: str) -> str:
+    """A text without what Markdown lets everybody write differently."""
+    lines = (" ".join(line.replace("*", "").split()).casefold() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def kin(text: str) -> set[str]:
+    """The headings and labels of a text, and its lines without a label, in lower case."""
+    return {line.partition(":")[0] for line in _bones(text).splitlines()}
+
+
+def _as_object(value: Json) -> dict[str, Json]:
+    """Models write an object as a text now and then."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"memory must be a JSON object with the fields that change: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"memory must be a JSON object with the fields that change, not {type(value).__name__}")
+    return cast(dict[str, Json], value)
+
+
+def _partial(schema: Any) -> Any:
+    """The schema of an update: nothing is required, and null, which removes, goes for every property."""
+    if not isinstance(schema, Mapping):
+        return schema
+    out = dict(cast(Mapping[str, Any], schema))
+    out.pop("required", None)
+    for name in ("anyOf", "oneOf", "allOf"):
+        if name in out:
+            out[name] = [_partial(option) for option in out[name]]
+    if isinstance(out.get("additionalProperties"), Mapping):
+        out["additionalProperties"] = _or_null(out["additionalProperties"])
+    if "properties" in out:
+        out["properties"] = {name: _or_null(item) for name, item in out["properties"].items()}
+    return out
+
+
+def _or_null(schema: Any) -> Any:
+    return {"anyOf": [_partial(schema), {"type": "null"}]}

@@ -1,0 +1,175 @@
+"""The connection to a MongoDB server: work runs in threads, one hop for a whole call, for any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from bson.errors import BSONError
+from pymongo import ASCENDING, MongoClient
+from pymongo.database import Database
+from pymongo.errors import (
+    ConfigurationError,
+    DocumentTooLarge,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
+from pymongo.read_concern import ReadConcern
+from pymongo.uri_parser import parse_uri
+from pymongo.write_concern import WriteConcern
+
+from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Document = dict[str, Any]
+Db = Database[Document]
+
+VERSION = 1
+"""Of the documents that this code reads and writes."""
+
+_TOO_LARGE = (10334, 17419)
+"""Codes of the server for a document that would be too large."""
+
+_INDEXES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
+    ("threads", ("created_at", "_id"), False),
+    ("threads", ("resource_id", "created_at", "_id"), False),
+    ("runs", ("thread_id", "token"), False),
+    ("messages", ("epoch", "seq"), True),
+    ("messages", ("epoch", "id"), True),
+    ("messages", ("epoch", "run"), False),
+    ("log_history", ("epoch", "generation"), True),
+    ("events", ("epoch", "seq"), True),
+)
+
+
+class Server:
+    """The clients of one storage: each process makes its own, also after a fork."""
+
+    THREADS = 8
+
+    def __init__(self, url: str, database: str, timeout: float) -> None:
+        self._url, self._timeout = url, timeout
+        try:
+            parsed = parse_uri(url, warn=False) if "+srv" not in url.partition("://")[0] else None
+        except (PyMongoError, ValueError) as error:
+            raise ConfigError(f"not a URL of MongoDB; write mongodb://user:password@host:27017: {error}") from error
+        self.name = (parsed or {}).get("database") or database
+        hosts = [f"{host}:{port}" for host, port in (parsed or {}).get("nodelist", [])]
+        self.location = f"mongodb://{','.join(hosts) or url.rpartition('@')[2].split('/')[0]}/{self.name}"
+        self._open: _Open | None = None
+        self._lock = threading.Lock()
+
+    async def run(self, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Work in another thread. A caller that is cancelled leaves it going on, so that it happens whole."""
+        while True:
+            opened = self._opened()
+            try:
+                future = opened.threads.submit(self._ready, opened, work, *args, **kwargs)
+            except RuntimeError:
+                if opened.closed:
+                    continue  # by another task, between opening and submitting
+                raise
+            return await asyncio.wrap_future(future)
+
+    async def close(self) -> None:
+        with self._lock:
+            opened, self._open = self._open, None
+        if opened is not None and opened.pid == os.getpid():
+            await asyncio.to_thread(opened.close)
+
+    def _opened(self) -> _Open:
+        with self._lock:
+            if self._open is None or self._open.pid != os.getpid():
+                self._open = _Open(self._url, self.name, self._timeout)
+                weakref.finalize(self, self._open.abandon)
+            return self._open
+
+    def _ready(self, opened: _Open, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        doing = work.__name__.strip("_").replace("_", " ")
+        try:
+            with opened.preparing:
+                if not opened.prepared:
+                    _prepare(opened.database, self.location)
+                    opened.prepared = True
+            return work(opened.database, *args, **kwargs)
+        except UnicodeEncodeError as error:
+            raise InputError(f"cannot {doing}: {error.object!r} is not valid Unicode") from error
+        except DocumentTooLarge as error:
+            raise InputError(f"cannot {doing}: MongoDB takes at most 16 MB at once: {error}") from error
+        except (PyMongoError, BSONError) as error:
+            if isinstance(error, OperationFailure) and error.code in _TOO_LARGE:
+                raise InputError(f"cannot {doing}: MongoDB takes at most 16 MB at once: {error}") from error
+            raise StorageError(f"cannot {doing} in {self.location}: {_explained(error)}") from error
+
+
+class _Open:
+    """One process's client and its threads. It must not hold the object that it works for."""
+
+    def __init__(self, url: str, name: str, timeout: float) -> None:
+        self.pid = os.getpid()
+        self.closed = self.prepared = False
+        self.preparing = threading.Lock()
+        self.threads = ThreadPoolExecutor(Server.THREADS, thread_name_prefix="diarist-mongodb")
+        self.client: MongoClient[Document] = MongoClient(
+            url, serverSelectionTimeoutMS=int(timeout * 1000), appname="diarist", tz_aware=True
+        )
+        self.database = self.client.get_database(
+            name, write_concern=WriteConcern("majority"), read_concern=ReadConcern("majority")
+        )
+
+    def close(self) -> None:
+        """Take no more work and wait for what there is; blocks."""
+        self.closed = True
+        self.threads.shutdown()
+        self.client.close()
+
+    def abandon(self) -> None:
+        if self.pid == os.getpid():
+            self.closed = True
+            self.threads.shutdown(wait=False)
+            self.client.close()
+
+
+def open_database(db: Db) -> None:
+    """Work that needs an open database only."""
+
+
+def _prepare(db: Db, location: str) -> None:
+    versions = db["diarist_schema"]
+    found = versions.find_one({"_id": "storage"})
+    if found is not None and found["version"] > VERSION:
+        raise SchemaError(
+            f"{location} holds version {found['version']} of the storage collections, and this diarist knows version"
+            f" {VERSION}: upgrade diarist, or use another database"
+        )
+    if found is not None:
+        return
+    for name, keys, unique in _INDEXES:
+        db[f"diarist_{name}"].create_index([(key, ASCENDING) for key in keys], unique=unique)
+    # A mark against late savers; see logs.py. It may go once they cannot be on their way any more.
+    db["diarist_logs"].create_index("mark_until", expireAfterSeconds=0)
+    try:
+        versions.insert_one({"_id": "storage", "version": VERSION})
+    except DuplicateKeyError:
+        return  # another process was faster
+
+
+def _explained(error: Exception) -> str:
+    words = str(error).partition(", Timeout:")[0]
+    match error:
+        case ServerSelectionTimeoutError():
+            return f"{words}; start MongoDB there, or correct the URL"
+        case OperationFailure(code=13 | 18):
+            return f"{words}; correct the user or the password in the URL, or grant the user readWrite"
+        case ConfigurationError():
+            return f"{words}; correct the URL"
+        case _:
+            return words

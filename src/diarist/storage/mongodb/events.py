@@ -1,0 +1,108 @@
+"""Event logs in MongoDB: a head by key, with the counter and the newest events, and a document for each earlier one.
+
+An event is there from the moment in which it stands in the head, which gives it its number in the same change. From
+there it is moved into a document of its own by whoever comes along.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from bson import ObjectId
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from diarist.storage.codec import at_micros, from_json
+from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.expressions import NOW, literal, raised
+from diarist.storage.records import Event
+
+_HEADS, _EVENTS = "diarist_event_logs", "diarist_events"
+
+
+def append_event(db: Db, key: str, type: str, data: str, keep: int) -> Event:
+    event = {"seq": raised("last_seq"), "type": literal(type), "data": literal(data), "created_at": NOW}
+    head = _head(db, key, {"last_seq": raised("last_seq"), "newest": {"$concatArrays": [_NEWEST, [event]]}})
+    _move(db, head)
+    cut = head["last_seq"] - keep
+    if cut > 0:
+        db[_HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$max": {"cut": cut}})
+        db[_EVENTS].delete_many({"epoch": head["epoch"], "seq": {"$lte": cut}})
+    return _event(key, head["newest"][-1])
+
+
+def list_events(db: Db, key: str, after: int, limit: int) -> list[Event]:
+    head = db[_HEADS].find_one({"_id": key})
+    if head is None or not limit:
+        return []
+    # The head first: what is moved meanwhile is found among the others. What is newer than the head is left out,
+    # since an earlier one may still be missing.
+    first = max(after, head["cut"])
+    place = {"epoch": head["epoch"], "seq": {"$gt": first, "$lte": head["last_seq"]}}
+    found = {row["seq"]: row for row in head["newest"] if row["seq"] > first}
+    found |= {row["seq"]: row for row in db[_EVENTS].find(place).sort("seq").limit(min(limit, 2**31 - 1))}
+    return [_event(key, found[seq]) for seq in sorted(found)[:limit]]
+
+
+def rewrite_event(db: Db, key: str, seq: int, data: str) -> bool:
+    head = db[_HEADS].find_one({"_id": key})
+    if head is None or seq <= head["cut"]:
+        return False
+    _move(db, head)
+    return db[_EVENTS].update_one({"epoch": head["epoch"], "seq": seq}, {"$set": {"data": data}}).matched_count == 1
+
+
+def delete_events(db: Db, key: str) -> int:
+    head = db[_HEADS].find_one({"_id": key})
+    if head is None:
+        return 0
+    _move(db, head)
+    here = {"epoch": head["epoch"], "seq": {"$lte": head["last_seq"]}}
+    count = db[_EVENTS].count_documents({**here, "seq": {"$lte": head["last_seq"], "$gt": head["cut"]}})
+    db[_HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$max": {"cut": head["last_seq"]}})
+    db[_EVENTS].delete_many(here)
+    return count
+
+
+def delete_event_log(db: Db, key: str, until: int) -> None:
+    """Remove the events of a key and the count of them, if they were begun until then (microseconds since 1970)."""
+    head = db[_HEADS].find_one_and_delete({"_id": key, "born": {"$lte": until}})
+    if head is not None:
+        db[_EVENTS].delete_many({"epoch": head["epoch"]})
+
+
+_NEWEST: Document = {"$ifNull": ["$newest", []]}
+
+
+def _head(db: Db, key: str, changes: Document) -> Document:
+    made = {
+        "epoch": {"$ifNull": ["$epoch", literal(ObjectId())]},
+        "born": {"$ifNull": ["$born", NOW]},
+        "cut": {"$ifNull": ["$cut", 0]},
+    }
+    while True:
+        with suppress(DuplicateKeyError):  # two that both make it: the second finds it
+            head = db[_HEADS].find_one_and_update(
+                {"_id": key}, [{"$set": {**made, **changes}}], upsert=True, return_document=ReturnDocument.AFTER
+            )
+            if head is not None:
+                return head
+
+
+def _move(db: Db, head: Document) -> None:
+    """Give the newest events documents of their own. One that is late adds nothing: what it has is there, or cut."""
+    for row in head["newest"]:
+        if row["seq"] > head["cut"]:
+            place = {"epoch": head["epoch"], "seq": row["seq"]}
+            with suppress(DuplicateKeyError):  # somebody else has just moved it
+                db[_EVENTS].update_one(place, {"$setOnInsert": {**row, "key": head["_id"]}}, upsert=True)
+    if head["newest"]:
+        last = head["newest"][-1]["seq"]
+        db[_HEADS].update_one(
+            {"_id": head["_id"], "epoch": head["epoch"]}, {"$pull": {"newest": {"seq": {"$lte": last}}}}
+        )
+
+
+def _event(key: str, row: Document) -> Event:
+    data = from_json(row["data"])
+    return Event(key=key, seq=row["seq"], type=row["type"], data=data, created_at=at_micros(row["created_at"]))

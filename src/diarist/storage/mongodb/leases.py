@@ -1,0 +1,41 @@
+"""Leases in MongoDB: a document each. A released lease keeps it, so that its token goes on rising."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from diarist.storage.mongodb.client import Db
+from diarist.storage.mongodb.expressions import NOW, after, literal, raised
+from diarist.storage.records import Lease
+
+_NAME = "diarist_leases"
+
+
+def acquire_lease(db: Db, name: str, owner: str, ttl: int) -> Lease | None:
+    """``ttl`` is in microseconds here, as below."""
+    free = {"_id": name, "$or": [{"owner": owner}, {"$expr": {"$lte": ["$expires_at", NOW]}}]}
+    claim = [{"$set": {"owner": literal(owner), "token": raised("token"), "expires_at": after(ttl)}}]
+    found = db[_NAME].find_one_and_update(free, claim, return_document=ReturnDocument.AFTER)
+    if found is not None:
+        return Lease(name=name, owner=owner, token=found["token"])
+    try:
+        db[_NAME].update_one({"_id": name, "token": 0}, claim, upsert=True)  # which none has: it is only inserted
+    except DuplicateKeyError:
+        return None  # it is there, and held
+    return Lease(name=name, owner=owner, token=1)
+
+
+def renew_lease(db: Db, lease: Lease, ttl: int) -> bool:
+    return db[_NAME].update_one(_held(lease), [{"$set": {"expires_at": after(ttl)}}]).matched_count == 1
+
+
+def release_lease(db: Db, lease: Lease) -> None:
+    db[_NAME].update_one(_held(lease), {"$set": {"expires_at": 0}})
+
+
+def _held(lease: Lease) -> dict[str, Any]:
+    valid = {"$expr": {"$gt": ["$expires_at", NOW]}}
+    return {"_id": lease.name, "owner": lease.owner, "token": lease.token, **valid}

@@ -1,0 +1,149 @@
+"""Observation logs in MongoDB: a head by key, and a document for the last value of each earlier generation.
+
+Two promises join several documents. The value that goes out when a generation rises is kept in the head by the same
+change, and moved from there. And nothing is noted of messages that were removed meanwhile: who removes some raises a
+mark on the logs that may note them, once they are gone; who saves has looked for the messages under the mark that the
+head still has when it is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from bson import ObjectId
+from pymongo.errors import DuplicateKeyError
+
+from diarist.exceptions import ConflictError
+from diarist.storage.codec import decode_log, encode_log
+from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.expressions import NOW, literal, literals, raised
+from diarist.storage.records import ObservationLog, RowRef
+
+_HEADS, _HISTORY = "diarist_logs", "diarist_log_history"
+MARK_LASTS = timedelta(days=1)
+"""How long the mark of a removed log stays, far longer than any saver is on its way."""
+
+IsStored = Callable[[Db, RowRef], bool]
+
+
+def get_log(db: Db, key: str, after: int) -> ObservationLog | None:
+    found = db[_HEADS].find_one({"_id": key, "version": {"$gt": after}})
+    return None if found is None else decode_log(found["body"])
+
+
+def save_log(
+    db: Db, log: ObservationLog, expected_version: int, rows: Sequence[RowRef], is_stored: IsStored
+) -> ObservationLog:
+    saved = replace(log, version=expected_version + 1)
+    body = encode_log(saved)
+    while True:
+        head = db[_HEADS].find_one({"_id": log.key})
+        for row in rows:
+            if not is_stored(db, row):
+                raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
+        stored = 0 if head is None else head["version"]
+        if stored != expected_version:
+            raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
+        if head is not None:
+            _move(db, head)
+        if _replace(db, log.key, head, saved, body):
+            _move(db, db[_HEADS].find_one({"_id": log.key}))
+            return saved
+
+
+def _replace(db: Db, key: str, head: Document | None, saved: ObservationLog, body: str) -> bool:
+    """False if the head is not as it was read: then all is to be looked at again."""
+    version, mark = (0, 0) if head is None else (head["version"], head["mark"])
+    expected = {"_id": key, "version": version, "mark": mark, "outgoing": None}
+    values: Document = literals({"version": saved.version, "generation": saved.generation, "body": body})
+    if version == 0:
+        values |= {"born": NOW, "epoch": literal(ObjectId()), "mark_until": literal(None)}
+    elif head is not None and saved.generation > head["generation"]:
+        values["outgoing"] = literal({"generation": head["generation"], "body": head["body"]})
+    try:
+        done = db[_HEADS].update_one(expected, [{"$set": values}], upsert=head is None)
+    except DuplicateKeyError:
+        return False
+    return done.matched_count == 1 or done.upserted_id is not None
+
+
+def list_generations(db: Db, key: str) -> list[ObservationLog]:
+    head = db[_HEADS].find_one({"_id": key, "version": {"$gt": 0}})
+    if head is None:
+        return []
+    _move(db, head)
+    return [decode_log(row["body"]) for row in db[_HISTORY].find({"epoch": head["epoch"]}).sort("generation")]
+
+
+def rewrite_generation(db: Db, log: ObservationLog) -> bool:
+    head = db[_HEADS].find_one({"_id": log.key, "version": {"$gt": 0}})
+    if head is None:
+        return False
+    _move(db, head)
+    place = {"epoch": head["epoch"], "generation": log.generation}
+    return db[_HISTORY].update_one(place, {"$set": {"body": encode_log(log)}}).matched_count == 1
+
+
+def delete_generations(db: Db, key: str) -> int:
+    head = db[_HEADS].find_one({"_id": key, "version": {"$gt": 0}})
+    if head is None:
+        return 0
+    _move(db, head)
+    # A new epoch: what somebody still moves into the old one is not seen.
+    db[_HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$set": {"epoch": ObjectId()}})
+    return db[_HISTORY].delete_many({"epoch": head["epoch"]}).deleted_count
+
+
+def delete_log(db: Db, key: str) -> bool:
+    head = db[_HEADS].find_one_and_delete({"_id": key, "version": {"$gt": 0}})
+    if head is not None:
+        db[_HISTORY].delete_many({"epoch": head["epoch"]})
+    return head is not None
+
+
+def delete_log_of_thread(db: Db, key: str, until: int) -> None:
+    """Remove a log that was begun until then (microseconds since 1970), and leave a mark against late savers."""
+    head = db[_HEADS].find_one({"_id": key, "version": {"$gt": 0}, "born": {"$lte": until}})
+    try:
+        gone: Document = {**literals(_NOTHING), "mark": raised("mark"), "mark_until": _MARK_UNTIL}
+        db[_HEADS].update_one({"_id": key, "born": {"$lte": until}}, [{"$set": gone}], upsert=True)
+    except DuplicateKeyError:
+        return  # a later log of the same name
+    if head is not None:
+        db[_HISTORY].delete_many({"epoch": head["epoch"]})
+
+
+def mark_removal(db: Db, *keys: str) -> None:
+    """Messages that these logs may note are gone: let those who are about to save look again."""
+    kept = {name: {"$ifNull": [f"${name}", literal(value)]} for name, value in _NOTHING.items()}
+    is_log = {"$gt": [{"$ifNull": ["$version", 0]}, 0]}
+    until = {"$cond": [is_log, literal(None), _MARK_UNTIL]}
+    for key in keys:
+        while True:
+            try:
+                changes = {**kept, "mark": raised("mark"), "mark_until": until}
+                db[_HEADS].update_one({"_id": key}, [{"$set": changes}], upsert=True)
+                break
+            except DuplicateKeyError:
+                continue  # two that both make it: the second finds it
+
+
+_NOTHING: Document = {"version": 0, "generation": 0, "body": None, "outgoing": None, "born": 0, "epoch": None}
+"""The head of a log that is not there, kept for its mark."""
+_MARK_UNTIL: Document = {"$add": ["$$NOW", int(MARK_LASTS.total_seconds() * 1000)]}
+
+
+def _move(db: Db, head: Document | None) -> None:
+    """Give the value that has gone out a document of its own."""
+    if head is None or (outgoing := head.get("outgoing")) is None:
+        return
+    place: dict[str, Any] = {"epoch": head["epoch"], "generation": outgoing["generation"]}
+    with suppress(DuplicateKeyError):  # somebody else has just moved it
+        db[_HISTORY].update_one(place, {"$setOnInsert": {"body": outgoing["body"], "key": head["_id"]}}, upsert=True)
+    db[_HEADS].update_one(
+        {"_id": head["_id"], "epoch": head["epoch"], "version": head["version"]}, {"$set": {"outgoing": None}}
+    )

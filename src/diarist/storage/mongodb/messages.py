@@ -1,0 +1,190 @@
+"""Messages in MongoDB: a document each, which counts by what the thread's document says.
+
+Rows are stored first, as a batch; they are part of their run from the moment in which the thread's document names the
+batch. A change of several rows is written into the thread's document, and carried out from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from bson import ObjectId
+from pymongo import ReturnDocument
+from pymongo.errors import BulkWriteError, PyMongoError
+
+from diarist.exceptions import ConflictError, NotFoundError
+from diarist.messages import Message
+from diarist.storage.codec import MessageRow, decode_message
+from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.expressions import appended, literals, merged, raised
+from diarist.storage.mongodb.logs import mark_removal
+from diarist.storage.mongodb.runs import COUNTS, kept_of, live_in, lost, settle
+from diarist.storage.mongodb.threads import MESSAGES, THREADS, most, present
+from diarist.storage.records import RowRef, Run
+
+_REWRITTEN = tuple(name for name in MessageRow._fields if name not in ("seq", "id", "run_id", "source"))
+
+
+def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+    raise_counter: Document = {"$inc": {"last_seq": len(rows)}}
+    doc = db[THREADS].find_one_and_update(live_in(run), raise_counter, return_document=ReturnDocument.AFTER)
+    if doc is None:
+        raise lost(db, run)
+    if not rows:
+        return []
+    numbers = list(range(doc["last_seq"] - len(rows) + 1, doc["last_seq"] + 1))
+    batch = ObjectId()
+    try:
+        _insert(db, doc, batch, [row._replace(seq=seq) for seq, row in zip(numbers, rows, strict=True)])
+        named = db[THREADS].update_one(live_in(run), {"$push": {"live.batches": batch}}).matched_count
+    except PyMongoError:
+        with suppress(PyMongoError):  # they do not count: this only tidies up
+            db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
+        raise
+    if not named:
+        db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
+        raise lost(db, run)
+    return numbers
+
+
+def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) -> None:
+    common = {"epoch": doc["epoch"], "token": doc["token"], "rev": doc["rev"], "batch": batch, "ok": False}
+    ids = [row.id for row in rows]
+    for attempt in range(2):
+        try:
+            stored = [{**row._asdict(), "run": row.run_id, **common} for row in rows]
+            db[MESSAGES].insert_many(stored)
+            return
+        except BulkWriteError as error:
+            db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
+            if attempt or not _clear_remains(db, doc, ids):
+                raise ConflictError(
+                    f"thread {doc['_id']!r} has a message of the same id already, among {ids}"
+                ) from error
+
+
+def _clear_remains(db: Db, doc: Document, ids: Sequence[str]) -> bool:
+    """Remove rows of these ids that a killed process stored and nobody named; whether there were any."""
+    settle(db, doc)
+    nobodys: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}}
+    return db[MESSAGES].delete_many({"epoch": doc["epoch"], "id": {"$in": ids}, **nobodys}).deleted_count > 0
+
+
+def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
+    doc = _current(db, run.thread_id)
+    live = doc["live"] if doc is not None else None
+    if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
+        raise lost(db, run)
+    named = [*(row.id for row in rows), *remove]
+    own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(live)})
+    changeable = own | _ids(db, {"id": {"$in": named}, **_visible(doc)})
+    wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
+    if wrong:
+        raise NotFoundError(f"run {run.id!r} may not change message {wrong[0]!r}: it is neither its own nor visible")
+    changed = [{"id": row.id, **{name: getattr(row, name) for name in _REWRITTEN}} for row in rows]
+    job = merged({**literals({"run": run.id, "rows": changed, "remove": list(remove)}), "rev": raised("rev")})
+    told = db[THREADS].find_one_and_update(
+        live_in(run),
+        [{"$set": {"rev": raised("rev"), "jobs": appended("jobs", job)}}],
+        return_document=ReturnDocument.AFTER,
+    )
+    if told is None:
+        raise lost(db, run)
+    _carry_out(db, told)
+
+
+def _carry_out(db: Db, doc: Document) -> None:
+    """Do what the thread's document says is to be done. Whoever is late changes nothing: rows know their revision."""
+    for job in doc["jobs"]:
+        older: Document = {"epoch": doc["epoch"], "rev": {"$lt": job["rev"]}}
+        for row in job["rows"]:
+            new = {name: row[name] for name in _REWRITTEN}
+            # One that is to go keeps its revision, or it would not be taken for older below.
+            rev = {} if row["id"] in job["remove"] else {"rev": job["rev"]}
+            db[MESSAGES].update_one({"id": row["id"], **older}, {"$set": {**new, **rev}})
+        if job["remove"]:
+            db[MESSAGES].delete_many({"id": {"$in": job["remove"]}, "run": job["run"], **older})
+            mark_removal(db, f"thread:{doc['_id']}", f"resource:{doc['resource_id']}")
+        db[THREADS].update_one({"_id": doc["_id"], "epoch": doc["epoch"]}, {"$pull": {"jobs": {"rev": job["rev"]}}})
+
+
+def list_messages(
+    db: Db, thread_id: str, after: int | None, before: int | None, limit: int, newest_first: bool, run_id: str | None
+) -> list[Message]:
+    doc = _current(db, thread_id)
+    if doc is None or not limit:
+        return []
+    wanted = _visible(doc, run_id)
+    bounds = {"$gt": after, "$lt": before}
+    if seq := {name: value for name, value in bounds.items() if value is not None}:
+        wanted["seq"] = seq
+    found = db[MESSAGES].find(wanted).sort("seq", -1 if newest_first else 1).limit(most(limit))
+    resource_id = doc["resource_id"]
+    return [decode_message(_row(row), thread_id=thread_id, resource_id=resource_id) for row in found]
+
+
+def existing_ids(db: Db, thread_id: str, ids: Sequence[str]) -> set[str]:
+    doc = _current(db, thread_id)
+    return set() if doc is None else _ids(db, {"id": {"$in": list(ids)}, **_visible(doc)})
+
+
+def delete_messages(db: Db, thread_id: str, ids: Sequence[str]) -> int:
+    doc = _current(db, thread_id)
+    if doc is None:
+        return 0
+    count = db[MESSAGES].delete_many({"id": {"$in": list(ids)}, **_visible(doc)}).deleted_count
+    if count:
+        mark_removal(db, f"thread:{thread_id}", f"resource:{doc['resource_id']}")
+    return count
+
+
+def rewrite_sent(db: Db, thread_id: str, blocks: Mapping[str, str | None]) -> int:
+    doc = _current(db, thread_id)
+    if doc is None:
+        return 0
+    visible = _visible(doc)
+    changed = (db[MESSAGES].update_one({"id": id, **visible}, {"$set": {"sent": sent}}) for id, sent in blocks.items())
+    return sum(done.matched_count for done in changed)
+
+
+def is_stored(db: Db, row: RowRef) -> bool:
+    """Whether a message is there, be it of the live run."""
+    doc = _current(db, row.thread_id)
+    if doc is None:
+        return False
+    own = doc["live"]["id"] if doc["live"] is not None else None
+    return db[MESSAGES].find_one({"id": row.id, "seq": row.seq, **_visible(doc, own)}) is not None
+
+
+def _current(db: Db, thread_id: str) -> Document | None:
+    """The thread's document, once nothing is left to be carried out."""
+    while (doc := present(db, thread_id)) is not None and doc["jobs"]:
+        _carry_out(db, doc)
+    return doc
+
+
+def _visible(doc: Document, own: str | None = None) -> Document:
+    """The rows that count by this state of the thread's document; ``own``: and those of this run.
+
+    What became of a run after that state does not show, so that no run is seen in part: a later one by its token,
+    and the one that was live then by its id.
+    """
+    live = doc["live"]
+    settled: Document = {"ok": True, "token": {"$lte": doc["token"]}}
+    if live is not None:
+        settled["run"] = {"$ne": live["id"]}
+    kinds = [settled]
+    kinds += [{"run": run["id"], **kept_of(run)} for run in doc["ended"] if run["state"] in COUNTS]
+    if live is not None and live["id"] == own:
+        kinds.append({"run": own, **kept_of(live)})
+    return {"epoch": doc["epoch"], "$or": kinds}
+
+
+def _ids(db: Db, wanted: Document) -> set[str]:
+    return {row["id"] for row in db[MESSAGES].find(wanted, {"id": 1})}
+
+
+def _row(found: dict[str, Any]) -> MessageRow:
+    return MessageRow(*(found[name] for name in MessageRow._fields))

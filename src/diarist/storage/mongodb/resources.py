@@ -1,0 +1,57 @@
+"""Resources and working memories in MongoDB: a document each, saved whole if the version is the expected one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo.errors import DuplicateKeyError
+
+from diarist.exceptions import ConflictError
+from diarist.storage.codec import decode_resource, decode_working_memory, encode_resource, encode_working_memory
+from diarist.storage.mongodb.client import Db
+from diarist.storage.mongodb.expressions import NOW, literals
+from diarist.storage.records import Resource, WorkingMemory
+
+_RESOURCES, _MEMORIES = "diarist_resources", "diarist_working_memories"
+
+
+def get_resource(db: Db, resource_id: str) -> Resource:
+    found = db[_RESOURCES].find_one({"_id": resource_id})
+    return Resource(id=resource_id) if found is None else decode_resource(resource_id, found["version"], found["body"])
+
+
+def save_resource(db: Db, resource: Resource) -> Resource:
+    body = encode_resource(resource)
+    if not _save(db, _RESOURCES, resource.id, resource.version, body):
+        raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
+    return decode_resource(resource.id, resource.version + 1, body)
+
+
+def get_working_memory(db: Db, key: str) -> WorkingMemory:
+    found = db[_MEMORIES].find_one({"_id": key})
+    return WorkingMemory(key=key) if found is None else decode_working_memory(key, found["version"], found["body"])
+
+
+def save_working_memory(db: Db, memory: WorkingMemory) -> WorkingMemory:
+    body = encode_working_memory(memory)
+    if not _save(db, _MEMORIES, memory.key, memory.version, body):
+        raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")
+    return decode_working_memory(memory.key, memory.version + 1, body)
+
+
+def delete_working_memory(db: Db, key: str, until: int) -> None:
+    """Remove it if it was made until then, in microseconds since 1970."""
+    db[_MEMORIES].delete_one({"_id": key, "born": {"$lte": until}})
+
+
+def _save(db: Db, collection: str, key: str, version: int, body: str) -> bool:
+    expected: dict[str, Any] = {"_id": key, "version": version}
+    new = {"version": version + 1, "body": body}
+    if version:
+        return db[collection].update_one(expected, {"$set": new}).matched_count == 1
+    try:
+        # While there is none: what is there has a version above 0, so that it can be neither found nor inserted.
+        db[collection].update_one(expected, [{"$set": {**literals(new), "born": NOW}}], upsert=True)
+    except DuplicateKeyError:
+        return False
+    return True

@@ -1,0 +1,192 @@
+"""Runs in MongoDB: the live one stands in the thread's document, and so does its end until all has followed from it.
+
+The document of a run itself keeps its id unique, and remembers how it ended.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
+from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.expressions import NOW, after, appended, literal, literals, merged, raised
+from diarist.storage.mongodb.logs import mark_removal
+from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
+from diarist.storage.records import Run, Thread
+
+EndState = Literal["committed", "discarded", "interrupted"]
+COUNTS = ("committed", "interrupted")
+NEW = "new"
+"""The state of a run whose id is taken, and which is not live yet."""
+
+
+def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> Run:
+    """``ttl`` is in microseconds here, as below."""
+    while True:
+        doc = present(db, thread.id)
+        if doc is not None and doc["resource_id"] != thread.resource_id:
+            raise InputError(
+                f"thread {thread.id!r} belongs to resource {doc['resource_id']!r}, not {thread.resource_id!r}"
+            )
+        if db[RUNS].find_one({"_id": run_id}) is not None:
+            raise _taken(run_id)
+        if doc is not None and doc["live"] is not None:
+            _adopt_expired(db, doc)
+            continue
+        _take_id(db, run_id, thread)
+        live = {**literals({"id": run_id, "guarded": guarded, "batches": []}), "expires_at": after(ttl)}
+        began = _make(db, thread, live) if doc is None else _go_live(db, doc, live)
+        if began is not None:
+            settle(db, began)
+            note_end(db, began, {**began["live"], "state": "live"})
+            return _run(began, began["live"], "live")
+        db[RUNS].delete_one({"_id": run_id, "state": NEW})  # somebody else was faster: look again
+
+
+def _take_id(db: Db, run_id: str, thread: Thread) -> None:
+    values = {"thread_id": thread.id, "resource_id": thread.resource_id, "token": 0, "guarded": False}
+    try:
+        db[RUNS].insert_one({"_id": run_id, **values, "state": NEW})
+    except DuplicateKeyError as error:
+        raise _taken(run_id) from error
+
+
+def _make(db: Db, thread: Thread, live: Document) -> Document | None:
+    """A new thread with its first run; None where there is one by now."""
+    newest = db[RUNS].find_one({"thread_id": thread.id}, sort=[("token", -1)])
+    token = 1 + (newest["token"] if newest is not None else 0)
+    run = merged({**live, "token": literal(token)})
+    if not insert_thread(db, thread, {"created_by": live["id"], "token": literal(token), "live": run}):
+        return None
+    return db[THREADS].find_one({"_id": thread.id, "live.id": live["id"]["$literal"]})
+
+
+def _go_live(db: Db, doc: Document, live: Document) -> Document | None:
+    """The thread with the run; None where another is live by now, or the thread was given up."""
+    run = merged({**live, "token": raised("token")})
+    return db[THREADS].find_one_and_update(
+        {"_id": doc["_id"], "epoch": doc["epoch"], "live": None, "deleted_at": None},
+        [{"$set": {"token": raised("token"), "live": run}}],
+        return_document=ReturnDocument.AFTER,
+    )
+
+
+def _adopt_expired(db: Db, doc: Document) -> None:
+    """End the live run if its time has passed. Raises ThreadBusyError if it has not."""
+    run = _run(doc, doc["live"], "live")
+    if _end(db, run, "interrupted", {"$expr": {"$lte": ["$live.expires_at", NOW]}}):
+        return
+    still = db[THREADS].find_one(live_in(run))
+    if still is not None:
+        raise ThreadBusyError(f"run {run.id!r} of thread {run.thread_id!r} is live")
+
+
+def heartbeat(db: Db, run: Run, ttl: int) -> None:
+    if not db[THREADS].update_one(live_in(run), [{"$set": {"live.expires_at": after(ttl)}}]).matched_count:
+        raise lost(db, run)
+
+
+def finish_run(db: Db, run: Run, state: EndState) -> None:
+    if not _end(db, run, state, {}):
+        stored = _found(db, run)
+        if stored is None or (stored.token, stored.state) != (run.token, state):
+            raise lost(db, run)
+
+
+def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
+    """End a run if it is live; whether its rows count is decided by this one change."""
+    changes: Document = {
+        "ended": appended("ended", merged("$live", {"state": literal(state)})),
+        "live": literal(None),
+    }
+    if state == "discarded":
+        created = {"$eq": ["$created_by", literal(run.id)]}
+        changes |= {"deleted_at": {"$cond": [created, NOW, literal(None)]}, "keeps_runs": literal(True)}
+    else:
+        changes |= {"created_by": literal(None), "updated_at": NOW}
+    doc = db[THREADS].find_one_and_update(
+        {**live_in(run), **also}, [{"$set": changes}], return_document=ReturnDocument.AFTER
+    )
+    if doc is None:
+        return False
+    if doc["deleted_at"] is None:
+        settle(db, doc)
+    else:
+        remove_thread(db, doc)
+    return True
+
+
+def settle(db: Db, doc: Document) -> None:
+    """Let all follow from the ends of runs that the thread's document has."""
+    for run in doc["ended"]:
+        rows: Document = {"epoch": doc["epoch"], "run": run["id"]}
+        if run["state"] in COUNTS:
+            db[MESSAGES].update_many({**rows, **kept_of(run)}, {"$set": {"ok": True}})
+        if db[MESSAGES].delete_many({**rows, "ok": {"$ne": True}}).deleted_count or run["state"] not in COUNTS:
+            mark_removal(db, f"thread:{doc['_id']}", f"resource:{doc['resource_id']}")
+        note_end(db, doc, run)
+        db[THREADS].update_one({"_id": doc["_id"], "epoch": doc["epoch"]}, {"$pull": {"ended": {"id": run["id"]}}})
+
+
+def kept_of(run: Document) -> Document:
+    """Which rows of a run are part of it, for one in a thread's document: those of a batch that was acknowledged."""
+    kept: Document = {"batch": {"$in": run["batches"]}}
+    if run.get("state") == "interrupted" and run["guarded"]:
+        kept["source"] = "input"
+    return kept
+
+
+def live_in(run: Run) -> Document:
+    """The document of the run's thread while the run is live."""
+    return {"_id": run.thread_id, "live.id": run.id, "live.token": run.token, "deleted_at": None}
+
+
+def get_run(db: Db, run_id: str) -> Run | None:
+    found = db[RUNS].find_one({"_id": run_id})
+    if found is None:
+        return None
+    doc = db[THREADS].find_one({"_id": found["thread_id"]})
+    if doc is not None:
+        for run in doc["ended"]:
+            if run["id"] == run_id:
+                return _run(doc, run, run["state"])
+        if doc["live"] is not None and doc["live"]["id"] == run_id and doc["deleted_at"] is None:
+            return _run(doc, doc["live"], "live")
+    found = db[RUNS].find_one({"_id": run_id})  # its end stands here before it leaves the thread's document
+    if found is None or found["state"] in (NEW, "live"):
+        return None
+    place = {"_id": found["thread_id"], "resource_id": found["resource_id"]}
+    return _run(place, {**found, "id": run_id}, found["state"])
+
+
+def lost(db: Db, run: Run) -> RunLostError:
+    stored = _found(db, run)
+    if stored is None:
+        return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
+    if stored.token != run.token:
+        return RunLostError(f"the token {run.token} of run {run.id!r} is not the stored one")
+    return RunLostError(f"run {run.id!r} has ended as {stored.state}: it may write nothing more")
+
+
+def _found(db: Db, run: Run) -> Run | None:
+    """The run; None where its thread was deleted, also if its id was given to another thread's run since."""
+    stored = get_run(db, run.id)
+    return stored if stored is not None and stored.thread_id == run.thread_id else None
+
+
+def _taken(run_id: str) -> ConflictError:
+    return ConflictError(f"run {run_id!r} exists already")
+
+
+def _run(doc: Document, run: Document, state: Literal["live", "committed", "discarded", "interrupted"]) -> Run:
+    return Run(
+        id=run["id"],
+        thread_id=doc["_id"],
+        resource_id=doc["resource_id"],
+        state=state,
+        token=run["token"],
+        guarded=run["guarded"],
+    )

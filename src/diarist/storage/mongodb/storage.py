@@ -1,0 +1,214 @@
+"""Storage in a MongoDB database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from diarist.exceptions import ConfigError
+from diarist.messages import Json, Message, SentBlock
+from diarist.storage.base import Storage
+from diarist.storage.codec import (
+    check_limit,
+    check_thread,
+    checked,
+    encode_message,
+    encode_sent,
+    to_json,
+    ttl_micros,
+)
+from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
+from diarist.storage.mongodb import messages as rows_
+from diarist.storage.mongodb.client import Server, open_database
+from diarist.storage.records import (
+    Event,
+    Lease,
+    MessageSource,
+    ObservationLog,
+    Page,
+    Resource,
+    RowRef,
+    Run,
+    Thread,
+    WorkingMemory,
+)
+
+
+class MongoDBStorage(Storage):
+    """Everything in a MongoDB database that any number of processes and machines may share. No full-text search.
+
+    Args:
+        url: ``mongodb://user:password@host:27017`` or ``mongodb+srv://…``, with the driver's parameters.
+        database: The database to keep the collections in, if the URL names none. Their names start with
+            ``diarist_``.
+        timeout: Seconds to wait for a server that can be written to, before StorageError.
+
+    A call is several changes of single documents, of which one decides; what is left when a process is killed in
+    between is carried out by the next that comes along. Needs no replica set; the extra ``mongodb``.
+
+    Raises ConfigError for another kind of URL.
+    """
+
+    def __init__(self, url: str, *, database: str = "diarist", timeout: float = 30.0) -> None:
+        if not url.startswith(("mongodb://", "mongodb+srv://")):
+            raise ConfigError("not a URL of MongoDB: write mongodb://user:password@host:27017")
+        if not timeout > 0:
+            raise ConfigError(f"timeout must be above zero seconds, not {timeout}")
+        self._server = Server(url, database, timeout)
+
+    async def open(self) -> None:
+        await self._server.run(open_database)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    @property
+    def location(self) -> str:
+        return self._server.location
+
+    # Threads
+
+    async def create_thread(self, thread: Thread) -> Thread:
+        check_thread(thread)
+        return await self._server.run(threads.create_thread, thread)
+
+    async def get_thread(self, thread_id: str) -> Thread | None:
+        return await self._server.run(threads.get_thread, thread_id)
+
+    async def update_thread(
+        self,
+        thread_id: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        expected_title: str | None = None,
+    ) -> Thread:
+        checked("" if title is None else title, f"the title of thread {thread_id!r}")
+        return await self._server.run(threads.update_thread, thread_id, title, metadata, expected_title)
+
+    async def list_threads(
+        self,
+        *,
+        resource_id: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Thread]:
+        limit = check_limit(limit, least=1)
+        return await self._server.run(threads.list_threads, resource_id, metadata, limit, cursor)
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        return await self._server.run(threads.delete_thread, thread_id)
+
+    # Runs and messages
+
+    async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
+        check_thread(thread)
+        checked(run_id, "a run id")
+        return await self._server.run(runs.begin_run, run_id, thread, ttl_micros(ttl), guarded)
+
+    async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
+        await self._server.run(runs.heartbeat, run, ttl_micros(ttl))
+
+    async def append_messages(
+        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+    ) -> list[int]:
+        rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
+        return await self._server.run(rows_.append_messages, run, rows)
+
+    async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
+        rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
+        await self._server.run(rows_.rewrite_messages, run, rows, list(remove))
+
+    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
+        await self._server.run(runs.finish_run, run, state)
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._server.run(runs.get_run, run_id)
+
+    async def list_messages(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        run_id: str | None = None,
+    ) -> list[Message]:
+        most = check_limit(limit)
+        return await self._server.run(rows_.list_messages, thread_id, after, before, most, newest_first, run_id)
+
+    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
+        return await self._server.run(rows_.existing_ids, thread_id, list(ids))
+
+    async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
+        return await self._server.run(rows_.delete_messages, thread_id, list(ids))
+
+    async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
+        encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
+        return await self._server.run(rows_.rewrite_sent, thread_id, encoded)
+
+    # Resources, working memories and logs
+
+    async def get_resource(self, resource_id: str) -> Resource:
+        return await self._server.run(resources.get_resource, resource_id)
+
+    async def save_resource(self, resource: Resource) -> Resource:
+        checked(resource.id, "a resource id")
+        return await self._server.run(resources.save_resource, resource)
+
+    async def get_working_memory(self, key: str) -> WorkingMemory:
+        return await self._server.run(resources.get_working_memory, key)
+
+    async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
+        checked(memory.key, "the key of a working memory")
+        return await self._server.run(resources.save_working_memory, memory)
+
+    async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
+        return await self._server.run(logs.get_log, key, after)
+
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
+        checked(log.key, "the key of a log")
+        return await self._server.run(logs.save_log, log, expected_version, tuple(rows), rows_.is_stored)
+
+    async def list_generations(self, key: str) -> list[ObservationLog]:
+        return await self._server.run(logs.list_generations, key)
+
+    async def rewrite_generation(self, log: ObservationLog) -> bool:
+        return await self._server.run(logs.rewrite_generation, log)
+
+    async def delete_generations(self, key: str) -> int:
+        return await self._server.run(logs.delete_generations, key)
+
+    async def delete_log(self, key: str) -> bool:
+        return await self._server.run(logs.delete_log, key)
+
+    # Leases and events
+
+    async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
+        checked(name, "the name of a lease")
+        checked(owner, "the owner of a lease")
+        return await self._server.run(leases.acquire_lease, name, owner, ttl_micros(ttl))
+
+    async def renew_lease(self, lease: Lease, *, ttl: float) -> bool:
+        return await self._server.run(leases.renew_lease, lease, ttl_micros(ttl))
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._server.run(leases.release_lease, lease)
+
+    async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
+        checked(key, "the key of an event")
+        checked(type, "the type of an event")
+        return await self._server.run(events.append_event, key, type, to_json(dict(data)), self.events_kept)
+
+    async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._server.run(events.list_events, key, after, check_limit(limit))
+
+    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
+        return await self._server.run(events.rewrite_event, key, seq, to_json(dict(data)))
+
+    async def delete_events(self, key: str) -> int:
+        return await self._server.run(events.delete_events, key)

@@ -1,0 +1,197 @@
+"""Threads in MongoDB: a document each, with the counter of its messages and the runs that are not done with.
+
+Every decision about a thread is one change of its document. What follows from it elsewhere is done at once by whoever
+made the change, or else by the next who comes along: it is the same whoever does it, and however often.
+
+A thread that is given up carries ``deleted_at`` until all that belongs to it is gone. Messages belong to its ``epoch``,
+so that nothing late comes back in a new thread of the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bson import ObjectId
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from diarist.exceptions import ConflictError, NotFoundError
+from diarist.messages import Json
+from diarist.storage.codec import (
+    END,
+    ThreadRow,
+    canonical,
+    check_title,
+    decode_cursor,
+    decode_thread,
+    encode_cursor,
+    from_json,
+    merge_metadata,
+    to_json,
+    to_micros,
+)
+from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.events import delete_event_log
+from diarist.storage.mongodb.expressions import NOW, literal, literals, raised
+from diarist.storage.mongodb.logs import delete_log_of_thread, mark_removal
+from diarist.storage.mongodb.resources import delete_working_memory
+from diarist.storage.records import Page, Thread
+
+THREADS, RUNS, MESSAGES = "diarist_threads", "diarist_runs", "diarist_messages"
+_VISIBLE: Document = {"created_by": None, "deleted_at": None}
+
+
+def create_thread(db: Db, thread: Thread) -> Thread:
+    if present(db, thread.id) is not None or not insert_thread(db, thread, {}):
+        raise ConflictError(f"thread {thread.id!r} exists already")
+    return _existing(db, thread.id)
+
+
+def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
+    """False where there is one; ``more`` is set by expressions, over what a new thread has."""
+    metadata = merge_metadata({}, thread.metadata)
+    created = to_micros(thread.created_at, f"created_at of thread {thread.id!r}")
+    updated = to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}")
+    values: Document = {
+        **literals({"resource_id": thread.resource_id, "title": thread.title, **_metadata_fields(metadata)}),
+        **literals({"last_seq": 0, "token": 0, "rev": 0, "edit": 0, "created_by": None, "deleted_at": None}),
+        **literals({"live": None, "ended": [], "jobs": [], "keeps_runs": False}),
+        "created_at": NOW if created is None else literal(created),
+        "updated_at": NOW if updated is None else literal(updated),
+    }
+    try:
+        place = {"_id": thread.id, "epoch": ObjectId()}  # which no document has: it can only be inserted
+        db[THREADS].update_one(place, [{"$set": {**values, **more}}], upsert=True)
+    except DuplicateKeyError:
+        return False
+    return True
+
+
+def get_thread(db: Db, thread_id: str) -> Thread | None:
+    doc = db[THREADS].find_one({"_id": thread_id, **_VISIBLE})
+    return None if doc is None else _thread(doc)
+
+
+def update_thread(
+    db: Db, thread_id: str, title: str | None, metadata: Mapping[str, Json] | None, expected_title: str | None
+) -> Thread:
+    while True:
+        doc = db[THREADS].find_one({"_id": thread_id, **_VISIBLE})
+        if doc is None:
+            raise NotFoundError(f"there is no thread {thread_id!r}")
+        thread = _thread(doc)
+        check_title(thread, expected_title)
+        # Through JSON first: a value that becomes null there removes its key as well.
+        changed = merge_metadata(thread.metadata, from_json(to_json(dict(metadata or {}))))
+        values = {"title": thread.title if title is None else title, **_metadata_fields(changed)}
+        saved = db[THREADS].find_one_and_update(
+            {"_id": thread_id, "epoch": doc["epoch"], "edit": doc["edit"], **_VISIBLE},
+            [{"$set": {**literals(values), "updated_at": NOW, "edit": raised("edit")}}],
+            return_document=ReturnDocument.AFTER,
+        )
+        if saved is not None:  # else somebody else has changed it: again
+            return _thread(saved)
+
+
+def list_threads(
+    db: Db, resource_id: str | None, metadata: Mapping[str, Json] | None, limit: int, cursor: str | None
+) -> Page[Thread]:
+    wanted: Document = dict(_VISIBLE)
+    if resource_id is not None:
+        wanted["resource_id"] = resource_id
+    if metadata:
+        wanted["meta"] = {"$all": [_mark(key, value) for key, value in metadata.items()]}
+    if cursor is not None:
+        created_at, thread_id = decode_cursor(cursor)
+        same_time = {"created_at": created_at, "_id": {"$lt": thread_id}}
+        wanted["$or"] = [{"created_at": {"$lt": created_at}}, same_time]
+    found = db[THREADS].find(wanted).sort([("created_at", -1), ("_id", -1)]).limit(most(limit, 1))
+    rows = [_row(doc) for doc in found]
+    page = rows[:limit]
+    more = len(rows) > limit
+    return Page(items=[decode_thread(row) for row in page], cursor=encode_cursor(page[-1]) if more else None)
+
+
+def delete_thread(db: Db, thread_id: str) -> bool:
+    doc = db[THREADS].find_one_and_update(
+        {"_id": thread_id, "deleted_at": None},
+        [{"$set": {"deleted_at": NOW, "keeps_runs": literal(False)}}],
+        return_document=ReturnDocument.AFTER,
+    )
+    if doc is not None:
+        remove_thread(db, doc)
+        return True
+    if present(db, thread_id) is None:
+        _remove_records(db, thread_id, END)
+        db[RUNS].delete_many({"thread_id": thread_id})
+    return False
+
+
+def present(db: Db, thread_id: str) -> Document | None:
+    """The document of a thread that is not given up; who has been given up is removed first."""
+    while (doc := db[THREADS].find_one({"_id": thread_id})) is not None:
+        if doc["deleted_at"] is None:
+            return doc
+        remove_thread(db, doc)
+    return None
+
+
+def remove_thread(db: Db, doc: Document) -> None:
+    """Remove what belongs to a thread that was given up, and at last its document."""
+    thread_id, until = doc["_id"], doc["deleted_at"]
+    if doc["keeps_runs"]:
+        for run in doc["ended"]:
+            note_end(db, doc, run)
+    else:
+        db[RUNS].delete_many({"thread_id": thread_id, "born": {"$lte": until}})
+    db[MESSAGES].delete_many({"epoch": doc["epoch"]})
+    _remove_records(db, thread_id, until)
+    mark_removal(db, f"resource:{doc['resource_id']}")
+    db[THREADS].delete_one({"_id": thread_id, "epoch": doc["epoch"]})
+
+
+def note_end(db: Db, doc: Document, run: Document) -> None:
+    """Write the end of a run, which the thread's document has, into the run's own."""
+    values = {"thread_id": doc["_id"], "resource_id": doc["resource_id"], **{k: run[k] for k in _OF_RUN}}
+    db[RUNS].update_one({"_id": run["id"]}, [{"$set": {**literals(values), "born": _BORN}}], upsert=True)
+
+
+_OF_RUN = ("token", "guarded", "state")
+_BORN = {"$ifNull": ["$born", NOW]}
+
+
+def most(limit: int, more: int = 0) -> int:
+    """A limit as the server takes it: zero is none."""
+    return limit + more if limit < 2**31 - 2 else 0
+
+
+def _remove_records(db: Db, thread_id: str, until: int) -> None:
+    key = f"thread:{thread_id}"
+    delete_working_memory(db, key, until)
+    delete_log_of_thread(db, key, until)
+    delete_event_log(db, key, until)
+
+
+def _existing(db: Db, thread_id: str) -> Thread:
+    thread = get_thread(db, thread_id)
+    if thread is None:
+        raise NotFoundError(f"there is no thread {thread_id!r}")
+    return thread
+
+
+def _metadata_fields(metadata: Mapping[str, Json]) -> Document:
+    stored: dict[str, Json] = from_json(to_json(metadata))
+    return {"metadata": to_json(metadata), "meta": [_mark(key, value) for key, value in stored.items()]}
+
+
+def _mark(key: str, value: Json) -> str:
+    return f"{to_json(key)}: {canonical(value)}"
+
+
+def _row(doc: Document) -> ThreadRow:
+    return ThreadRow(doc["_id"], *(doc[name] for name in ThreadRow._fields[1:]))
+
+
+def _thread(doc: Document) -> Thread:
+    return decode_thread(_row(doc))

@@ -1,0 +1,43 @@
+"""Vector stores: vectors with metadata, and which of them are nearest.
+
+The abstract ``VectorStore``, and one that lives in memory, one in an SQLite file. ``PgVectorStore`` is in
+``diarist.vectors.postgres`` and ``QdrantVectorStore`` in ``diarist.vectors.qdrant``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
+
+if TYPE_CHECKING:
+    from diarist.vectors.in_memory import InMemoryVectorStore
+    from diarist.vectors.sqlite import SQLiteVectorStore
+
+__all__ = [
+    "Filter",
+    "InMemoryVectorStore",
+    "IndexInfo",
+    "Metadata",
+    "Metric",
+    "SQLiteVectorStore",
+    "VectorHit",
+    "VectorRecord",
+    "VectorStore",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Stores are loaded when they are asked for: numpy and SQLAlchemy take a while."""
+    try:
+        if name == "InMemoryVectorStore":
+            from diarist.vectors.in_memory import InMemoryVectorStore
+
+            return InMemoryVectorStore
+        if name == "SQLiteVectorStore":
+            from diarist.vectors.sqlite import SQLiteVectorStore
+
+            return SQLiteVectorStore
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs an extra of diarist: pip install 'diarist[vectors]'") from error
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,188 @@
+"""Filters: conditions on metadata, as plain dictionaries.
+
+``{"role": "user", "year": {"$gte": 2025}}`` asks for both. The operators of a key are ``$eq``, ``$ne``, ``$in``,
+``$nin``, ``$gt``, ``$gte``, ``$lt``, ``$lte`` (numbers) and ``$exists``; ``$and`` and ``$or`` take a list of
+filters, ``$not`` takes one. Numbers equal numbers and never booleans. What is missing equals nothing, so that
+``$ne`` and ``$nin`` let it pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import ge, gt, le, lt
+from typing import Any, Literal, cast
+
+from diarist.exceptions import InputError
+from diarist.vectors.base import Filter, Value
+
+Operator = Literal["$eq", "$in", "$gt", "$gte", "$lt", "$lte", "$exists"]
+
+_NEGATED: dict[str, Operator] = {"$ne": "$eq", "$nin": "$in"}
+_ORDERED = ("$gt", "$gte", "$lt", "$lte")
+_DEEPEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``value`` is a list for ``$in``, a number for the ordered operators, a boolean for ``$exists``."""
+
+    key: str
+    operator: Operator
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    nodes: tuple[Node, ...]
+
+
+Node = Compare | Not | AllOf | AnyOf
+
+
+def parse_filter(filter: Filter | None) -> Node:
+    """A filter as a tree; none at all lets everything pass. Raises InputError that names what cannot be read."""
+    return _parse({} if filter is None else filter, 0)
+
+
+Test = Callable[[Mapping[str, Value]], bool]
+
+
+def predicate(node: Node) -> Test:
+    """What says of metadata whether it passes; it is asked of every vector of a partition, and so made but once."""
+    match node:
+        case Compare():
+            return _comparison(node)
+        case Not(inner):
+            test = predicate(inner)
+            return lambda metadata: not test(metadata)
+        case AllOf((only,)):
+            return predicate(only)
+        case AllOf(nodes):
+            tests = [predicate(inner) for inner in nodes]
+            return lambda metadata: all(test(metadata) for test in tests)
+        case AnyOf(nodes):
+            tests = [predicate(inner) for inner in nodes]
+            return lambda metadata: any(test(metadata) for test in tests)
+
+
+def partition_in(node: Node, key: str | None) -> str | None:
+    """The one value of ``key`` that the filter asks for in any case; None where it may be several."""
+    match node:
+        case Compare(name, "$eq", value) if name == key:
+            return value if isinstance(value, str) else None
+        case AllOf(nodes):
+            return next((found for inner in nodes if (found := partition_in(inner, key)) is not None), None)
+        case _:
+            return None
+
+
+def is_value(value: object) -> bool:
+    """Whether metadata may hold it; a number must be finite, and an integer exact as a 64-bit float."""
+    if isinstance(value, str):
+        return is_plain(value)
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return abs(value) <= 1 << 53
+    return isinstance(value, float) and value - value == 0
+
+
+def is_plain(text: str) -> bool:
+    """Valid Unicode without NUL."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _parse(filter: object, depth: int) -> Node:
+    if not isinstance(filter, Mapping):
+        raise InputError(f"a filter is a dictionary, not {filter!r}")
+    if depth > _DEEPEST:
+        raise InputError(f"a filter may be nested {_DEEPEST} deep at most")
+    nodes = [node for key, value in cast(Mapping[Any, Any], filter).items() for node in _entry(key, value, depth)]
+    return nodes[0] if len(nodes) == 1 else AllOf(tuple(nodes))
+
+
+def _entry(key: object, value: object, depth: int) -> list[Node]:
+    if key in ("$and", "$or"):
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{key} takes a list of filters, not {value!r}")
+        nodes = tuple(_parse(inner, depth + 1) for inner in cast(list[object], value))
+        return [AllOf(nodes) if key == "$and" else AnyOf(nodes)]
+    if key == "$not":
+        return [Not(_parse(value, depth + 1))]
+    if not isinstance(key, str) or not is_plain(key):
+        raise InputError(f"a filter asks for a key of metadata, not {key!r}")
+    if isinstance(value, Mapping):
+        conditions = cast(Mapping[Any, Any], value)
+        if not conditions:
+            raise InputError(f"the condition on {key!r} is empty")
+        return [_condition(key, operator, wanted) for operator, wanted in conditions.items()]
+    if key.startswith("$"):
+        raise InputError(f"there is no operator {key!r}; write {{{key!r}: {{'$eq': ...}}}} for a key of that name")
+    return [_condition(key, "$eq", value)]
+
+
+def _condition(key: str, operator: Any, value: object) -> Node:
+    if operator in _NEGATED:
+        return Not(_condition(key, _NEGATED[operator], value))
+    if operator == "$in":
+        if not isinstance(value, list | tuple | set | frozenset):
+            raise InputError(f"$in of {key!r} takes a list, not {value!r}")
+        return Compare(key, "$in", [_checked(key, each) for each in cast(list[object], value)])
+    if operator == "$eq":
+        return Compare(key, "$eq", _checked(key, value))
+    if operator in _ORDERED:
+        if not is_number(value):
+            raise InputError(f"{operator} of {key!r} compares numbers, not {value!r}")
+        return Compare(key, operator, _checked(key, value))
+    if operator == "$exists":
+        if not isinstance(value, bool):
+            raise InputError(f"$exists of {key!r} is True or False, not {value!r}")
+        return Compare(key, "$exists", value)
+    raise InputError(f"there is no operator {operator!r} (for {key!r})")
+
+
+def _checked(key: str, value: object) -> object:
+    if not is_value(value):
+        raise InputError(f"{key!r} is compared with a string, a finite number or a boolean, not {value!r}")
+    return value
+
+
+def _comparison(node: Compare) -> Test:
+    key, wanted = node.key, node.value
+    if node.operator == "$exists":
+        return lambda metadata: (key in metadata) is wanted
+    if node.operator == "$eq" and isinstance(wanted, str):
+        return lambda metadata: metadata.get(key) == wanted
+    if node.operator == "$eq":
+        return lambda metadata: _equal(metadata.get(key), wanted)
+    if node.operator == "$in":
+        several = {(isinstance(each, bool), each) for each in wanted}  # as ``_equal`` has it, whatever their number
+        return lambda metadata: (isinstance(found := metadata.get(key), bool), found) in several
+    compare = _COMPARE[node.operator]
+    return lambda metadata: is_number(found := metadata.get(key)) and compare(found, wanted)
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
+
+
+def _equal(one: object, other: object) -> bool:
+    return one == other and isinstance(one, bool) is isinstance(other, bool)

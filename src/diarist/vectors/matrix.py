@@ -1,0 +1,135 @@
+"""Exact search over vectors that lie side by side in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diarist.vectors.base import Metric, Value, VectorHit
+from diarist.vectors.filters import AllOf, Node, Test, predicate
+
+_FIRST_LOOK = 64
+_BLOCK = 8192
+
+Floats = NDArray[np.float32]
+
+
+class Matrix:
+    """Vectors of one index, or of one partition of it.
+
+    With ``cosine`` they are kept at length 1. Metadata is kept as it is given, and copied when it goes out. Not safe
+    for several threads at once.
+    """
+
+    def __init__(self, dimension: int, metric: Metric) -> None:
+        self._metric: Metric = metric
+        self._ids: list[str] = []
+        self._metadata: list[dict[str, Value]] = []
+        self._slots: dict[str, int] = {}
+        self._vectors: Floats = np.empty((0, dimension), dtype=np.float32)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the vectors, roughly those of all."""
+        return self._vectors.nbytes
+
+    def put(self, ids: Sequence[str], vectors: Iterable[bytes], metadata: Sequence[dict[str, Value]]) -> None:
+        """Add or replace vectors, each as 32-bit numbers in native order."""
+        if not ids:
+            return
+        fresh = np.frombuffer(b"".join(vectors), dtype=np.float32).reshape(len(ids), -1)
+        if self._metric == "cosine":
+            fresh = _unit(fresh)
+        self._reserve(len(ids))
+        slots = [self._slot(id) for id in ids]
+        self._vectors[slots] = fresh
+        for slot, data in zip(slots, metadata, strict=True):
+            self._metadata[slot] = data
+
+    def _slot(self, id: str) -> int:
+        slot = self._slots.setdefault(id, len(self._ids))
+        if slot == len(self._ids):
+            self._ids.append(id)
+            self._metadata.append({})
+        return slot
+
+    def remove(self, id: str) -> bool:
+        slot = self._slots.pop(id, None)
+        if slot is None:
+            return False
+        last = self._ids.pop()
+        data = self._metadata.pop()
+        if last != id:  # the last one moves into the gap
+            self._ids[slot], self._metadata[slot], self._slots[last] = last, data, slot
+            self._vectors[slot] = self._vectors[len(self._ids)]
+        return True
+
+    def vector(self, id: str) -> list[float] | None:
+        slot = self._slots.get(id)
+        return None if slot is None else [float(number) for number in self._vectors[slot]]
+
+    def metadata(self, id: str) -> dict[str, Value]:
+        return dict(self._metadata[self._slots[id]])
+
+    def matching(self, node: Node) -> list[str]:
+        """The ids of what passes the filter."""
+        test = predicate(node)
+        return [id for id, data in zip(self._ids, self._metadata, strict=True) if test(data)]
+
+    def search(self, vector: Sequence[float], top_k: int, node: Node, threshold: float | None) -> list[VectorHit]:
+        """The nearest that pass the filter, nearest first."""
+        scores = self._scores(np.asarray(vector, dtype=np.float32))
+        look = top_k if node == AllOf(()) else max(_FIRST_LOOK, 4 * top_k)
+        test = predicate(node)
+        hits = self._best(scores, look, top_k, test, threshold)
+        if len(hits) == top_k or look >= len(self._ids):
+            return hits
+        return self._best(scores, len(self._ids), top_k, test, threshold)
+
+    def _best(self, scores: Floats, look: int, top_k: int, test: Test, threshold: float | None) -> list[VectorHit]:
+        hits: list[VectorHit] = []
+        for slot in self._nearest(scores, look):
+            score = float(scores[slot])
+            if len(hits) == top_k or (threshold is not None and score < threshold):
+                break
+            if test(self._metadata[slot]):
+                hits.append(VectorHit(id=self._ids[slot], score=score, metadata=dict(self._metadata[slot])))
+        return hits
+
+    def _nearest(self, scores: Floats, look: int) -> list[int]:
+        """The slots of the ``look`` highest scores, highest first."""
+        if look < len(scores):
+            slots = np.argpartition(scores, len(scores) - look)[len(scores) - look :]
+        else:
+            slots = np.arange(len(scores))
+        return slots[np.argsort(-scores[slots], kind="stable")].tolist()
+
+    def _scores(self, vector: Floats) -> Floats:
+        known = self._vectors[: len(self._ids)]
+        if self._metric == "euclidean":
+            distances = [np.linalg.norm(known[i : i + _BLOCK] - vector, axis=1) for i in range(0, len(known), _BLOCK)]
+            return np.asarray(1 / (1 + np.concatenate(distances or [np.empty(0)])), dtype=np.float32)
+        return known @ (_unit(vector[None])[0] if self._metric == "cosine" else vector)
+
+    def _reserve(self, more: int) -> None:
+        needed = len(self._ids) + more
+        if needed > len(self._vectors):
+            grown = np.empty((max(needed, len(self._vectors) * 3 // 2), self._vectors.shape[1]), dtype=np.float32)
+            grown[: len(self._ids)] = self._vectors[: len(self._ids)]
+            self._vectors = grown
+
+
+def _unit(vectors: Floats) -> Floats:
+    # By the largest number first: squares of very large or small numbers leave the range of 32 bits.
+    scaled = vectors / np.abs(vectors).max(axis=1, keepdims=True)
+    return scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+
+
+def merged(found: Iterable[list[VectorHit]], top_k: int) -> list[VectorHit]:
+    """The best of several searches."""
+    return sorted((hit for hits in found for hit in hits), key=lambda hit: (-hit.score, hit.id))[:top_k]

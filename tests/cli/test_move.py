@@ -1,0 +1,279 @@
+"""``diarist export``, ``import`` and ``migrate``: out of a database, into another one, and up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from diarist import Memory, Message
+from diarist.cli.app import app
+from diarist.memory.conversations import FORMATS
+from diarist.storage import SQLiteStorage
+from diarist.storage.postgres import PostgresStorage
+from tests.loopback.libsql_server import LibSQLServer
+from tests.loopback.mongodb_server import MongoDBServer
+from tests.memory.test_mastra import Mastra
+
+
+def run(*arguments: str | Path, status: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def database(folder: Path) -> Path:
+    asyncio.run(_fill(folder / "memory.db"))
+    return folder / "memory.db"
+
+
+async def _fill(path: Path) -> None:
+    async with Memory(storage=SQLiteStorage(path)) as memory:
+        for name, resource in (("trip", "ada"), ("work", "bob")):
+            await memory.save_messages([Message.user(f"hello {name}")], thread=name, resource=resource)
+
+
+def threads(address: Path | str) -> dict[str, list[str]]:
+    async def read() -> dict[str, list[str]]:
+        storage = PostgresStorage(address) if "://" in str(address) else SQLiteStorage(address)  # type: ignore[arg-type]
+        async with Memory(storage=storage) as memory:
+            found = (await memory.threads()).items
+            return {
+                thread.id: [row.text for row in await memory.messages(thread=thread.id, resource=thread.resource_id)]
+                for thread in found
+            }
+
+    return asyncio.run(read())
+
+
+def test_out_and_in_again(database: Path, folder: Path) -> None:
+    assert run("export", database, "all.jsonl").stderr == "Exported 2 threads, 2 messages.\n"
+    assert [path.name for path in folder.glob("*.part")] == []
+    assert run("import", "all.jsonl", "copy.db").stderr == "Imported 2 messages, 2 threads.\n"
+    assert threads(folder / "copy.db") == threads(database) == {"trip": ["hello trip"], "work": ["hello work"]}
+    run("export", "copy.db", "again.jsonl")
+    assert Path("again.jsonl").read_bytes() == Path("all.jsonl").read_bytes()
+
+
+def test_from_sqlite_to_postgresql(database: Path, postgres_url: str) -> None:
+    run("export", database, "all.jsonl")
+    run("import", "all.jsonl", postgres_url)
+    assert threads(postgres_url) == threads(database)
+    assert "version" in run("migrate", postgres_url).stdout
+
+
+def test_from_sqlite_to_a_libsql_server_and_on_to_mongodb(database: Path, folder: Path) -> None:
+    run("export", database, "all.jsonl")
+    with LibSQLServer(folder / "server.db") as libsql, MongoDBServer() as mongodb:
+        run("import", "all.jsonl", libsql.url)
+        assert "nothing to do" in run("migrate", libsql.url).stdout
+        run("export", libsql.url, "from_libsql.jsonl")
+        run("import", "from_libsql.jsonl", f"{mongodb.url}/elsewhere")
+        run("export", f"{mongodb.url}/elsewhere", "from_mongodb.jsonl")
+        assert "no tables" in run("migrate", mongodb.url, status=2).stderr
+    assert Path("from_mongodb.jsonl").read_bytes() == Path("all.jsonl").read_bytes()
+
+
+def test_only_a_thread_or_a_resource_and_to_standard_output(database: Path) -> None:
+    for arguments in (["--thread", "trip"], ["--resource", "ada"]):
+        lines = [orjson.loads(line) for line in run("export", database, "-", *arguments).stdout.splitlines()]
+        assert [line["id"] for line in lines if line["type"] == "thread"] == ["trip"]
+    assert run("export", database, "trip.jsonl", "--thread", "trip").stderr == "Exported 1 thread, 1 message.\n"
+    assert run("import", "trip.jsonl", "trip.db").stderr == "Imported 1 message, 1 thread.\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "says"), [("--thread", "no thread 'nope'"), ("--resource", "no thread of resource 'nope'")]
+)
+def test_what_is_not_there_is_not_exported(database: Path, option: str, says: str) -> None:
+    Path("all.jsonl").write_text("mine")
+    assert says in run("export", database, "all.jsonl", option, "nope", status=2).stderr
+    assert Path("all.jsonl").read_text() == "mine"
+    assert run("export", database, "-", option, "nope", status=2).stdout == ""
+    assert sorted(path.name for path in database.parent.iterdir()) == ["all.jsonl", "memory.db"]
+
+
+@pytest.mark.parametrize(
+    "target", ["memory.db", "./memory.db", "link.db", "memory.db-wal", "memory.db-shm", "sub/../memory.db-journal"]
+)
+@pytest.mark.parametrize("source", ["memory.db", "link.db"])
+def test_a_database_is_not_exported_over_itself(database: Path, source: str, target: str) -> None:
+    Path("sub").mkdir()
+    Path("link.db").symlink_to(database)
+    before = database.read_bytes()
+    assert "is the database itself" in run("export", source, target, status=2).stderr
+    assert database.read_bytes() == before
+    assert sorted(path.name for path in database.parent.iterdir()) == ["link.db", "memory.db", "sub"]
+
+
+def test_an_export_leaves_other_files_alone(database: Path) -> None:
+    Path("all.jsonl.part").write_text("mine")
+    run("export", database, "all.jsonl")
+    assert Path("all.jsonl.part").read_text() == "mine"
+    assert sorted(path.name for path in database.parent.iterdir()) == ["all.jsonl", "all.jsonl.part", "memory.db"]
+
+
+def test_a_folder_is_no_target(database: Path) -> None:
+    Path("folder").mkdir()
+    result = run("export", database, "folder", status=2)
+    assert result.stderr == "Error: folder is a folder; name a file in it, such as folder/memory.jsonl\n"
+    assert list(Path("folder").iterdir()) == []
+
+
+def test_a_pipe_is_written_to(database: Path) -> None:
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run("export", database, "pipe")
+    with open(reader, "rb") as read:
+        assert read.read().count(b"\n") == 6
+    assert Path("pipe").is_fifo()
+
+
+def test_what_is_there_already(database: Path) -> None:
+    run("export", database, "all.jsonl")
+    assert "already" in run("import", "all.jsonl", database, status=1).stderr
+    result = run("import", "all.jsonl", database, "--skip-existing")
+    assert (
+        result.stderr
+        == "Nothing new: all that the file holds is there.\nThere already, and left as they were: 2 threads\n"
+    )
+    run("export", database, "trip.jsonl", "--thread", "trip")
+    assert "were: 1 thread\n" in run("import", "trip.jsonl", database, "--skip-existing").stderr
+
+
+def test_a_file_of_conversations(folder: Path) -> None:
+    chats = [{"title": name, "messages": [{"role": "user", "content": f"about {name}"}]} for name in ("Rome", "Oslo")]
+    Path("chats.json").write_text(json.dumps(chats))
+    run("import", "chats.json", "memory.db", "--resource", "ada")
+    found = threads(folder / "memory.db")
+    assert sorted(texts[0] for texts in found.values()) == ["about Oslo", "about Rome"]
+    again = run("import", "chats.json", "memory.db", "--resource", "ada")
+    assert again.stderr.endswith("Nothing new: all that the file holds is there.\n")
+    chats[0]["messages"].append({"role": "user", "content": "more"})  # type: ignore[attr-defined]
+    Path("chats.json").write_text(json.dumps(chats))
+    grown = run("import", "chats.json", "memory.db", "--resource", "ada")
+    assert grown.stderr.endswith("Imported 1 message, 1 thread.\n")
+    run("import", "chats.json", "one.db", "--select", "2", "--thread", "oslo")
+    assert threads(folder / "one.db") == {"oslo": ["about Oslo"]}
+    assert "--select" in run("import", "chats.json", "one.db", "--thread", "oslo", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("--thread", "x"), ("--select", "1"), ("--timezone", "UTC"), ("--format", "plain")]
+)
+def test_options_of_conversations_are_refused_for_other_files(database: Path, options: tuple[str, str]) -> None:
+    mastra = Mastra(database.parent / "mastra.db")
+    mastra.thread("trip")
+    mastra.connection.close()
+    run("export", database, "all.jsonl")
+    for file in ("all.jsonl", "mastra.db"):
+        result = run("import", file, "copy.db", *options, status=2)
+        assert f"{options[0]} is for conversations" in result.stderr
+        assert not Path("copy.db").exists()
+
+
+def test_the_formats_are_listed() -> None:
+    for command in ("import", "observe"):
+        shown = " ".join(run(command, "--help").stdout.split())
+        assert all(name in shown for name in FORMATS)
+
+
+BOBS = (
+    '{"type":"thread","id":"t","resource_id":"bob","title":"","metadata":{},"created_at":"2026-03-01T00:00:00+00:00"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('{"hello": 1}', ()),
+        ('{"type":"diarist","version":1}\n{"type":"nonsense"}', ()),
+        ('{"type":"diarist","version":1}\n', ()),
+        ('{"type":"diarist","version":1}\n', ("--thread", "x")),
+        ('[{"role": "user", "content": "hello"}]', ("--timezone", "Mars/Base")),
+        (f'{{"type":"diarist","version":1}}\n{BOBS}', ("--resource", "ada")),
+    ],
+)
+@pytest.mark.parametrize("place", ["new.db", "link.db"])
+def test_a_refused_import_leaves_no_new_database(folder: Path, text: str, options: tuple[str, ...], place: str) -> None:
+    Path("link.db").symlink_to("behind_the_link.db")
+    Path("file").write_text(text)
+    run("import", "file", place, *options, status=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["file", "link.db"]
+
+
+def test_a_refused_import_leaves_an_old_database(database: Path) -> None:
+    Path("file").write_text('{"hello": 1}')
+    run("import", "file", database, status=2)
+    assert len(threads(database)) == 2
+
+
+def test_what_came_in_before_a_failure_stays(database: Path, folder: Path) -> None:
+    run("export", database, "all.jsonl")
+    lines = Path("all.jsonl").read_text().splitlines(keepends=True)
+    Path("all.jsonl").write_text("".join(lines[:-1]))
+    run("import", "all.jsonl", "copy.db", status=2)
+    assert len(threads(folder / "copy.db")) == 1
+
+
+def test_mastras_database(folder: Path) -> None:
+    mastra = Mastra(folder / "mastra.db")
+    mastra.thread("trip")
+    mastra.says("m1", "trip", "I fly to Rome.")
+    mastra.message("m2", "trip", "system", "Be kind.")
+    mastra.connection.close()
+    assert "Note: messages of the role 'system', left out: 1" in run("import", "mastra.db", "memory.db").stderr
+    assert threads(folder / "memory.db") == {"trip": ["I fly to Rome."]}
+
+
+def test_bad_names_are_said(folder: Path) -> None:
+    assert "no file" in run("export", "nothing.db", "all.jsonl", status=2).stderr
+    assert "no file" in run("import", "nothing.jsonl", "memory.db", status=2).stderr
+    assert "postgresql://" in run("migrate", "mysql://somewhere/db", status=2).stderr
+    assert "no file" in run("migrate", "nothing.db", status=2).stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_what_cannot_be_opened_is_said(folder: Path) -> None:
+    Path("notes.db").write_text("not a database")
+    assert "cannot open " + str(folder / "notes.db") in run("migrate", "notes.db", status=1).stderr
+    said = run("migrate", "postgresql://localhost:1/x", status=1).stderr
+    assert "cannot read version in postgresql://localhost:1/x" in said
+
+
+def test_migrating_says_what_it_did(database: Path) -> None:
+    assert "nothing to do" in run("migrate", database).stdout
+    with sqlite3.connect(database) as connection:
+        ((newest,),) = connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'")
+        connection.execute("UPDATE diarist_schema SET version = ? WHERE name = 'storage'", [newest - 1])
+    connection.close()
+    said = run("migrate", database).stdout
+    assert f"migrated the tables from version {newest - 1} to {newest}" in said
+    assert threads(database)["trip"] == ["hello trip"]
+
+
+def test_a_newer_database_is_refused(database: Path) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE diarist_schema SET version = 99")
+    connection.close()
+    result = run("migrate", database, status=1)
+    assert "version 99" in result.stderr
+    assert "upgrade diarist" in result.stderr
+
+
+def test_an_empty_database_gets_its_tables(folder: Path) -> None:
+    sqlite3.connect(folder / "app.db").execute("CREATE TABLE mine (id)").connection.close()
+    assert "made the tables" in run("migrate", "app.db").stdout

@@ -1,0 +1,306 @@
+"""Vectors follow their messages: what is forgotten is not found, and nothing brings it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from diarist import Agent, Memory, Message, tool
+from diarist.exceptions import NotFoundError
+from diarist.models.embedders import Purpose
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel, ToolCall
+from diarist.vectors import Filter, InMemoryVectorStore, Metadata, VectorStore
+from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
+
+INDEX = "messages topics 4"
+
+
+async def count(store: VectorStore, index: str = INDEX) -> int:
+    info = await store.describe(index)
+    assert info is not None
+    return info.count
+
+
+async def conversations(store: VectorStore, embedder: TopicEmbedder | None = None) -> Memory:
+    memory = memory_with(embedder or TopicEmbedder(), vector=store)
+    for thread, text in (("one", "Rome is warm."), ("two", "Pizza is round.")):
+        await memory.save_messages(
+            [Message.user(text, id="m"), Message.user("More of Rome.")], thread=thread, resource="ada"
+        )
+    await memory.settled()
+    assert await count(store) == 4
+    return memory
+
+
+async def test_a_forgotten_message_is_not_found() -> None:
+    store = InMemoryVectorStore()
+    memory = await conversations(store)
+    receipt = await memory.forget(message_ids=["m"], thread="one")
+    assert receipt.vectors == 1
+    assert await count(store) == 3
+    page = await memory.recall("Rome is warm", resource="ada")
+    assert "Rome is warm." not in [hit.message.text for hit in page.items]
+    assert (await memory.forget(message_ids=["m"], thread="one")).vectors == 0
+
+
+async def test_a_thread_goes_with_its_vectors() -> None:
+    store = InMemoryVectorStore()
+    memory = await conversations(store)
+    await memory.delete_thread("one")
+    assert await count(store) == 2
+    assert (await memory.forget(thread="two")).vectors == 2
+    assert (await count(store), await count(store, f"{INDEX} cursors")) == (0, 0)
+
+
+async def test_vectors_of_an_earlier_embedder_go_too() -> None:
+    class Later(TopicEmbedder):
+        name = "later"
+
+    store = InMemoryVectorStore()
+    earlier = await conversations(store)
+    memory = memory_with(Later(), vector=store, storage=earlier.storage)
+    assert (await memory.forget(message_ids=["m"], thread="one")).vectors == 1
+    assert (await memory.forget(resource="ada")).vectors == 3
+    assert (await count(store), await count(store, f"{INDEX} cursors")) == (0, 0)
+
+
+async def test_what_a_resumed_run_says_is_embedded() -> None:
+    @tool(needs_approval=True)
+    def book() -> str:
+        """Books."""
+        return "booked"
+
+    store = InMemoryVectorStore()
+    memory = memory_with(TopicEmbedder(), vector=store)
+    agent = Agent(name="a", model=ScriptedModel(ToolCall("book"), "Enjoy Rome!"), memory=memory, tools=[book])
+    await agent.generate("To Italy.", thread="t", resource="ada")
+    await agent.resume({"call_1": True}, thread="t", resource="ada")
+    await memory.settled()
+    assert await count(store) == 2
+
+
+async def test_a_thread_that_somebody_else_was_killed_at_is_embedded_by_a_later_turn() -> None:
+    store = InMemoryVectorStore()
+    memory = memory_with(TopicEmbedder(), vector=store)
+    lease = await memory.storage.acquire_lease("embed:one", "somebody who dies", ttl=60)
+    assert lease is not None
+    await memory.save_messages([Message.user("Rome is warm.")], thread="one", resource="ada")
+    await memory.settled()
+    await memory.storage.release_lease(lease)  # as it expires
+    await say(memory, "Pizza?", thread="two")
+    assert "Rome is warm." in [hit.message.text for hit in (await memory.recall("Italy", resource="ada")).items]
+
+
+def test_what_ended_with_its_event_loop_is_embedded_by_a_later_turn() -> None:
+    embedder, store = TopicEmbedder(), InMemoryVectorStore()
+    memory = memory_with(embedder, vector=store)
+    asyncio.run(say(memory, "Pizza is round.", thread="one"))
+
+    async def end_too_soon() -> None:
+        embedder.gate = asyncio.Event()
+        await memory.save_messages([Message.user("Rome is warm.")], thread="one", resource="ada")
+        await asyncio.sleep(0.01)
+
+    async def later() -> list[str]:
+        embedder.gate = asyncio.Event()
+        embedder.gate.set()
+        await say(memory, "A garden", thread="two")
+        return [hit.message.text for hit in (await memory.recall("Italy", resource="ada")).items]
+
+    asyncio.run(end_too_soon())
+    assert "Rome is warm." in asyncio.run(later())
+
+
+async def test_half_a_character_does_not_stop_its_thread() -> None:
+    class Strict(TopicEmbedder):
+        async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> list[list[float]]:
+            for text in texts:
+                text.encode()  # as every tokenizer and every HTTP client does
+            return await super().embed(texts, purpose=purpose)
+
+    memory = memory_with(Strict())
+    messages = [Message.user("Cut \ud83d off."), Message.user("Rome is warm.")]
+    await memory.save_messages(messages, thread="one", resource="ada")
+    await memory.settled()
+    assert "Rome is warm." in [hit.message.text for hit in (await memory.recall("Italy", resource="ada")).items]
+
+
+async def test_a_store_that_cannot_remove_does_not_spoil_what_was_found() -> None:
+    class Stubborn(InMemoryVectorStore):
+        stubborn = False
+
+        async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+            if self.stubborn:
+                raise OSError("read-only")
+            return await super().delete(index, ids=ids, filter=filter)
+
+    store = Stubborn()
+    memory = await conversations(store)
+    await memory.storage.delete_messages("one", ["m"])
+    store.stubborn = True
+    assert "More of Rome." in await say(memory, "Italy?", thread="new")
+
+
+async def test_a_resource_goes_with_its_vectors() -> None:
+    store = InMemoryVectorStore()
+    memory = await conversations(store)
+    await say(memory, "Rome of Bob.", thread="b", resource="bob")
+    assert (await memory.forget(resource="ada")).vectors == 4
+    assert await count(store) == 1  # Bob's
+
+
+async def test_notes_that_quote_what_is_forgotten_are_cut() -> None:
+    memory = await conversations(InMemoryVectorStore())
+    await say(memory, "Tell me of Italy.", thread="new")
+    (asked, _) = await memory.messages(thread="new")
+    assert asked.sent is not None
+    assert "Rome is warm." in asked.sent.text
+    receipt = await memory.forget(message_ids=["m"], thread="one")
+    assert receipt.note_ids == (asked.id,)
+    assert "Rome is warm." not in await say(memory, "And now?", thread="new")
+
+
+async def test_notes_that_quote_a_deleted_thread_are_cut() -> None:
+    memory = await conversations(InMemoryVectorStore())
+    await say(memory, "Tell me of Italy.", thread="new")
+    await memory.delete_thread("one")
+    assert "Rome is warm." not in await say(memory, "And now?", thread="new")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_work_in_flight_brings_nothing_back(whole: bool) -> None:
+    """The text was read and is being embedded while its message is removed."""
+    store, embedder = InMemoryVectorStore(), TopicEmbedder()
+    memory = await conversations(store, embedder)
+    embedder.gate.clear()
+    embedder.waited_for.clear()
+    await memory.save_messages([Message.user("Rome is secret.", id="late")], thread="one", resource="ada")
+    await embedder.waited_for.wait()
+    await (memory.delete_thread("one") if whole else memory.forget(message_ids=["late"], thread="one"))
+    embedder.gate.set()
+    await memory.settled()
+    assert await count(store) == (2 if whole else 4)
+    assert await count(store, f"{INDEX} cursors") == (1 if whole else 2)
+
+
+class Breaking(InMemoryVectorStore):
+    """Breaks down after it has stored what ``after`` calls gave it."""
+
+    after: int | None = None
+
+    async def upsert(
+        self,
+        index: str,
+        ids: Sequence[str],
+        vectors: Sequence[Sequence[float]],
+        metadata: Sequence[Metadata] | None = None,
+    ) -> None:
+        await super().upsert(index, ids, vectors, metadata)
+        if self.after is not None:
+            self.after -= 1
+            if self.after == 0:
+                raise OSError("the plug was pulled")
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+async def test_a_crash_in_between_leaves_nothing_for_ever(after: int) -> None:
+    """Wherever the work stops: what was forgotten since is gone after the next turn, all else is there once."""
+    store = Breaking()
+    memory = await conversations(store)
+    store.after = after
+    await memory.save_messages([Message.user("Rome is secret.", id="late")], thread="one", resource="ada")
+    await memory.settled()
+    await memory.storage.delete_messages("one", ["late"])  # by a process that died before it came to the vectors
+    store.after = None
+    await memory.save_messages([Message.user("Garden.")], thread="one", resource="ada")
+    await memory.settled()
+    assert await count(store) == 5 + (1 if after == 3 else 0)
+    page = await memory.recall("Rome", resource="ada")
+    assert "Rome is secret." not in [hit.message.text for hit in page.items]
+    assert await count(store) == 5  # what lay there still was found to be gone
+
+
+async def test_what_was_done_before_a_crash_is_not_there_twice() -> None:
+    store = Breaking()
+    memory = memory_with(TopicEmbedder(), vector=store)
+    store.after = 2
+    await memory.save_messages([Message.user("Rome is warm.")], thread="one", resource="ada")
+    await memory.settled()
+    store.after = None
+    assert await memory.embed_messages(thread="one") == 1
+    assert await count(store) == 1
+
+
+async def test_a_copy_is_found_as_well() -> None:
+    memory = await conversations(InMemoryVectorStore())
+    await memory.clone_thread("one", new_thread="copy")
+    await memory.settled()
+    page = await memory.recall("Rome is warm", thread="copy")
+    assert sorted(hit.message.text for hit in page.items) == ["More of Rome.", "Rome is warm."]
+
+
+async def test_two_processes_embed_once() -> None:
+    storage, store = InMemoryStorage(), InMemoryVectorStore()
+    embedders = TopicEmbedder(), TopicEmbedder()
+    memories = [memory_with(embedder, storage=storage, vector=store) for embedder in embedders]
+    quiet = Memory(storage=storage)
+    for number in range(30):
+        await quiet.save_messages([Message.user(f"Rome {number}")], thread="one", resource="ada")
+    await asyncio.gather(*(memory.embed_messages(thread="one") for memory in memories))
+    assert sum(len(embedder.texts) for embedder in embedders) == 30
+    assert await count(store) == 30
+
+
+async def test_a_vector_store_that_fails_fails_what_is_to_be_forgotten() -> None:
+    """Whoever asks to forget must know that something is left."""
+
+    class Stuck(InMemoryVectorStore):
+        stuck = False
+
+        async def delete(self, *args: object, **more: object) -> int:
+            if self.stuck:
+                raise OSError("read only")
+            return await super().delete(*args, **more)  # pyright: ignore
+
+    store = Stuck()
+    memory = await conversations(store)
+    store.stuck = True
+    with pytest.raises(OSError, match="read only"):
+        await memory.forget(thread="one")
+    store.stuck = False
+    assert (await memory.forget(thread="one")).vectors == 2
+
+
+async def test_embedding_says_what_it_cannot_find() -> None:
+    memory = await conversations(InMemoryVectorStore())
+    with pytest.raises(NotFoundError):
+        await memory.embed_messages(thread="none")
+
+
+async def test_an_agent_without_a_thread_embeds_nothing() -> None:
+    embedder = TopicEmbedder()
+    memory = memory_with(embedder)
+    await Agent(name="a", model=ScriptedModel("ok"), memory=memory).generate("Rome")
+    await memory.settled()
+    assert embedder.texts == embedder.queries == []
+
+
+async def test_a_live_run_whose_note_quotes_what_is_forgotten_leaves_it_out() -> None:
+    """Its messages cannot be seen by others before it has ended."""
+    memory = await conversations(InMemoryVectorStore())
+
+    @tool
+    async def forget_it() -> str:
+        """Forget it."""
+        await memory.forget(message_ids=["m"], thread="one")
+        return "gone"
+
+    model = ScriptedModel(ToolCall("forget_it", {}), "done")
+    agent = Agent(name="a", model=model, memory=memory, tools=[forget_it])
+    await agent.generate("Tell me of Italy.", thread="new", resource="ada")
+    await memory.settled()
+    assert "Rome is warm." in model.requests[0].text
+    assert "Rome is warm." not in await say(memory, "And now?", thread="new")

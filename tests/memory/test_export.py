@@ -1,0 +1,338 @@
+"""What was exported comes back the same, into whatever storage; and what is no whole export is refused by its line."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diarist import Agent, Memory, Message
+from diarist.exceptions import ConflictError, InputError, ThreadBusyError
+from diarist.messages import DataPart, FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
+from diarist.storage import InMemoryStorage, Storage, Thread
+from diarist.storage.records import WorkingMemory
+from tests.memory.diary_kit import everything, keeping_diary, message, note_taker, told, word
+from tests.memory.stores import made_storage, storage
+from tests.scenarios.kit import answering
+
+__all__ = ["made_storage", "storage"]
+
+
+async def lines_of(memory: Memory, resource: str | None = None) -> list[str]:
+    return [line async for line in memory.export_threads(resource=resource)]
+
+
+async def imported(lines: Sequence[str], storage: Storage | None = None) -> Memory:
+    memory = keeping_diary(storage or InMemoryStorage())
+    await memory.import_threads(lines)
+    return memory
+
+
+async def filled(storage: Storage, scope: Literal["thread", "resource"] = "thread") -> Memory:
+    """Two threads, one with a diary in its second generation and messages that it does not cover."""
+    memory = keeping_diary(storage, scope=scope)
+    await memory.create_thread("t", resource="ada", title="Rome", metadata={"n": 1, "when": {"day": 2}})
+    await told(memory, [1, 2, 3, 4])
+    await memory.reflect(thread="t", guidance="keep all")
+    await told(memory, [5, 6])
+    await memory.save_messages([message(7)], thread="t", resource="ada")
+    await Agent(model=answering(), memory=memory).generate("go on", thread="u", resource="ada")
+    await memory.settled()
+    return memory
+
+
+async def test_it_comes_back_the_same(storage: Storage) -> None:
+    memory = await filled(storage)
+    lines = await lines_of(memory)
+    copy = await imported(lines, InMemoryStorage())
+    assert await lines_of(copy) == lines
+    for name in ("t", "u"):
+        old, new = [await m.storage.list_messages(name) for m in (memory, copy)]
+        assert [unplaced(row) for row in new] == [unplaced(row) for row in old]
+        assert (await copy.observations(thread=name)).text == (await memory.observations(thread=name)).text
+    thread = await copy.thread("t")
+    assert (thread.resource_id, thread.title, thread.metadata) == ("ada", "Rome", {"n": 1, "when": {"day": 2}})
+    assert thread.created_at == (await memory.thread("t")).created_at
+    assert [log.generation for log in await copy.history(thread="t")] == [0]
+
+
+async def test_into_every_storage(storage: Storage) -> None:
+    lines = await lines_of(await filled(InMemoryStorage()))
+    copy = await imported(lines, storage)
+    assert await lines_of(copy) == lines
+    await copy.save_messages([message(8)], thread="t", resource="ada")
+    await copy.observe(thread="t")
+    assert word(8) in (await copy.observations(thread="t")).text
+
+
+async def test_the_diary_of_a_resource_comes_along(storage: Storage) -> None:
+    memory = await filled(storage, "resource")
+    await told(memory, [11, 12], thread="v")
+    await memory.storage.save_resource(await memory.storage.get_resource("ada"))
+    lines = await lines_of(memory)
+    other = keeping_diary(InMemoryStorage(), scope="resource")
+    await other.import_threads(lines)
+    assert (await other.observations(thread="v")).text == (await memory.observations(thread="v")).text
+    assert await lines_of(other) == lines
+
+
+async def test_one_thread_alone(storage: Storage) -> None:
+    memory = await filled(storage)
+    lines = [line async for line in memory.export_thread("t", resource="ada")]
+    copy = await imported(lines)
+    assert [thread.id for thread in (await copy.threads()).items] == ["t"]
+    with pytest.raises(InputError, match="bob"):
+        [line async for line in memory.export_thread("t", resource="bob")]
+
+
+async def test_only_the_threads_of_a_resource_or_with_metadata() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    for name, resource, kind in (("a", "ada", 1), ("b", "ada", 2), ("c", "bob", 1)):
+        await memory.create_thread(name, resource=resource, metadata={"kind": kind})
+
+    async def exported(**which: Any) -> set[str]:
+        values = [orjson.loads(line) async for line in memory.export_threads(**which)]
+        return {value["id"] for value in values if value["type"] == "thread"}
+
+    assert await exported() == {"a", "b", "c"}
+    assert await exported(resource="ada") == {"a", "b"}
+    assert await exported(metadata={"kind": 1}) == {"a", "c"}
+
+
+async def test_what_was_removed_leaves_no_gap_behind() -> None:
+    memory = keeping_diary(InMemoryStorage())
+    for some in ([1, 2], [3, 4], [5, 6]):
+        await told(memory, some)
+    await memory.forget(message_ids=["m3"], thread="t")
+    copy = await imported(await lines_of(memory))
+    assert [row.seq for row in await copy.storage.list_messages("t")] == [1, 2, 3, 4, 5]
+    assert word(3) not in await everything(copy.storage)
+    asked = await raw_after(copy)
+    assert asked == await raw_after(memory)
+    assert word(4) in asked
+
+
+async def raw_after(memory: Memory) -> str:
+    """What the Observer is shown when it is asked for all that no entry covers."""
+    notes = note_taker()
+    await keeping_diary(memory.storage, observer_model=notes).observe(thread="t")
+    return notes.requests[-1].text.split("<transcript>")[-1]
+
+
+# --- any content ---------------------------------------------------------------------------------------------------
+
+texts = st.text(max_size=20)
+ids = st.text(string.ascii_letters + "äß€ /\"'", min_size=1, max_size=8)
+times = st.none() | st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, values.filter(lambda value: value is not None), max_size=3)
+parts = st.one_of(
+    st.builds(TextPart, text=texts),
+    st.builds(ReasoningPart, text=texts, signature=st.none() | texts),
+    st.builds(ToolPart, call_id=ids, name=ids, args=objects, state=st.just("result"), result=values),
+    st.builds(FilePart, media_type=st.just("image/png"), data=st.binary(max_size=9)),
+    st.builds(SourcePart, url=texts, title=texts),
+    st.builds(DataPart, type=st.just("data-x"), data=values),
+)
+messages = st.lists(
+    st.builds(
+        Message,
+        id=ids,
+        role=st.sampled_from(["user", "assistant", "tool"]),
+        parts=st.lists(parts, max_size=3),
+        created_at=times,
+        metadata=objects,
+    ),
+    max_size=6,
+    unique_by=lambda row: row.id,
+)
+contents = st.lists(
+    st.tuples(ids, st.sampled_from(["ada", "bob"]), st.text(string.printable, max_size=20), objects, messages),
+    max_size=4,
+    unique_by=lambda thread: thread[0],
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(contents)
+async def test_any_content_comes_back_the_same(content: list[Any]) -> None:
+    memory, copy = Memory(storage=InMemoryStorage()), Memory(storage=InMemoryStorage())  # as strict as the others
+    for name, resource, title, metadata, rows in content:
+        await memory.create_thread(name, resource=resource, title=title, metadata=metadata)
+        await memory.save_messages(rows, thread=name, resource=resource)
+    lines = await lines_of(memory)
+    moved = await copy.import_threads(lines)
+    assert await lines_of(copy) == lines
+    assert moved.threads == len(content)
+    for name, *_ in content:
+        old, new = [await m.storage.list_messages(name) for m in (memory, copy)]
+        assert [unplaced(row) for row in new] == [unplaced(row) for row in old]
+
+
+def unplaced(row: Message) -> dict[str, Any]:
+    """A message without its run, which is another one."""
+    value = row.to_dict()
+    value.pop("run_id")
+    return value
+
+
+acts = st.lists(
+    st.tuples(st.sampled_from(["say", "observe", "reflect", "forget", "run"]), st.sampled_from("tu")), max_size=8
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(acts, st.sampled_from(["thread", "resource"]))
+async def test_any_history_comes_back_the_same(history: list[tuple[str, str]], scope: Any) -> None:
+    memory = keeping_diary(InMemoryStorage(), scope=scope)
+    said = 0
+    for act, thread in [("say", "t"), ("say", "u"), *history]:
+        match act:
+            case "say":
+                said += 3
+                await told(memory, [said - 2, said - 1, said], thread=thread)
+            case "observe":
+                await memory.save_messages([message(said := said + 1)], thread=thread, resource="ada")
+            case "reflect":
+                await memory.reflect(thread=thread, guidance="keep all")
+            case "forget":
+                await memory.forget(message_ids=[f"m{said - 1}"], thread=thread)
+            case _:
+                await Agent(model=answering(), memory=memory).generate("go on", thread=thread, resource="ada")
+                await memory.settled()
+    lines = await lines_of(memory)
+    copy = keeping_diary(InMemoryStorage(), scope=scope)
+    await copy.import_threads(lines)
+    assert await lines_of(copy) == lines
+    for thread in "tu":
+        assert (await copy.observations(thread=thread)).text == (await memory.observations(thread=thread)).text
+    for thread in "tu":
+        await copy.observe(thread=thread)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+async def test_a_thread_that_is_there_is_refused_or_skipped(storage: Storage) -> None:
+    memory = keeping_diary(storage)
+    await told(memory, [1, 2])
+    lines = await lines_of(memory)
+    before = await everything(storage)
+    with pytest.raises(ConflictError, match="'t'"):
+        await memory.import_threads(lines)
+    moved = await memory.import_threads(lines, existing="skip")
+    assert (moved.threads, moved.messages, moved.skipped) == (0, 0, ["t"])
+    assert await everything(storage) == before
+    with pytest.raises(InputError, match="'refuse' or 'skip'"):
+        await memory.import_threads(lines, existing="replace")  # type: ignore[arg-type]
+
+
+async def test_a_working_memory_that_is_written_meanwhile_stays() -> None:
+    class Slow(InMemoryStorage):
+        meanwhile = True
+
+        async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
+            if self.meanwhile:
+                self.meanwhile = False
+                await Memory(storage=self, working_memory=True).update_working_memory("Ada moved.", resource="ada")
+            return await super().save_working_memory(memory)
+
+    source = Memory(storage=InMemoryStorage(), working_memory=True)
+    await source.save_messages([Message.user("Hi")], thread="t", resource="ada")
+    await source.update_working_memory("Ada lives in Rome.", resource="ada")
+    target = Memory(storage=Slow(), working_memory=True)
+    await target.import_threads([line async for line in source.export_threads()])
+    assert await target.working_memory(resource="ada") == "Ada moved."
+
+
+async def test_threads_of_another_resource_are_refused_if_asked() -> None:
+    lines = await lines_of(await filled(InMemoryStorage()))
+    memory = Memory(storage=InMemoryStorage())
+    with pytest.raises(InputError, match="'ada', not 'bob'"):
+        await memory.import_threads(lines, resource="bob")
+    assert (await memory.threads()).items == []
+    assert (await memory.import_threads(lines, resource="ada")).threads == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: lines[:-1], "cut off"),
+        (lambda lines: [*lines[:-2], lines[-2][:-9]], "line"),
+        (lambda lines: [], "cut off"),
+        (lambda lines: ['{"role": "user"}\n', *lines[1:]], "line 1: not an export"),
+        (lambda lines: ['{"type": "diarist", "version": 99}\n', *lines[1:]], "version 99"),
+        (lambda lines: [lines[0], *lines[2:]], "before the first thread"),
+        (lambda lines: [line for line in lines if '"m2"' not in line], "made from messages|messages and has"),
+        (lambda lines: [lines[0], '{"type": "secret"}\n', *lines[1:]], "line 2: not a secret"),
+        (lambda lines: [*lines, lines[1]], "behind the end"),
+        (
+            lambda lines: [lines[0], lines[1].replace('"ada"', "7"), *lines[2:]],
+            "line 2: not a thread: resource_id is 7",
+        ),
+        (lambda lines: [*lines[:2], lines[2].replace('"text"', '"smell"'), *lines[3:]], "line 3: not a message"),
+        (lambda lines: [*lines[:2], lines[2].replace('"user"', '"system"'), *lines[3:]], "the role 'system'"),
+        (lambda lines: [lines[0], lines[1].replace("{}", "[]"), *lines[2:]], "line 2: not a thread: metadata"),
+    ],
+)
+async def test_what_is_no_whole_export_is_refused(change: Any, said: str) -> None:
+    source = keeping_diary(InMemoryStorage())
+    await told(source, [1, 2])
+    memory = keeping_diary(InMemoryStorage())
+    with pytest.raises(InputError, match=said):
+        await memory.import_threads(change(await lines_of(source)))
+
+
+async def test_a_failed_import_leaves_whole_threads_only(storage: Storage) -> None:
+    source = Memory(storage=InMemoryStorage())
+    for name in ("one", "two"):
+        await source.save_messages([message(n) for n in range(1, 700)], thread=name, resource="ada")
+    lines = await lines_of(source)
+    memory = Memory(storage=storage)
+    with pytest.raises(InputError, match="cut off"):
+        await memory.import_threads(lines[:-50])
+    assert [thread.id for thread in (await memory.threads()).items] == ["two"]
+    moved = await memory.import_threads(lines, existing="skip")
+    assert (moved.threads, moved.messages, moved.skipped) == (1, 699, ["two"])
+    assert sorted(await lines_of(memory)) == sorted(lines)
+
+
+async def test_what_a_killed_import_left_does_not_stand_in_the_way(storage: Storage) -> None:
+    lines = await lines_of(await filled(InMemoryStorage()))
+    killed = await storage.begin_run("killed", Thread(id="t", resource_id="ada", title="half"), ttl=0, guarded=True)
+    await storage.append_messages(killed, [message(1), message(2)])
+    memory = keeping_diary(storage)
+    await memory.import_threads(lines, existing="skip")
+    assert await lines_of(memory) == lines
+
+
+async def test_an_import_of_the_same_thread_under_way_is_waited_for_by_nobody(storage: Storage) -> None:
+    lines = await lines_of(await filled(InMemoryStorage()))
+    await storage.begin_run("other", Thread(id="t", resource_id="ada"), guarded=True)
+    with pytest.raises(ThreadBusyError):
+        await keeping_diary(storage).import_threads(lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("export.jsonl", "lines must be the lines of a file, not str: pass an open file"),
+        (b"{}", "not bytes: pass an open file"),
+        (Path("export.jsonl"), "not PosixPath: pass an open file"),
+        ([b"{}"], "a line must be a text, not bytes"),
+    ],
+)
+async def test_what_has_no_lines_of_text_is_refused(lines: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        await imported(lines)

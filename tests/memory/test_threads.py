@@ -1,0 +1,141 @@
+"""Threads are made, found, changed and deleted by people, on every storage, and belong to one resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Message
+from diarist.exceptions import ConflictError, InputError, NotFoundError
+from diarist.storage import Storage
+from tests.memory.stores import made_storage, storage
+from tests.scenarios.kit import answering
+
+__all__ = ["made_storage", "storage"]
+
+
+@pytest.fixture
+def memory(storage: Storage) -> Memory:
+    return Memory(storage=storage)
+
+
+async def test_a_thread_can_be_made_before_it_is_used(memory: Memory) -> None:
+    made = await memory.create_thread("trip", resource="ada", title="Rome", metadata={"kind": "travel", "gone": None})
+    assert (made.id, made.resource_id, made.title, made.metadata) == ("trip", "ada", "Rome", {"kind": "travel"})
+    await Agent(model=answering(), memory=memory).generate("hello", thread="trip", resource="ada")
+    assert (await memory.thread("trip", resource="ada")).title == "Rome"
+    assert (await memory.messages(thread="trip"))[0].text == "hello"
+
+
+async def test_without_an_id_it_gets_one_and_without_a_resource_it_is_its_own(memory: Memory) -> None:
+    one, other = await memory.create_thread(), await memory.create_thread()
+    assert one.id != other.id
+    assert one.resource_id == one.id
+
+
+async def test_an_id_is_given_once(memory: Memory) -> None:
+    await memory.create_thread("trip", resource="ada")
+    with pytest.raises(ConflictError, match="'trip'"):
+        await memory.create_thread("trip", resource="ada")
+
+
+async def test_threads_are_found_by_resource_and_metadata_page_by_page(memory: Memory) -> None:
+    for number in range(5):
+        await memory.create_thread(f"t{number}", resource="ada", metadata={"kind": "travel", "n": number})
+    await memory.create_thread("work", resource="ada", metadata={"kind": "work"})
+    await memory.create_thread("other", resource="bob", metadata={"kind": "travel"})
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await memory.threads(resource="ada", metadata={"kind": "travel"}, limit=2, cursor=cursor)
+        found += [thread.id for thread in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert found == ["t4", "t3", "t2", "t1", "t0"]
+    assert [thread.id for thread in (await memory.threads(metadata={"n": 3})).items] == ["t3"]
+
+
+async def test_title_and_metadata_change_by_themselves(memory: Memory) -> None:
+    await memory.create_thread("trip", resource="ada", title="Rome", metadata={"a": 1, "b": 2})
+    await memory.update_thread("trip", resource="ada", metadata={"a": None, "c": {"d": 3}})
+    changed = await memory.update_thread("trip", title="Oslo")
+    assert (changed.title, changed.metadata) == ("Oslo", {"b": 2, "c": {"d": 3}})
+    assert await memory.thread("trip") == changed
+
+
+async def test_a_thread_of_another_resource_is_refused_everywhere(memory: Memory) -> None:
+    await memory.create_thread("trip", resource="ada")
+    calls = [
+        lambda: memory.thread("trip", resource="bob"),
+        lambda: memory.update_thread("trip", resource="bob", title="mine"),
+        lambda: memory.delete_thread("trip", resource="bob"),
+        lambda: memory.clone_thread("trip", resource="bob"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="does not belong to resource 'bob'"):
+            await call()
+    assert [thread.id for thread in (await memory.threads()).items] == ["trip"]
+
+
+async def test_what_is_not_there_is_named(memory: Memory) -> None:
+    calls = [memory.thread, memory.update_thread, memory.delete_thread, memory.clone_thread]
+    for call in calls:
+        with pytest.raises(NotFoundError, match="no thread 'nowhere'"):
+            await call("nowhere")
+
+
+async def test_deleting_removes_all_of_it(memory: Memory) -> None:
+    await memory.save_messages([Message.user("hello")], thread="trip", resource="ada")
+    await memory.delete_thread("trip", resource="ada")
+    assert (await memory.threads()).items == []
+    assert await memory.storage.list_messages("trip") == []
+
+
+async def test_messages_are_read_page_by_page_in_both_directions(memory: Memory) -> None:
+    await memory.save_messages([Message.user(str(n)) for n in range(1, 6)], thread="t", resource="ada")
+
+    async def read(**where: int) -> list[str]:
+        return [row.text for row in await memory.messages(thread="t", resource="ada", **where)]
+
+    assert await read() == ["1", "2", "3", "4", "5"]
+    assert [await read(limit=2), await read(limit=2, before=4), await read(limit=2, before=2)] == [
+        ["4", "5"],
+        ["2", "3"],
+        ["1"],
+    ]
+    assert [await read(limit=2, after=0), await read(limit=2, after=2), await read(limit=2, after=4)] == [
+        ["1", "2"],
+        ["3", "4"],
+        ["5"],
+    ]
+    assert await read(after=1, before=4) == ["2", "3"]
+    with pytest.raises(InputError, match="limit"):
+        await read(limit=-1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"title": 5}, "title .*must be a text, not 5"),
+        ({"metadata": ["x"]}, "metadata must be a dictionary"),
+        ({"metadata": {"tags": {"a"}}}, r"metadata\['tags'\] is not JSON"),
+        ({"metadata": {5: "x"}}, "a key of metadata must be a text, not 5"),
+    ],
+)
+async def test_what_cannot_be_kept_of_a_thread_is_refused_by_name(
+    memory: Memory, options: dict[str, Any], words: str
+) -> None:
+    await memory.create_thread("trip")
+    for call in (memory.create_thread(**options), memory.update_thread("trip", **options)):
+        with pytest.raises(InputError, match=words):
+            await call
+    with pytest.raises(InputError, match=words):
+        await memory.clone_thread("trip", **options)
+    assert len((await memory.threads()).items) == 1
+
+
+async def test_threads_are_found_by_texts_alone(memory: Memory) -> None:
+    with pytest.raises(InputError, match="a resource id must be a text, not 5"):
+        await memory.threads(resource=5)  # pyright: ignore[reportArgumentType]

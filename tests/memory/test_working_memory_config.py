@@ -1,0 +1,172 @@
+"""What working memory refuses at construction, and how it reads a JSON schema."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError
+from datetime import date
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, RootModel
+
+from diarist import Agent, Memory
+from diarist.exceptions import ConfigError
+from diarist.memory import WorkingMemoryConfig
+from diarist.memory.working.json_schema import problems
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel
+
+
+class Names(RootModel[list[str]]):
+    """No object."""
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"template": "# User", "schema": {"type": "object"}}, "template or .*schema"),
+        ({"template": "  \n"}, "template is empty"),
+        ({"template": 3}, "working_memory.template must be a text of Markdown, not 3"),
+        ({"scope": "user"}, "scope"),
+        ({"kept_by": "me"}, "kept_by"),
+        ({"read_only": "yes"}, "read_only"),
+        ({"read_only": True, "kept_by": "observer"}, "contradicts"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        WorkingMemoryConfig(**options)
+
+
+@pytest.mark.parametrize("schema", [{"type": "array"}, {}, Names, list[int], object()])
+def test_a_schema_is_of_an_object(schema: Any) -> None:
+    with pytest.raises(ConfigError, match=r"working_memory\.schema"):
+        Memory(storage=InMemoryStorage(), working_memory=WorkingMemoryConfig(schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ({"type": "strng"}, "properties.a has the type 'strng'; there are object, array, string"),
+        ({"items": {"type": ["string", "nul"]}}, "properties.a.items has the type 'nul'"),
+        ({"$ref": "#/x"}, "properties.a refers to '#/x', which is not in the schema"),
+        ({"anyOf": [{"$ref": "https://example.com/a"}]}, "https://example.com/a"),
+    ],
+)
+def test_a_schema_that_would_let_everything_pass_is_refused(field: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        Memory(
+            storage=InMemoryStorage(),
+            working_memory=WorkingMemoryConfig(schema={"type": "object", "properties": {"a": field}}),
+        )
+
+
+def test_a_property_may_have_the_name_of_a_keyword() -> None:
+    schema = {"type": "object", "properties": {"type": {"type": "string"}, "enum": {"enum": ["x"]}}}
+    Memory(storage=InMemoryStorage(), working_memory=WorkingMemoryConfig(schema=schema))
+
+
+def test_other_values_are_refused() -> None:
+    with pytest.raises(ConfigError, match="WorkingMemoryConfig"):
+        Memory(storage=InMemoryStorage(), working_memory="yes")  # pyright: ignore[reportArgumentType]
+
+
+def test_it_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        WorkingMemoryConfig().scope = "thread"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("value", [False, WorkingMemoryConfig(enabled=False)])
+async def test_where_it_is_off(value: Any) -> None:
+    memory = Memory(storage=InMemoryStorage(), working_memory=value)
+    model = ScriptedModel("ok")
+    await Agent(model=model, memory=memory).generate("hello", thread="t")
+    assert model.requests[0].tools == []
+    for call in (memory.working_memory(thread="t"), memory.update_working_memory("# Ada", thread="t")):
+        with pytest.raises(ConfigError, match="working_memory=True"):
+            await call
+
+
+# --- JSON schemas -------------------------------------------------------------------------------------
+
+TREE = {
+    "$ref": "#/$defs/Node",
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+            },
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "wrong"),
+    [
+        (1, {"type": "integer"}, None),
+        (1.0, {"type": "integer"}, None),
+        (1.5, {"type": "integer"}, "it must be integer, not 1.5"),
+        (True, {"type": "integer"}, "it must be integer, not True"),
+        (1, {"type": ["string", "null"]}, "it must be string or null, not 1"),
+        (None, {"type": ["string", "null"]}, None),
+        ("red", {"enum": ["red", "blue"]}, None),
+        ("pink", {"enum": ["red", "blue"]}, "it must be one of 'red', 'blue', not 'pink'"),
+        ("b", {"const": "a"}, "it must be 'a', not 'b'"),
+        (3, {"minimum": 4}, "it must be at least 4, not 3"),
+        (4, {"exclusiveMaximum": 4}, "it must be less than 4, not 4"),
+        ("ab", {"minLength": 3}, "it must have at least 3 characters, not 2"),
+        ([1, 2], {"maxItems": 1}, "it must have at most 1 items, not 2"),
+        ("x1", {"pattern": "^[a-z]+$"}, "it must match ^[a-z]+$, not 'x1'"),
+        (
+            {"a": {"b": 1}},
+            {"properties": {"a": {"properties": {"b": {"type": "string"}}}}},
+            "a.b must be string, not 1",
+        ),
+        ({}, {"required": ["a"]}, None),
+        ({"x": 1}, {"properties": {"a": {}}, "additionalProperties": False}, "x is not known; known: a"),
+        ({"x": 1}, {"additionalProperties": {"type": "string"}}, "x must be string, not 1"),
+        ([1, "b"], {"items": {"type": "integer"}}, "[1] must be integer, not 'b'"),
+        ("a", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "it must be integer, not 'a' or it must be null"),
+        (None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
+        (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]}, "more than one"),
+        (1, {"allOf": [{"type": "integer"}, {"minimum": 2}]}, "at least 2"),
+        ({"children": [{"name": 5}]}, TREE, "children[0].name must be string, not 5"),
+        ({"children": [{"name": "a"}]}, TREE, None),
+        (1, {"$ref": "#/nowhere"}, None),
+    ],
+)
+def test_json_schemas(value: Any, schema: dict[str, Any], wrong: str | None) -> None:
+    found = problems(value, schema)
+    if wrong is None:
+        assert found == []
+    else:
+        assert wrong in "; ".join(found)
+
+
+# --- values that are hard to write down ---------------------------------------------------------------
+
+
+class Free(BaseModel):
+    note: Any = None
+    born: date | None = None
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, Free])
+async def test_values_come_back(schema: Any) -> None:
+    """Whatever JSON can say, and what it cannot as a string."""
+    memory = Memory(storage=InMemoryStorage(), working_memory=WorkingMemoryConfig(schema=schema))
+    hard: dict[str, Any] = {"emoji": "🦊", "zero": "\0", "large": 2**70, "empty": {}, "nothing": [None], "": ""}
+    await memory.update_working_memory({"note": hard}, resource="ada")
+    await memory.update_working_memory({"born": date(1815, 12, 10)}, resource="ada")
+    assert await memory.working_memory(resource="ada") == {"note": hard, "born": "1815-12-10"}
+
+
+async def test_a_broken_character_breaks_nothing() -> None:
+    memory = Memory(storage=InMemoryStorage(), working_memory=WorkingMemoryConfig(schema={"type": "object"}))
+    await memory.update_working_memory({"note": "half \ud83d"}, resource="ada")
+    await memory.update_working_memory({"more": 1}, resource="ada")
+    assert await memory.working_memory(resource="ada") == {"note": "half \ud83d", "more": 1}

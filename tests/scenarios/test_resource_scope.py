@@ -1,0 +1,628 @@
+"""One diary for all threads of a resource: what is said in one is known in the others, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Message
+from diarist.exceptions import InputError, NotFoundError
+from diarist.memory.observational.prompt.threads import obscure
+from diarist.memory.observational.window import tokens_of
+from diarist.memory.observational.work.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
+from diarist.models.base import ModelRequest
+from diarist.storage import Observation, ObservationLog, SQLiteStorage, Storage
+from diarist.testing import ScriptedModel
+from tests.processes import run_at_once
+from tests.scenarios.kit import (
+    WatchedStorage,
+    answering,
+    configured,
+    failing,
+    ids_sent,
+    play,
+    reflector,
+    words,
+)
+
+MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+NAMES = re.compile(r"\b(?:turn|said)-\w+-\d+\b")
+
+
+def noting() -> ScriptedModel:
+    """Notes, under the heading of its thread, each word that says where it comes from."""
+
+    def write(request: ModelRequest) -> str:
+        lines: list[str] = []
+        for line in request.prompt.messages[-1].text.partition("<transcript>")[2].splitlines():
+            if line.startswith("Date:"):
+                lines.append(line)
+            elif found := NAMES.findall(line):
+                lines.append(f"- 🟡 {found[0]}")
+        if not any(line.startswith("- ") for line in lines):
+            lines.append("- 🟢 nothing")
+        return "<diary>\n" + "\n".join(lines) + "\n</diary>\n<current-task>go on</current-task>"
+
+    return ScriptedModel(write, name="observer")
+
+
+def sharing(storage: Storage, *, model: ScriptedModel | None = None, **options: Any) -> Memory:
+    observation = {"model": model or noting(), **options.pop("observation", {})}
+    return configured(storage, scope="resource", observation=observation, **options)
+
+
+async def say(memory: Memory, name: str, *, thread: str, resource: str = "ada", size: int = 20) -> None:
+    """A message of so many words, and a short answer, that are in no run of an agent."""
+    rows = [Message.user(words(name, size)), Message.assistant("Noted.")]
+    await memory.save_messages(rows, thread=thread, resource=resource)
+
+
+async def log_of(storage: Storage, resource: str = "ada") -> ObservationLog:
+    log = await storage.get_log(f"resource:{resource}")
+    return log or ObservationLog(key=f"resource:{resource}", scope="resource", resource_id=resource)
+
+
+def entries_of(log: ObservationLog, row: Message, thread: str) -> list[Observation]:
+    """The entries that cover a row."""
+    return [
+        entry
+        for entry in log.entries
+        if any(s.thread_id == thread and s.first_seq <= (row.seq or 0) <= s.last_seq for s in entry.sources)
+    ]
+
+
+async def assert_exactly_once(storage: Storage, threads: list[str], resource: str = "ada") -> int:
+    """No row is in two entries; returns how many are in one."""
+    log, covered = await log_of(storage, resource), 0
+    for thread in threads:
+        for row in await storage.list_messages(thread):
+            entries = entries_of(log, row, thread)
+            assert len(entries) <= 1, f"{row.text[:20]!r} is covered twice"
+            covered += len(entries)
+    return covered
+
+
+# --- how threads are packed ----------------------------------------------------------------------------
+
+
+def unobserved(thread: str, *sizes: int, begun: int = 0) -> Unobserved:
+    rows = [
+        Message.user(
+            words(f"{thread}{n}", size),
+            id=f"{thread}{n}",
+            thread_id=thread,
+            seq=n + 1,
+            created_at=MONDAY + timedelta(minutes=begun + n),
+            part_tokens=[size],
+        )
+        for n, size in enumerate(sizes)
+    ]
+    return Unobserved(thread, rows, [[row] for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("threads", "batches"),
+    [
+        ([], []),
+        ([unobserved("a", 3)], [["a0"]]),
+        ([unobserved("a", 3, 3), unobserved("b", 4)], [["a0", "a1", "b0"]]),
+        ([unobserved("a", 6), unobserved("b", 6)], [["a0"], ["b0"]]),
+        # The largest are placed first, the small ones where there is room.
+        ([unobserved("a", 3), unobserved("b", 7), unobserved("c", 6)], [["a0", "b0"], ["c0"]]),
+        # Batches stand in the order of their oldest messages.
+        ([unobserved("a", 8, begun=9), unobserved("b", 8)], [["b0"], ["a0"]]),
+        # A thread that is larger than the limit is split by messages, a message is not.
+        ([unobserved("a", 4, 4, 4)], [["a0", "a1"], ["a2"]]),
+        ([unobserved("a", 4, 4, 4), unobserved("b", 6, begun=9)], [["a0", "a1"], ["a2", "b0"]]),
+        ([unobserved("a", 2, 25, 2)], [["a0"], ["a1"], ["a2"]]),
+    ],
+)
+def test_threads_are_packed(threads: list[Unobserved], batches: list[list[str]]) -> None:
+    assert [[row.id for row in batch] for batch in pack_threads(threads, 10)] == batches
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_packing_loses_nothing_and_keeps_the_limit(seed: int) -> None:
+    chance = random.Random(seed)
+    threads = [
+        unobserved(f"t{n}-", *(chance.randint(1, 14) for _ in range(chance.randint(1, 6))), begun=chance.randint(0, 99))
+        for n in range(chance.randint(1, 8))
+    ]
+    batches = pack_threads(threads, 10)
+    packed = [row.id for batch in batches for row in batch]
+    assert sorted(packed) == sorted(row.id for thread in threads for row in thread.raw)
+    for batch in batches:
+        assert tokens_of(batch) <= 10 or len(batch) == 1
+        for thread in threads:
+            places = [row.seq for row in batch if row.thread_id == thread.thread_id]
+            assert places == sorted(places, key=lambda place: place or 0)
+
+
+# --- other threads are observed, in the background ----------------------------------------------------------
+
+
+async def test_what_is_said_in_one_thread_is_noted_for_the_others(storage: Storage) -> None:
+    memory = sharing(storage, await_background=True)
+    for number in range(4):
+        await say(memory, f"said-flights-{number}", thread="flights")
+    model = answering()
+    agent = Agent(model=model, memory=memory)
+    for number in range(8):
+        await agent.generate(words(f"turn-work-{number}", 15), thread="work", resource="ada")
+    prompt = model.requests[-1].text
+    assert all(f"- 🟡 said-flights-{number}" in prompt for number in range(4))
+    assert f"Date: {datetime.now(UTC):%Y-%m-%d} (thread {obscure('flights')})" in prompt
+    assert f"the present one is thread {obscure('work')}" in prompt
+    await assert_exactly_once(storage, ["flights", "work"])
+
+
+async def test_a_new_thread_begins_with_all_that_is_noted(storage: Storage) -> None:
+    """No prompt of it is in a provider's cache yet. A thread that is under way takes it in later."""
+    memory = sharing(storage, await_background=True)
+    await say(memory, "said-flights-1", thread="flights")
+    model = answering()
+    agent = Agent(model=model, memory=memory)
+    for _ in range(2):
+        await agent.generate("hello", thread="old", resource="ada")
+        assert "- 🟡 said-flights-1" not in model.requests[-1].text
+    played = await play(agent, "hello", thread="new", resource="ada")
+    assert "- 🟡 said-flights-1" in model.requests[-1].text
+    assert [data["chunksActivated"] for data in played.data("activation")] == [1]
+
+
+@pytest.mark.parametrize(("max_tokens_per_batch", "calls"), [(10_000, 1), (50, 2), (30, 4)])
+async def test_max_tokens_per_batch(storage: Storage, max_tokens_per_batch: int, calls: int) -> None:
+    """Four threads of 21 tokens."""
+    model = noting()
+    memory = sharing(
+        storage, model=model, observation={"max_tokens_per_batch": max_tokens_per_batch}, await_background=True
+    )
+    for name in "abcd":
+        await say(memory, f"said-{name}-1", thread=name)
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    assert len(model.requests) == calls
+    log = await log_of(storage)
+    assert [entry.state for entry in log.entries] == ["buffered"] * calls
+    assert {source.thread_id for entry in log.entries for source in entry.sources} == set("abcd")
+
+
+async def test_a_thread_that_is_larger_than_a_batch_is_split(storage: Storage) -> None:
+    memory = sharing(storage, observation={"max_tokens_per_batch": 45}, await_background=True)
+    for number in range(6):
+        await say(memory, f"said-long-{number}", thread="long")
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    log = await log_of(storage)
+    assert [entry.message_tokens for entry in log.entries] == [42, 42, 42]
+    noted = [name for entry in log.entries for name in NAMES.findall(entry.text)]
+    assert noted == [f"said-long-{number}" for number in range(6)], "in the order in which it was said"
+    assert await assert_exactly_once(storage, ["long"]) == 12
+
+
+async def test_batches_are_observed_side_by_side_and_saved_in_order(storage: Storage) -> None:
+    """The last one answers first."""
+    waiting: list[asyncio.Event] = []
+
+    async def backwards(request: ModelRequest) -> str:
+        mine = asyncio.Event()
+        waiting.append(mine)
+        if len(waiting) == 3:
+            for event in reversed(waiting):
+                event.set()
+                await asyncio.sleep(0)
+        await mine.wait()
+        return f"<diary>\n- 🟡 {NAMES.findall(request.text)[0]}\n</diary>"
+
+    memory = sharing(
+        storage,
+        model=ScriptedModel(backwards, backwards, backwards),
+        observation={"max_tokens_per_batch": 25},
+        await_background=True,
+    )
+    for n, name in enumerate("abc"):
+        at = MONDAY + timedelta(hours=n)
+        await memory.save_messages(
+            [Message.user(words(f"said-{name}-1", 20), created_at=at)], thread=name, resource="ada"
+        )
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    assert [entry.text for entry in (await log_of(storage)).entries] == [f"- 🟡 said-{name}-1" for name in "abc"]
+
+
+async def test_a_failing_batch_leaves_the_others(storage: Storage) -> None:
+    def write(request: ModelRequest) -> Any:
+        return RuntimeError("down") if "said-b-1" in request.text else "<diary>\n- 🟡 noted\n</diary>"
+
+    memory = sharing(
+        storage, model=ScriptedModel(write), observation={"max_tokens_per_batch": 25}, await_background=True
+    )
+    for name in "abc":
+        await say(memory, f"said-{name}-1", thread=name)
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    log = await log_of(storage)
+    assert {source.thread_id for entry in log.entries for source in entry.sources} == {"a", "c"}
+
+
+async def test_no_query_loads_all_threads_and_a_turn_does_not_read_them_all() -> None:
+    class Paged(WatchedStorage):
+        read: set[str]
+
+        async def list_threads(self, **options: Any) -> Any:  # type: ignore[override]
+            assert options.get("limit", 101) <= 100
+            return await super().list_threads(**options)
+
+        async def list_messages(self, thread_id: str, **options: Any) -> Any:  # type: ignore[override]
+            self.read.add(thread_id)
+            return await super().list_messages(thread_id, **options)
+
+    storage = Paged()
+    storage.read = set()
+    memory = sharing(storage, await_background=True)
+    for number in range(230):
+        await say(memory, f"said-t{number}-1", thread=f"t{number}")
+    storage.read.clear()
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    assert 90 <= len(storage.read) <= 101
+    await memory.observe(resource="ada")
+    assert await assert_exactly_once(storage, [f"t{number}" for number in range(230)]) == 460
+
+
+# --- the newest words of other threads ----------------------------------------------------------------------
+
+
+async def test_the_newest_words_of_other_threads_are_told_with_the_question(storage: Storage) -> None:
+    """Of the threads that were used last, a few short lines each; and never of another resource."""
+    memory = sharing(storage, observation={"message_tokens": 100_000})
+    for number in range(6):
+        await say(memory, f"said-t{number}-1", thread=f"t{number}", size=5)
+    await say(memory, "said-t0-2", thread="t0", size=400)
+    for _ in range(4):
+        await say(memory, "said-bob-1", thread="bobs", resource="bob", size=5)
+    model = answering()
+    await Agent(model=model, memory=memory).generate("hello", thread="now", resource="ada")
+    (asked,) = (m.text for m in model.requests[-1].prompt if m.role == "user")
+    told = [line for line in asked.splitlines() if line.startswith("- ")]
+    assert {name for line in told for name in NAMES.findall(line)} == {
+        "said-t0-1",
+        "said-t0-2",
+        "said-t4-1",
+        "said-t5-1",
+    }
+    assert len(told) <= TAIL_THREADS * TAIL_ROWS
+    assert max(map(len, told)) < 260
+    assert obscure("t5") in asked
+    assert "t5)" not in asked
+
+
+@pytest.mark.parametrize(("message_tokens", "lines"), [(100, 0), (400, 1), (600, 2), (2_000, 6)])
+async def test_tails_take_a_twentieth_of_the_window(storage: Storage, message_tokens: int, lines: int) -> None:
+    """A heading has 12 words, a message of the user 6, the answer 2."""
+    memory = sharing(storage, observation={"message_tokens": message_tokens})
+    for name in "abc":
+        await say(memory, f"said-{name}-1", thread=name, size=5)
+    model = answering()
+    await Agent(model=model, memory=memory).generate("hello", thread="now", resource="ada")
+    assert sum(line.startswith("- ") for line in model.requests[-1].text.splitlines()) == lines
+
+
+async def test_what_is_noted_and_rendered_is_no_tail_any_more(storage: Storage) -> None:
+    memory = sharing(storage)
+    await say(memory, "said-flights-1", thread="flights")
+    await memory.observe(thread="flights")
+    model = answering()
+    await Agent(model=model, memory=memory).generate("hello", thread="now", resource="ada")
+    assert "Said in another conversation" not in model.requests[-1].text
+    assert "- 🟡 said-flights-1" in model.requests[-1].text
+
+
+# --- whose notes are whose ------------------------------------------------------------------------------------
+
+
+async def test_tasks_and_titles_stay_with_their_thread(storage: Storage) -> None:
+    def write(request: ModelRequest) -> str:
+        (name,) = {
+            found.rsplit("-", 1)[0]
+            for found in NAMES.findall(request.prompt.messages[-1].text.partition("<transcript>")[2])
+        }
+        return (
+            f"<diary>\n- 🟡 about {name}\n</diary>\n<current-task>task of {name}</current-task>\n"
+            f"<suggested-response>answer of {name}</suggested-response>\n<thread-title>{name}</thread-title>"
+        )
+
+    notes = ScriptedModel(write)
+    memory = sharing(storage, model=notes, observation={"thread_title": True})
+    for thread in ("flights", "garden"):
+        await say(memory, f"said-{thread}-1", thread=thread)
+        await memory.observe(thread=thread)
+    assert "task of said-flights" not in notes.requests[-1].text
+    assert "title is 'said-flights'" not in notes.requests[-1].text
+    model = answering()
+    for thread, other in (("flights", "garden"), ("garden", "flights")):
+        await Agent(model=model, memory=memory).generate("hello", thread=thread, resource="ada")
+        note = model.requests[-1].prompt.messages[-1].text
+        assert f"Current task: task of said-{thread}" in note
+        assert f"said-{other}" not in note
+        assert f"about said-{other}" in model.requests[-1].text
+        found = await storage.get_thread(thread)
+        assert found is not None
+        assert found.title == f"said-{thread}"
+    await Agent(model=model, memory=memory).generate("hello", thread="third", resource="ada")
+    assert "Current task" not in model.requests[-1].prompt.messages[-1].text
+
+
+async def test_a_reflection_of_several_threads_keeps_the_task_of_each(storage: Storage) -> None:
+    def write(request: ModelRequest) -> str:
+        name = NAMES.findall(request.prompt.messages[-1].text.partition("<transcript>")[2])[0]
+        return f"<diary>\n- 🟡 about {name}\n</diary>\n<current-task>task of {name}</current-task>"
+
+    condenses = ScriptedModel("<diary>\n- 🔴 both\n</diary>\n<current-task>a task of any</current-task>")
+    memory = sharing(storage, model=ScriptedModel(write), reflection={"model": condenses})
+    for thread in ("flights", "garden"):
+        await say(memory, f"said-{thread}-1", thread=thread)
+        await memory.observe(thread=thread)
+    log = await memory.reflect(thread="flights", guidance="in a word")
+    assert [entry.kind for entry in log.entries] == ["reflection"]
+    model = answering()
+    for thread in ("flights", "garden"):
+        assert (await memory.observations(thread=thread)).current_task == f"task of said-{thread}-1"
+        await Agent(model=model, memory=memory).generate("hello", thread=thread, resource="ada")
+        note = model.requests[-1].prompt.messages[-1].text
+        assert [line for line in note.splitlines() if "task" in line] == [f"Current task: task of said-{thread}-1"]
+    await memory.delete_thread("garden")
+    assert "garden" not in str(await storage.get_log("resource:ada"))
+
+
+async def test_notes_say_which_thread_they_are_about(storage: Storage) -> None:
+    """Also where the Observer forgets it; and the Reflector is told to keep it so."""
+    forgetful = ScriptedModel(lambda _: "<diary>\nDate: 2026-03-02\n- 🟡 of one\n</diary>")
+    condenses = reflector()
+    memory = sharing(storage, model=forgetful, reflection={"model": condenses})
+    await say(memory, "said-a-1", thread="a")
+    log = await memory.observe(thread="a")
+    assert log.text == f"Date: 2026-03-02 (thread {obscure('a')})\n- 🟡 of one"
+    assert f"(thread {obscure('a')})\n[#1]" in forgetful.requests[-1].text
+    await memory.reflect(thread="a", guidance="short")
+    assert "Never move a note to another thread" in condenses.requests[-1].text
+    alone = configured(storage, model=forgetful)
+    await say(alone, "said-b-1", thread="b")
+    assert "thread" not in (await alone.observe(thread="b")).text
+
+
+@pytest.mark.parametrize("obscure_thread_ids", [None, True, False])
+async def test_obscure_thread_ids_everywhere_in_prompts(storage: Storage, obscure_thread_ids: bool | None) -> None:
+    notes, condenses, model = noting(), reflector(), answering()
+    memory = sharing(
+        storage,
+        model=notes,
+        obscure_thread_ids=obscure_thread_ids,
+        reflection={"model": condenses, "observation_tokens": 60},
+        await_background=True,
+        retrieval=True,
+    )
+    agent = Agent(model=model, memory=memory)
+    for number in range(10):
+        for thread in ("id-of-thread-1", "id-of-thread-2"):
+            await agent.generate(words(f"turn-{number}-1", 15), thread=thread, resource="id-of-ada")
+    assert notes.requests
+    assert condenses.requests
+    sent = "".join(request.text for one in (model, notes, condenses) for request in one.requests)
+    assert ("id-of-thread" in sent) is (obscure_thread_ids is False)
+    assert (obscure("id-of-thread-1") in sent) is (obscure_thread_ids is not False)
+    assert "id-of-ada" not in sent
+
+
+async def test_prefixes_hold_while_another_thread_is_noted(storage: Storage) -> None:
+    """What another thread adds to the diary is taken in where this one changes its prompt anyway, at its end."""
+    memory = sharing(storage, await_background=True)
+    models = {thread: answering() for thread in ("one", "two")}
+    changes = 0
+    for number in range(20):
+        for thread, model in models.items():
+            before = model.requests[-1] if model.requests else None
+            played = await play(
+                Agent(model=model, memory=memory), words(f"turn-{thread}-{number}", 9), thread=thread, resource="ada"
+            )
+            if before is None or model.requests[-1].text.startswith(before.text):
+                continue
+            blocks = [[m.text for m in r.prompt if m.role == "system"] for r in (before, model.requests[-1])]
+            assert blocks[1][: len(blocks[0])] == blocks[0], "notes grow at their end"
+            assert played.data("activation") or len(blocks[1]) > len(blocks[0])
+            changes += 1
+    assert 2 <= changes <= 20
+
+
+# --- nobody else's --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_resources_never_meet(storage: Storage, seed: int) -> None:
+    """Whatever is done in whatever order, no prompt of a resource holds a word of another one."""
+    chance = random.Random(seed)
+    notes, condenses, model = noting(), ScriptedModel(_keep_words, name="reflector"), answering()
+    memory = sharing(storage, model=notes, reflection={"model": condenses, "observation_tokens": 40}, retrieval=True)
+    agent = Agent(model=model, memory=memory)
+    threads = {f"{resource}-{n}": resource for resource in ("ada", "bob", "eve") for n in range(3)}
+    for number in range(60):
+        thread, resource = chance.choice(list(threads.items()))
+        begun = [len(one.requests) for one in (notes, condenses, model)]
+        deed = chance.random()
+        known = await storage.get_thread(thread) is not None
+        if deed < 0.75 or not known:
+            await agent.generate(
+                words(f"turn-{resource}-{number}", chance.randint(5, 30)), thread=thread, resource=resource
+            )
+        elif deed < 0.85:
+            await memory.observe(resource=resource)
+        elif deed < 0.93:
+            await memory.observe(thread=thread, resource=resource)
+        else:
+            await memory.delete_thread(thread)
+        await memory.settled()
+        for one, first in zip((notes, condenses, model), begun, strict=True):
+            for request in one.requests[first:]:
+                assert {name.split("-")[1] for name in NAMES.findall(request.text)} <= {resource}
+    for resource in ("ada", "bob", "eve"):
+        log = await log_of(storage, resource)
+        assert all(name.split("-")[1] == resource for e in log.entries for name in NAMES.findall(e.text))
+        assert all(threads[source.thread_id] == resource for e in log.entries for source in e.sources)
+        await assert_exactly_once(storage, [thread for thread, of in threads.items() if of == resource], resource)
+
+
+def _keep_words(request: ModelRequest) -> str:
+    return "<diary>\n- 🔴 " + " ".join(dict.fromkeys(NAMES.findall(request.text)[:3])) + "\n</diary>"
+
+
+# --- by hand -----------------------------------------------------------------------------------------------
+
+
+async def test_all_threads_of_a_resource_are_observed_by_hand(storage: Storage) -> None:
+    model = noting()
+    memory = sharing(storage, model=model, observation={"max_tokens_per_batch": 50})
+    for name in "abcdef":
+        await say(memory, f"said-{name}-1", thread=name)
+    await say(memory, "said-bob-1", thread="bobs", resource="bob")
+    told: list[tuple[int, int]] = []
+    events: list[str] = []
+    log = await memory.observe(
+        resource="ada",
+        on_progress=lambda done, total: told.append((done, total)),
+        on_event=lambda part: events.append(part.type),
+    )
+    assert told == [(0, 126), (126, 126)]
+    assert [entry.state for entry in log.entries] == ["active"] * 3
+    assert events.count("data-om-observation-end") == len(model.requests) == 3
+    assert await assert_exactly_once(storage, list("abcdef")) == 12
+    assert (await memory.observations(resource="ada")).entries == log.entries
+    assert (await memory.observations(thread="a")).entries == log.entries
+    assert (await log_of(storage, "bob")).entries == ()
+    again = await memory.observe(resource="ada")
+    assert again.entries == log.entries
+    assert len(model.requests) == 3
+
+
+async def test_what_waits_is_activated_first_and_not_paid_for_again(storage: Storage) -> None:
+    model = noting()
+    memory = sharing(storage, model=model, await_background=True)
+    await say(memory, "said-a-1", thread="a")
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    assert [entry.state for entry in (await log_of(storage)).entries] == ["buffered"]
+    heard: list[Any] = []
+    log = await memory.observe(resource="ada", on_event=heard.append)
+    assert [entry.state for entry in log.entries] == ["active", "active"]
+    assert heard[0].type == "data-om-activation"
+    assert heard[0].data["triggeredBy"] == "manual"
+    assert len(model.requests) == 2
+
+
+async def test_a_log_that_grows_too_long_by_hand_is_condensed(storage: Storage) -> None:
+    memory = sharing(storage, observation={"max_tokens_per_batch": 30}, reflection={"observation_tokens": 30})
+    for name in "abcdef":
+        await say(memory, f"said-{name}-1", thread=name)
+    log = await memory.observe(resource="ada")
+    assert log.generation > 0
+    assert log.tokens < 30
+
+
+async def test_a_failure_by_hand_is_raised_and_the_rest_is_kept(storage: Storage) -> None:
+    memory = sharing(storage, model=failing())
+    await say(memory, "said-a-1", thread="a")
+    with pytest.raises(RuntimeError, match="down"):
+        await memory.observe(resource="ada")
+
+
+async def test_a_resource_alone_can_be_named_only_where_it_has_a_diary(storage: Storage) -> None:
+    memory = configured(storage)
+    await say(memory, "said-a-1", thread="a")
+    for call in (memory.observe, memory.observations):
+        with pytest.raises(InputError, match="name a thread"):
+            await call(resource="ada")
+        with pytest.raises(InputError, match="name a thread"):
+            await call()
+    with pytest.raises(NotFoundError, match="nobody"):
+        await sharing(storage).observe(resource="nobody")
+
+
+async def test_a_deleted_thread_leaves_the_diary_of_its_resource(storage: Storage) -> None:
+    memory = sharing(storage, observation={"max_tokens_per_batch": 50})
+    for name in "abcd":
+        await say(memory, f"said-{name}-1", thread=name)
+    await memory.observe(resource="ada")
+    await memory.delete_thread("b")
+    log = await memory.observations(resource="ada")
+    assert "said-b-1" not in log.text
+    assert not any(source.thread_id == "b" for entry in log.entries for source in entry.sources)
+    model = answering()
+    await Agent(model=model, memory=memory).generate("hello", thread="a", resource="ada")
+    assert "said-b-1" not in model.requests[-1].text
+    await memory.observe(resource="ada")
+    log = await memory.observations(resource="ada")
+    assert all(f"said-{name}-1" in log.text for name in "acd"), "what was noted with it is noted anew"
+
+
+async def test_forgetting_a_message_takes_its_notes_out_of_the_diary(storage: Storage) -> None:
+    memory = sharing(storage)
+    for name in "ab":
+        await say(memory, f"said-{name}-1", thread=name)
+    await memory.observe(resource="ada")
+    row = (await memory.messages(thread="a"))[0]
+    receipt = await memory.forget(message_ids=[row.id], thread="a", resource="ada")
+    assert receipt.message_ids == (row.id,)
+    assert "said-a-1" not in (await memory.observations(resource="ada")).text
+    model = answering()
+    await Agent(model=model, memory=memory).generate("hello", thread="b", resource="ada")
+    assert "said-a-1" not in model.requests[-1].text
+
+
+# --- two at once ------------------------------------------------------------------------------------------------
+
+TALKING = """
+import asyncio
+from pathlib import Path
+from diarist import Agent, Message
+from diarist.storage import SQLiteStorage
+from tests.scenarios.kit import answering, words
+from tests.scenarios.test_resource_scope import sharing
+path, thread = sys.argv[1:]
+
+async def main():
+    storage = SQLiteStorage(path)
+    memory = sharing(storage, reflection={"observation_tokens": 80})
+    model = answering()
+    agent = Agent(model=model, memory=memory)
+    await agent.generate("hello", thread=thread, resource="ada")
+    go()
+    for number in range(25):
+        await agent.generate(words(f"turn-{thread}-{number}", 12), thread=thread, resource="ada")
+        last = model.requests[-1].prompt.messages[-1].text
+        assert last.count(f"turn-{thread}-{number}") == 12, last
+    await memory.settled()
+    await memory.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_two_threads_of_a_resource_in_two_processes(tmp_path: Path) -> None:
+    path = str(tmp_path / "memory.db")
+    run_at_once(TALKING, [[path, "one"], [path, "two"]])
+    async with SQLiteStorage(path) as storage:
+        covered = await assert_exactly_once(storage, ["one", "two"])
+        assert covered > 20
+        log = await log_of(storage)
+        assert not any(entry.run_id for entry in log.entries)
+        assert {source.thread_id for entry in log.entries for source in entry.sources} == {"one", "two"}
+        for thread in ("one", "two"):
+            assert len(await storage.list_messages(thread)) == 52
+        memory = sharing(storage)
+        model = answering()
+        await Agent(model=model, memory=memory).generate("and now?", thread="one", resource="ada")
+        shown = ids_sent(model.requests[-1])
+        rendered = await memory.observations(thread="one")
+        for row in await storage.list_messages("one"):
+            noted = [entry for entry in entries_of(rendered, row, "one") if entry.state == "active"]
+            assert noted or row.id in shown or row.run_id == (await storage.list_messages("one"))[-1].run_id
+        await memory.settled()
