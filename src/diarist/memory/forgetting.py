@@ -22,7 +22,7 @@ from diarist.memory.observational.log.removal import (
 )
 from diarist.memory.receipt import Receipt
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, Resource, Scope, Thread, Tombstone, WorkingMemory
+from diarist.storage.records import ObservationLog, Resource, RowRef, Scope, Thread, Tombstone, WorkingMemory
 from diarist.tokens import TokenCounter
 
 _STONES_AT_ONCE = 200
@@ -142,10 +142,18 @@ class Forgetting(ABC):
         logs = await self._logs_with(thread)
         for log in logs:
             await finish_removals(self.storage, log, self.counter)
-        stones = iter(tombstones_of(thread.id, await self._places(thread.id, ids)))
         receipt = Receipt()
-        for some in _batches(stones):
-            receipt += await remove_rows(self.storage, await self._logs_with(thread), some, self.counter)
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            rows = await self._places(thread.id, ids)
+            try:
+                for some in _batches(iter(tombstones_of(thread.id, [row.seq for row in rows]))):
+                    ends = [row for row in rows if any(stone.first_seq <= row.seq <= stone.last_seq for stone in some)]
+                    logs = await self._logs_with(thread)
+                    receipt += await remove_rows(self.storage, logs, some, self.counter, rows=ends)
+                break
+            except ConflictError:  # somebody else removed some of them meanwhile: look what is left
+                if attempt == MAX_ATTEMPTS:
+                    raise
         return receipt
 
     async def _logs_with(self, thread: Thread) -> list[ObservationLog]:
@@ -156,14 +164,14 @@ class Forgetting(ABC):
         logs = [await LogStore(self.storage, scope).read(thread.id, thread.resource_id) for scope in scopes]
         return [log for log in logs if log.version or log.key == mine]
 
-    async def _places(self, thread_id: str, ids: set[str]) -> list[int]:
+    async def _places(self, thread_id: str, ids: set[str]) -> list[RowRef]:
         """Where these messages lie; those that are not there are left out."""
         wanted = await self.storage.existing_ids(thread_id, sorted(ids))
-        places: list[int] = []
+        places: list[RowRef] = []
         if wanted:
             async for row in rows_between(self.storage, thread_id):
                 if row.id in wanted:
-                    places.append(seq_of(row))
+                    places.append(RowRef(thread_id, seq_of(row), row.id))
                 if len(places) == len(wanted):
                     break
         return places

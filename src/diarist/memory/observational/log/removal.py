@@ -29,7 +29,7 @@ from diarist.memory.receipt import Receipt
 from diarist.memory.title_marks import made_from, without_mark
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, Thread, Tombstone
+from diarist.storage.records import Observation, ObservationLog, RowRef, Thread, Tombstone
 from diarist.storage.words import message_terms, text_terms
 from diarist.tokens import TokenCounter
 
@@ -71,17 +71,24 @@ async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[To
 
 
 async def remove_rows(
-    storage: Storage, logs: Sequence[ObservationLog], stones: Sequence[Tombstone], counter: TokenCounter
+    storage: Storage,
+    logs: Sequence[ObservationLog],
+    stones: Sequence[Tombstone],
+    counter: TokenCounter,
+    *,
+    rows: Sequence[RowRef] = (),
 ) -> Receipt:
     """Remove rows, and what the logs have that was made from them; leaves tombstones in the logs.
 
     Args:
         stones: Where the rows lie, also in threads that are gone already.
+        rows: Must be stored when the tombstones are saved: in a thread that was made anew, other rows have their
+            places. Raises ConflictError where they are not.
     """
     words, ids = await _look(storage, stones)
     receipt = Receipt()
     for log in logs:
-        receipt += await _clean(storage, log, stones, words, counter)
+        receipt += await _clean(storage, log, stones, words, counter, rows)
     for thread_id, message_ids in ids.items():
         receipt += await _clean_generated_title(storage, thread_id, message_ids)
         await storage.delete_messages(thread_id, message_ids)
@@ -100,8 +107,10 @@ async def _update(
     log: ObservationLog,
     change: Callable[[ObservationLog], ObservationLog],
     check: Callable[[], Awaitable[None]] | None = None,
+    rows: Sequence[RowRef] = (),
 ) -> ObservationLog:
-    return await LogStore(storage, log.scope).update(thread_of(log), log.resource_id, change, check=check)
+    logs = LogStore(storage, log.scope)
+    return await logs.update(thread_of(log), log.resource_id, change, check=check, rows=rows)
 
 
 async def rows_between(
@@ -166,14 +175,19 @@ def _all_entries(log: ObservationLog) -> list[Observation]:
 
 
 async def _clean(
-    storage: Storage, log: ObservationLog, stones: Sequence[Tombstone], words: set[str], counter: TokenCounter
+    storage: Storage,
+    log: ObservationLog,
+    stones: Sequence[Tombstone],
+    words: set[str],
+    counter: TokenCounter,
+    rows: Sequence[RowRef],
 ) -> Receipt:
     """Take out of a log, of its history and of all copies of its words what was made from the rows."""
     words = words - _own_words()
     for past in (log, *(await storage.list_generations(log.key) if words and log.scope == "resource" else ())):
         words -= await _said_elsewhere(storage, past, stones, words)
     erasure = Erasure(tuple(stones), frozenset(words))
-    before, after = await _mark(storage, log, erasure)
+    before, after = await _mark(storage, log, erasure, rows)
     history = await storage.list_generations(log.key)
     for past in history:
         cleaned = erase_past(past, erasure)
@@ -185,7 +199,9 @@ async def _clean(
     return receipt + await _clean_notes(storage, after, stones, counter)
 
 
-async def _mark(storage: Storage, log: ObservationLog, erasure: Erasure) -> tuple[ObservationLog, ObservationLog]:
+async def _mark(
+    storage: Storage, log: ObservationLog, erasure: Erasure, rows: Sequence[RowRef]
+) -> tuple[ObservationLog, ObservationLog]:
     """Save the tombstones, and take out what is made from the rows; returns the log before and after."""
     before = log
     history: list[ObservationLog] = []
@@ -199,7 +215,7 @@ async def _mark(storage: Storage, log: ObservationLog, erasure: Erasure) -> tupl
         before = log
         return erase(log, history, erasure)
 
-    after = await _update(storage, log, change, check=read_history)
+    after = await _update(storage, log, change, check=read_history, rows=rows)
     return before, after
 
 
