@@ -17,7 +17,7 @@ demo: $(READY) ## Watch an agent keep its diary (options: make demo ARGS=--help)
 	@$(BIN)/diarist demo $(ARGS)
 
 test: lint ## Check style and types, then run the tests (options: make test ARGS="-k tokens")
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## Check style and types only
 	@$(BIN)/ruff check --quiet $(SOURCES)

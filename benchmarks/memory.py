@@ -68,7 +68,6 @@ def contestants(folder: Path, *, steps: int = 0, tools: list[Tool] | None = None
 
     history = Memory(storage=SQLiteStorage(folder / "history.db"))
     diary = observational(SQLiteStorage(folder / "diary.db"), Keepers())
-    diary.observe  # noqa: B018
     return [
         Contestant("no memory", agent(None), None),
         Contestant("message history", agent(history), history),

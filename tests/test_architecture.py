@@ -12,8 +12,9 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "diarist"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("exceptions", "messages", "payloads", "chunks"),
+    ("encoding", "exceptions", "messages", "payloads", "chunks"),
     (
+        "message_check",
         "message_list",
         "prompt_cache",
         "prompting",
@@ -21,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "counting",
         "tools",
         "typed_dicts",
+        "json_schema",
         "run_context",
         "tracing",
         "database",
@@ -37,11 +39,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 """From the bottom to the top; a module imports only from layers below its own."""
 
-WITHIN = {"messages": {"exceptions"}, "payloads": {"messages"}, "chunks": {"exceptions", "messages", "payloads"}}
+WITHIN = {
+    "messages": {"encoding", "exceptions"},
+    "payloads": {"messages"},
+    "chunks": {"exceptions", "messages", "payloads"},
+}
 """Inside the lowest layer words build on words; inside layer 1 modules may use each other."""
 
 LINE_BUDGET = 400
-BUDGET_OF_ALL = 48_000
+BUDGET_OF_ALL = 50_000
 
 
 def modules() -> list[Path]:

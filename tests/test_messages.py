@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diarist import Agent
 from diarist.chunks import DataChunk
 from diarist.exceptions import InputError
 from diarist.messages import (
@@ -27,6 +28,7 @@ from diarist.messages import (
     copy_message,
     new_id,
 )
+from diarist.testing import ScriptedModel
 
 TEXT = st.text(max_size=10)
 MAYBE_TEXT = st.none() | TEXT
@@ -168,3 +170,18 @@ def test_ids_are_unique_and_say_what_they_are() -> None:
     ids = {new_id("msg") for _ in range(10_000)}
     assert len(ids) == 10_000
     assert all(re.fullmatch(r"msg_[0-9a-f]{32}", id) for id in ids)
+
+
+@pytest.mark.parametrize("of", [ToolPart(call_id="c", name="look", args={}), Message.user("hello")])
+async def test_what_is_nested_too_deep_is_refused_before_anything_happens(of: ToolPart | Message) -> None:
+    deep: Any = {}
+    for _ in range(101):
+        deep = {"a": deep}
+    message = Message(role="assistant", parts=[of]) if isinstance(of, ToolPart) else of
+    setattr(of, "result" if isinstance(of, ToolPart) else "metadata", deep)
+    model = ScriptedModel("never")
+    with pytest.raises(InputError, match="message 1: what it holds is nested more than 100 deep"):
+        await Agent(model=model).generate([Message.user("hi"), message])
+    assert model.requests == []
+    with pytest.raises(InputError, match="the data of 'data-x' is nested more than 100 deep"):
+        DataPart(type="data-x", data=deep)

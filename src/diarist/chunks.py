@@ -1,7 +1,7 @@
 """What a stream yields: one class per chunk type, so that ``match`` works.
 
 Every chunk has ``type``, ``run_id`` and ``from_``, all but ``start`` a ``payload``; ``to_dict()`` is the wire form,
-in camelCase. To a type checker ``chunk.type == "text-delta"`` says what the payload is, as ``isinstance`` does.
+JSON in camelCase. To a type checker ``chunk.type == "text-delta"`` says what the payload is, as ``isinstance`` does.
 Chunks that a model makes (text, reasoning, tool calls, files, sources) pass every ``process_output_stream`` hook;
 ``data-*`` chunks only those of processors with ``process_data_parts``.
 """
@@ -32,6 +32,7 @@ from diarist.payloads import (
     ToolInputStartPayload,
     ToolResultPayload,
     TripwirePayload,
+    as_json,
     wire,
 )
 from diarist.payloads import FinishReason as FinishReason
@@ -45,7 +46,7 @@ class _Base:
     from_: str = "AGENT"
 
     def to_dict(self) -> dict[str, Json]:
-        """The wire form: camelCase keys, ``from_`` as ``from``."""
+        """The wire form, JSON: field names in camelCase, ``from_`` as ``from``; user data keeps its own names."""
         out: dict[str, Json] = {"type": self.type, "runId": self.run_id, "from": self.from_}
         payload = getattr(self, "payload", None)
         if payload is not None:
@@ -228,7 +229,8 @@ class DataChunk:
         return self.data
 
     def to_dict(self) -> dict[str, Json]:
-        return {"type": self.type, "runId": self.run_id, "from": self.from_, "data": self.data}
+        """The wire form, JSON: ``data`` keeps its own names."""
+        return {"type": self.type, "runId": self.run_id, "from": self.from_, "data": as_json(self.data)}
 
 
 Chunk = (

@@ -125,9 +125,14 @@ class Schema:
 
     def stored_version(self, connection: Connection) -> int | None:
         """Which version the database holds; None where there are no tables of this group."""
-        if not inspect(connection).has_table(_versions.name):
-            return None
-        return connection.scalar(select(_versions.c.version).where(_versions.c.name == self.name))
+        return stored_version(connection, self.name)
+
+
+def stored_version(connection: Connection, group: str) -> int | None:
+    """Which version of a group of tables the database holds; None where there are none."""
+    if not inspect(connection).has_table(_versions.name):
+        return None
+    return connection.scalar(select(_versions.c.version).where(_versions.c.name == group))
 
 
 # --- databases ---------------------------------------------------------------------------------------------

@@ -11,7 +11,19 @@ from typing import Any, Literal, cast
 import orjson
 
 from diarist.exceptions import InputError
-from diarist.messages import FilePart, Message, Part, TextPart, ToolPart, copy_message, utc_now
+from diarist.message_check import flaw
+from diarist.messages import (
+    MAX_NESTING,
+    FilePart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ToolPart,
+    copy_message,
+    too_deep,
+    utc_now,
+)
 
 Source = Literal["input", "memory", "response", "context"]
 """Where a message comes from: the caller, memory, the model of this run, or a processor that added context."""
@@ -40,24 +52,43 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a part, a chunk or its like said: it stays the same object when that is put back. Lists and dictionaries
+    in it are copied, as deep as they go."""
+
+    thing: Any
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, thing: Any) -> Kept:
+        return cls(thing, {name: _own(getattr(thing, name)) for name in _names(cast(type[Any], type(thing)))})
+
+    def put_back(self) -> None:
+        for name, value in self.values.items():
+            setattr(self.thing, name, _own(value))
+
+
+@dataclass(frozen=True, slots=True)
 class _Content:
     """What a message said. The objects stay the same ones when it is put back: results refer to them."""
 
     message: Message
-    parts: tuple[tuple[Part, dict[str, Any]], ...]
+    id: str
+    role: Role
+    parts: tuple[Kept, ...]
     metadata: dict[str, Any]
 
     @classmethod
     def of(cls, message: Message) -> _Content:
-        parts = tuple((part, _values(part)) for part in message.parts)
-        return cls(message, parts, dict(message.metadata))
+        return cls(message, message.id, message.role, tuple(map(Kept.of, message.parts)), _own(message.metadata))
 
     def put_back(self) -> None:
-        for part, values in self.parts:
-            for name, value in values.items():
-                setattr(part, name, _own(value))
-        self.message.parts = [part for part, _ in self.parts]
-        self.message.metadata = dict(self.metadata)
+        message = self.message
+        message.id, message.role = self.id, self.role
+        for part in self.parts:
+            part.put_back()
+        message.parts = [part.thing for part in self.parts]
+        message.metadata = _own(self.metadata)
 
 
 class MessageList:
@@ -117,6 +148,15 @@ class MessageList:
 
     def source_of(self, message_id: str) -> Source | None:
         return self._sources.get(message_id)
+
+    def flaw(self) -> str | None:
+        """What is wrong with a message here, in words, its place first; None if nothing."""
+        for place, message in enumerate(self._messages):
+            if wrong := flaw(message):
+                return f"message {place}: {wrong}"
+            if message.id not in self._sources:
+                return f"message {place}: its id was changed, to {message.id!r}; replace the message instead"
+        return None
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -241,16 +281,19 @@ class MessageList:
 
 
 @cache
-def _names(part_type: type[Any]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(part_type))
-
-
-def _values(part: Part) -> dict[str, Any]:
-    return {name: _own(getattr(part, name)) for name in _names(type(part))}
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 def _own(value: Any) -> Any:
-    return copy(cast(Any, value)) if isinstance(value, dict | list) else value
+    if not isinstance(value, dict | list):
+        return value
+    own: Any = copy(cast(Any, value))
+    places: Any = own.items() if isinstance(value, dict) else enumerate(own)
+    for place, item in places:
+        if isinstance(item, dict | list):
+            own[place] = _own(item)
+    return own
 
 
 def to_messages(value: MessageInput) -> list[Message]:
@@ -263,17 +306,28 @@ def to_messages(value: MessageInput) -> list[Message]:
     messages = [_to_message(entry, index) for index, entry in enumerate(entries)]
     if not messages:
         raise InputError("there is nothing to answer: the list of messages is empty")
+    for index, message in enumerate(messages):
+        values = [message.metadata, *(value for part in message.tool_parts for value in (part.args, part.result))]
+        if any(map(too_deep, values)):
+            raise InputError(f"message {index}: what it holds is nested more than {MAX_NESTING} deep")
     return messages
 
 
 def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
     if isinstance(entry, Message):
+        if wrong := flaw(entry):
+            raise InputError(f"message {index}: {wrong}")
         # The run's own copy: what processors edit and storage fills in does not reach the caller's object.
         return replace(entry, parts=[copy(part) for part in entry.parts], metadata=dict(entry.metadata))
     if not isinstance(cast(Any, entry), Mapping):
         raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")
     if "parts" in entry:
-        message = Message.from_dict(entry)
+        try:
+            message = Message.from_dict(entry)
+        except InputError as error:
+            raise InputError(f"message {index}: {error}") from error
+        if wrong := flaw(message):
+            raise InputError(f"message {index}: {wrong}")
         if message.created_at is None:
             message.created_at = utc_now()
         return message

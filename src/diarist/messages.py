@@ -7,6 +7,7 @@ request: messages in wire roles, with calls and results as parts of their own.
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from base64 import b64decode, b64encode
@@ -17,10 +18,14 @@ from typing import Any, ClassVar, Literal, cast
 
 import orjson
 
+from diarist.encoding import dumps, writable
 from diarist.exceptions import InputError
 
 Json = Any
 """Any value that JSON can carry."""
+
+MAX_NESTING = 100
+"""How deep lists and objects may lie in one another: encoders refuse what is nested more than about 250 deep."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 ToolState = Literal["call", "result", "error", "denied"]
@@ -117,6 +122,8 @@ class DataPart:
     def __post_init__(self) -> None:
         if not self.type.startswith("data-"):
             raise InputError(f"the type of a data part starts with 'data-', not {self.type!r}")
+        if too_deep(self.data):
+            raise InputError(f"the data of {self.type!r} is nested more than {MAX_NESTING} deep")
 
 
 Part = TextPart | ReasoningPart | ToolPart | FilePart | SourcePart | DataPart
@@ -130,11 +137,17 @@ _PART_TYPES: dict[str, type[Any]] = {
 }
 
 
+def too_deep(value: Json, room: int = MAX_NESTING) -> bool:
+    """Whether lists and objects lie in one another more than ``room`` deep."""
+    if not isinstance(value, dict | list):
+        return False
+    items = cast(list[Json], value) if isinstance(value, list) else cast(dict[str, Json], value).values()
+    return room == 0 or any(too_deep(item, room - 1) for item in items if isinstance(item, dict | list))
+
+
 def as_text(value: Json) -> str:
     """A tool's result as a model sees it."""
-    if isinstance(value, str):
-        return value
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return writable(value) if isinstance(value, str) else dumps(value).decode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -267,7 +280,11 @@ def part_from_dict(data: Mapping[str, Json]) -> Part:
 
 def copy_message(message: Message) -> Message:
     """A copy whose parts and metadata can be edited without touching the original."""
-    return Message.from_dict(orjson.loads(orjson.dumps(message.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS)))
+    try:
+        data = orjson.loads(orjson.dumps(message.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError:  # strings and numbers that only the standard library writes and reads
+        data = json.loads(json.dumps(message.to_dict(), default=str))
+    return Message.from_dict(data)
 
 
 # --- what a provider gets ----------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, is_dataclass
+from base64 import b64encode
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
+
+import orjson
 
 from diarist.messages import Json, Message
 
@@ -74,7 +77,7 @@ class ToolInputDeltaPayload:
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallPayload:
-    """``args_error`` is set, and ``args`` empty, when the model's arguments are no JSON object."""
+    """``args_error`` is set, and ``args`` empty, when the model's arguments cannot be used."""
 
     tool_call_id: str
     tool_name: str
@@ -160,7 +163,9 @@ class TripwirePayload:
 
 @dataclass(slots=True, kw_only=True)
 class ObjectPayload:
-    object: Json
+    """``object`` is the typed answer itself; in the wire form its JSON."""
+
+    object: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,17 +180,42 @@ class ModelFinishPayload:
 
 _UNDERSCORE = re.compile(r"_([a-z])")
 
+_USER_DATA = {"args", "metadata", "object", "provider_data", "result"}
+"""Fields whose values are the application's, a tool's or a provider's own."""
+
 
 def camel(name: str) -> str:
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name.rstrip("_"))
 
 
-def wire(value: Any) -> Json:
-    """Dataclasses as camelCase dictionaries, recursively; user data (dictionaries) keeps its keys."""
-    if isinstance(value, Message):
-        return value.to_dict()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {camel(item.name): wire(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, list):
-        return [wire(item) for item in cast(list[Any], value)]
-    return value
+def wire(payload: Any) -> dict[str, Json]:
+    """A payload as JSON, its field names in camelCase; what is inside user data keeps its names."""
+    return {
+        camel(item.name): as_json(value) if item.name in _USER_DATA else _wire(value)
+        for item in fields(payload)
+        for value in (getattr(payload, item.name),)
+    }
+
+
+def _wire(value: Any) -> Json:
+    match value:
+        case Usage():
+            return wire(value)
+        case Message():
+            return as_json(value.to_dict())
+        case list():
+            return [_wire(item) for item in cast(list[Any], value)]
+        case bytes():
+            return b64encode(value).decode()
+        case _:
+            return value
+
+
+def as_json(value: Any) -> Json:
+    """Any value as JSON: models and dataclasses become objects with their own names, dates become ISO texts, bytes
+    base64, NaN and infinity null, and what has no JSON form its ``str``."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    from pydantic_core import to_json
+
+    return orjson.loads(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))

@@ -78,7 +78,8 @@ class Tool:
             approves or declines it.
 
     Raises:
-        ConfigError: A bad name or timeout, or a signature that cannot be shown to a model.
+        ConfigError: A bad name or timeout, a signature that cannot be shown to a model, or ``timeout`` or
+            ``needs_approval`` for a client tool, which its client runs.
     """
 
     name: str
@@ -99,6 +100,11 @@ class Tool:
             raise ConfigError(f"tool {self.name!r}: timeout must be positive, not {self.timeout!r}")
         if inspect.iscoroutinefunction(self.needs_approval):
             raise ConfigError(f"tool {self.name!r}: needs_approval takes a plain function, not an async one")
+        if self.function is None and (self.timeout is not None or self.needs_approval is not False):
+            option = "needs_approval" if self.timeout is None else "timeout"
+            raise ConfigError(
+                f"tool {self.name!r} has no function: its client runs it, and {option} has no effect there"
+            )
         # With a JSON schema of its own the function gets the arguments as they come.
         self._signature = (
             _Signature(self.function, self.name) if self.function is not None and self.parameters is None else None

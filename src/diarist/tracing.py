@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from diarist.exceptions import TripWire
@@ -39,12 +39,17 @@ class Span:
         if self._span is not None and self.recording:
             self._span.set_attributes(_values(attributes))
 
+    def fail(self, error: BaseException, *, kind: str | None = None) -> None:
+        """Record an error that does not leave the block, and mark the span as failed. ``kind`` is its ``error.type``;
+        default: the name of its class."""
+        if self._span is not None and self.recording:
+            _fail(self._span, error, kind)
+
 
 _SILENT = Span()
 
 
-@contextmanager
-def span(name: str, **attributes: Any) -> Generator[Span]:
+def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
     """A span around the block, a child of the one that is open.
 
     Name it and its attributes by OpenTelemetry's semantic conventions for GenAI; names with dots go
@@ -58,12 +63,25 @@ def span(name: str, **attributes: Any) -> Generator[Span]:
     ``TripWire`` is not a failure, nor is cancellation. Do not keep a span open across the ``yield``
     of an async generator: its reader may run in another context.
     """
+    return _around(name, attributes)
+
+
+def client_span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
+    """The same, of kind CLIENT: the block calls a service."""
+    return _around(name, attributes, calls_out=True)
+
+
+@contextmanager
+def _around(name: str, attributes: Mapping[str, Any], *, calls_out: bool = False) -> Generator[Span]:
     tracer = _tracer()
     if tracer is None:
         yield _SILENT
         return
+    from opentelemetry.trace import SpanKind
+
     with tracer.start_as_current_span(
         name,
+        kind=SpanKind.CLIENT if calls_out else SpanKind.INTERNAL,
         attributes=_values(attributes),
         record_exception=False,
         set_status_on_exception=False,
@@ -82,10 +100,15 @@ def listening() -> bool:
     return _tracer() is not None
 
 
-def record(name: str, began: int, **attributes: Any) -> None:
-    """A span that is over now, a child of the one that is open; ``began`` is in nanoseconds since the epoch."""
-    if (tracer := _tracer()) is not None:
-        tracer.start_span(name, start_time=began, attributes=_values(attributes)).end()
+def record(name: str, began: int, *, error: Exception | None = None, **attributes: Any) -> None:
+    """A span that is over now, a child of the one that is open, failed where there is an ``error``; ``began`` is in
+    nanoseconds since the epoch."""
+    if (tracer := _tracer()) is None:
+        return
+    over = tracer.start_span(name, start_time=began, attributes=_values(attributes))
+    if error is not None:
+        _fail(over, error)
+    over.end()
 
 
 def _tracer() -> trace.Tracer | None:
@@ -98,13 +121,13 @@ def _tracer() -> trace.Tracer | None:
     return provider.get_tracer("diarist")
 
 
-def _fail(current: trace.Span, error: Exception) -> None:
+def _fail(current: trace.Span, error: BaseException, kind: str | None = None) -> None:
     from opentelemetry.trace import StatusCode
 
     error = error.error if isinstance(error, Carrier) else error
     current.record_exception(error)
     current.set_status(StatusCode.ERROR, str(error))
-    current.set_attribute("error.type", type(error).__qualname__)
+    current.set_attribute("error.type", kind or type(error).__qualname__)
 
 
 def _values(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:

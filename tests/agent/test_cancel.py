@@ -229,12 +229,14 @@ async def test_a_result_that_a_processor_was_still_judging_counts_as_cancelled()
 @pytest.mark.parametrize("uncancels", [False, True])
 async def test_no_model_is_called_after_a_signal_that_a_hook_has_swallowed(uncancels: bool) -> None:
     class Stubborn(Processor[Any]):
-        async def process_llm_response(self, args: Any) -> None:
-            args.cancel.cancel("enough")
-            with suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-            if uncancels:
-                current_task().uncancel()
+        async def process_output_stream(self, args: Any) -> Any:
+            if args.part.type == "step-finish":
+                args.cancel.cancel("enough")
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+                if uncancels:
+                    current_task().uncancel()
+            return args.part
 
     model = ScriptedModel(ToolCall("look"), "never")
     agent = Agent(model=model, tools=[Tool(name="look", function=lambda: "x")], processors=[Stubborn()])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory, Message
+from diarist.exceptions import ConfigError, InputError
 from diarist.messages import ToolPart
 from diarist.prompting import build_prompt
 from diarist.storage import SQLiteStorage
@@ -96,6 +97,31 @@ async def test_a_result_whose_call_nobody_knows_is_shown_as_text() -> None:
     ((role, text),) = shape(model)
     assert role == "user"
     assert "Rome" in text
+
+
+async def test_a_result_of_an_unknown_call_is_refused_while_another_waits(memory: Memory) -> None:
+    model = ScriptedModel(CALL, "You are in Rome.")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where am I?", thread="t")
+    with pytest.raises(InputError, match=r"no tool call 'c7' to answer; waiting: 'c1' of locate"):
+        await agent.generate(answer("Rome", "c7"), thread="t")
+    result = await agent.generate(answer(), thread="t")
+    assert (result.text, len(model.requests)) == ("You are in Rome.", 2), "the call still waited"
+
+
+async def test_a_client_may_send_the_whole_history_again() -> None:
+    model = ScriptedModel(CALL, lambda _: "ok")
+    agent = Agent(model=model, tools=[LOCATE])
+    first = await agent.generate("where am I?")
+    second = await agent.generate([*first.conversation, answer()])
+    third = await agent.generate([*second.conversation, answer(), {"role": "user", "content": "and now?"}])
+    assert (third.text, model.requests[-1].text.count("locate(")) == ("ok", 1)
+
+
+@pytest.mark.parametrize("option", [{"needs_approval": True}, {"timeout": 3.0}])
+def test_a_client_tool_has_no_options_of_a_tool_that_runs_here(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"'locate' has no function: .*{next(iter(option))} has no effect"):
+        Tool(name="locate", **option)
 
 
 async def test_several_calls_answered_one_by_one(memory: Memory) -> None:

@@ -357,8 +357,8 @@ async def test_a_block_in_process_api_error() -> None:
 
 def test_entries_that_cannot_be() -> None:
     model = ScriptedModel()
-    for wrong in ({"max_retries": -1}, {"backoff": -0.1}):
-        with pytest.raises(ConfigError, match="must not be negative"):
+    for wrong in ({"max_retries": -1}, {"max_retries": "2"}, {"backoff": -0.1}, {"backoff": "1"}):
+        with pytest.raises(ConfigError, match=f"ModelEntry: {next(iter(wrong))} must be a .*number"):
             ModelEntry(model=model, **wrong)
     for models in ([], [None], ["no-provider-here"], [ModelEntry(model=3)]):
         with pytest.raises(ConfigError):

@@ -12,6 +12,7 @@ import pytest
 from diarist import Agent, Memory, Message, ModelSettings, Processor, ThreadRef, Usage
 from diarist.exceptions import ConfigError, InputError, ModelConnectionError
 from diarist.messages import ToolPart
+from diarist.processors import UnicodeNormalizer
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, run_both, streamed_text, types
@@ -239,8 +240,23 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
     ("options", "says"),
     [
         ({"max_step": 3}, "unknown options \\['max_step'\\]"),
-        ({"max_steps": 0}, "max_steps must be at least 1"),
-        ({"max_processor_retries": -1}, "max_processor_retries must not be negative"),
+        ({"max_steps": 0}, "max_steps must be a whole number from 1 on, not 0"),
+        ({"max_steps": "5"}, "max_steps must be a whole number from 1 on, not '5'"),
+        ({"max_processor_retries": -1}, "max_processor_retries must be a whole number from 0 on, not -1"),
+        ({"max_processor_retries": True}, "max_processor_retries must be a whole number from 0 on, not True"),
+        ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(.*, not {'temperature': 1}"),
+        ({"provider_options": "x"}, "provider_options must be a dictionary of options by provider, not 'x'"),
+        ({"provider_options": {"openai": "x"}}, "provider_options of 'openai' must be a dictionary of options"),
+        ({"stop_when": 3}, "stop_when must be a function of the steps, or a list of such functions, not 3"),
+        ({"stop_when": [3]}, "stop_when must be a function"),
+        ({"cancel": True}, "cancel must be a CancelSignal, not True"),
+        ({"request_context": ["a"]}, r"request_context must be a dictionary, not \['a'\]"),
+        ({"active_tools": "add"}, "active_tools must be a list of names of tools, not 'add'"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice must be 'auto', 'none', 'required' or the name of a tool"),
+        ({"prepare_step": {"tool_choice": "none"}}, "prepare_step must be a function"),
+        ({"on_finish": "a"}, "on_finish must be a function, not 'a'"),
+        ({"processors": UnicodeNormalizer()}, "processors: a list of processors is needed"),
+        ({"processors": lambda context: 1 // 0}, "processors: the function .*lambda.* failed: ZeroDivisionError: "),
         ({"thread": ""}, "thread: the id is empty"),
         ({"thread": 5}, "thread must be an id, a ThreadRef or a Thread, not 5"),
         ({"thread": ThreadRef(id=5)}, "thread must be an id"),  # pyright: ignore[reportArgumentType]
@@ -255,6 +271,49 @@ async def test_impossible_options_are_refused(options: dict[str, Any], says: str
         await agent.generate("hi", **options)
     with pytest.raises(ConfigError, match=says):
         agent.stream("hi", **options)
+
+
+def test_impossible_options_of_an_agent_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"model_settings": {"temperature": 1}}, "model_settings must be ModelSettings"),
+        ({"max_steps": "3"}, "max_steps must be a whole number from 1 on, not '3'"),
+        ({"default_options": {"cancel": 1}}, "cancel must be a CancelSignal, not 1"),
+        ({"default_options": [1]}, "options of a call must be a dictionary"),
+        ({"instructions": 5}, "Agent: instructions must be a list of texts, not 5"),
+        ({"tools": "add"}, "tools must be a list of functions and Tools, or a dictionary by name, not 'add'"),
+    ]
+    for options, says in wrong:
+        with pytest.raises(ConfigError, match=says):
+            Agent(model=ScriptedModel("ok"), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"active_tools": ["ad"]}, "active_tools: there is no tool 'ad'; tools: add"),
+        ({"tool_choice": "ad"}, "tool_choice must be .* or a tool that is offered, not 'ad'; offered: add"),
+        ({"prepare_step": lambda args: {"active_tools": ["zz"]}}, "active_tools: there is no tool 'zz'"),
+        ({"active_tools": [], "tool_choice": "add"}, "not 'add'; offered: none"),
+    ],
+)
+async def test_names_that_no_tool_has_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        await Agent(model=ScriptedModel("ok"), tools=[add]).generate("hi", **options)
+
+
+async def test_a_tool_that_a_processor_has_taken_away_is_no_wrong_name() -> None:
+    model = ScriptedModel("ok")
+    agent = Agent(model=model, tools=[add], default_options={"active_tools": ["add"]})
+    await agent.generate("hi", prepare_step=lambda args: {"tools": {}})
+    assert model.requests[0].tools == []
+
+
+async def test_in_a_dictionary_of_tools_the_key_is_the_name() -> None:
+    model = ScriptedModel(ToolCall("plus", {"a": 1, "b": 1}), "ok")
+    agent = Agent(model=model, tools=[add])
+    result = await agent.generate("hi", prepare_step=lambda args: {"tools": {**args.tools, "plus": add}})
+    assert [tool.name for tool in model.requests[0].tools] == ["add", "plus"]
+    assert result.steps[0].tool_calls[0].result == 2
 
 
 async def test_a_thread_that_was_not_awaited_is_refused() -> None:

@@ -20,6 +20,8 @@ from diarist.processors import (
     StructuredOutput,
     SystemPromptScrubber,
 )
+from diarist.processors.guardrails.injection_patterns import DETECTION_TYPES
+from diarist.processors.guardrails.moderation import CATEGORIES
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect
 
@@ -33,7 +35,7 @@ def replies(value: Any) -> ScriptedModel:
 
 
 def fine() -> ScriptedModel:
-    return replies({"scores": {}, "reason": ""})
+    return replies({"scores": dict.fromkeys([*CATEGORIES, *DETECTION_TYPES], 0), "reason": ""})
 
 
 def guards() -> dict[str, tuple[Processor[Any], int]]:
@@ -74,7 +76,7 @@ async def test_result_usage_counts_what_processors_ask(name: str, streamed: bool
 
 
 async def test_a_blocked_run_and_a_cancelled_one_count_too() -> None:
-    guard = ModerationProcessor(model=replies({"scores": {"hate": 1.0}, "reason": "x"}))
+    guard = ModerationProcessor(model=replies({"scores": {"hate": 1.0}, "reason": "x"}), categories=["hate"])
     result = await Agent(model=ScriptedModel("never"), processors=[guard]).generate("hi")
     assert result.tripwire is not None
     assert result.usage == SPENT

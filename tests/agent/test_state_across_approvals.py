@@ -205,11 +205,14 @@ async def test_what_these_methods_raise_names_processor_and_method(method: str) 
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_one_without_the_other_is_refused_when_the_agent_is_made(inside: bool) -> None:
-    class Dumps(Processor[Any]):
+    class Idle(Processor[Any]):
+        def process_input(self, args: Any) -> None: ...
+
+    class Dumps(Idle):
         def dump_state(self, state: Any) -> Any:
             return state
 
-    class Loads(Processor[Any]):
+    class Loads(Idle):
         def load_state(self, data: Any) -> Any:
             return data
 

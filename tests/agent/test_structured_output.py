@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 
 from diarist import Agent, Processor
 from diarist.chunks import ObjectChunk
-from diarist.exceptions import ConfigError, OutputError
+from diarist.exceptions import ConfigError, OutputError, ProcessorResultError
 from diarist.messages import TextPart
-from diarist.processors import ProcessOutputResultArgs
+from diarist.models.base import OutputSchema
+from diarist.processors import InputStepResult, ProcessInputStepArgs, ProcessOutputResultArgs
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import run_both, streamed_text, types
 
@@ -108,8 +109,9 @@ async def test_without_output_type_there_is_no_output() -> None:
         (Trip, '{"legs": [{}]}', "legs.0.to: Field required"),
         (Trip, '{"by": "ship"}', "by: Input should be 'train' or 'car'"),
         (SCHEMA, "18 degrees", "the answer is not JSON"),
-        (SCHEMA, "[18]", "not a JSON object but list"),
-        (SCHEMA, '{"temperature": 18}', "degrees missing"),
+        (SCHEMA, f"[{'18, ' * 50}18]", "18, 18,… is not of type 'object'"),
+        (SCHEMA, '{"degrees": "warm"}', "degrees: 'warm' is not of type 'number'"),
+        (SCHEMA, '{"temperature": 18}', "'degrees' is a required property"),
     ],
 )
 async def test_an_answer_that_does_not_fit_goes_back_as_feedback(kind: Any, text: str, says: str) -> None:
@@ -173,6 +175,13 @@ async def test_what_processors_made_of_the_text_is_what_has_to_fit() -> None:
     assert (result.output, result.text) == (Point(2), '{"x": 2}')
 
 
+async def test_a_json_schema_that_is_none_is_refused_before_the_call() -> None:
+    model = ScriptedModel("never")
+    with pytest.raises(ConfigError, match=r"output_type is no JSON schema: properties\.a\.type: 'strng' is not one of"):
+        await Agent(model=model).generate("hi", output_type={"properties": {"a": {"type": "strng"}}})
+    assert model.requests == []
+
+
 async def test_a_type_without_a_schema_is_refused_before_the_call() -> None:
     class Odd:
         pass
@@ -194,3 +203,66 @@ async def test_the_typed_answer_is_what_the_last_hook_left() -> None:
     agent = Agent(model=ScriptedModel('{"word": "SECRET"}'), output_processors=[Redacts()])
     result = await agent.generate("hi", output_type={"type": "object", "required": ["word"]})
     assert (result.text, result.output) == ('{"word": "***"}', {"word": "***"})
+
+
+# --- the schema of a step
+
+NAMED = OutputSchema(name="Name", schema={"type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]})
+
+
+def setting(schema: OutputSchema | None, *, at: int = 0) -> Processor[Any]:
+    """Sets the schema of a step, and of those behind it."""
+
+    class Switch(Processor[Any]):
+        def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult | None:
+            return {"structured_output": schema} if args.step_number >= at else None
+
+    return Switch()
+
+
+@pytest.mark.parametrize("output_type", [None, City])
+async def test_the_schema_of_the_last_step_judges_the_answer(output_type: Any) -> None:
+    def make(text: str = '{"s": "Rome"}') -> Agent:
+        return Agent(model=ScriptedModel(text), processors=[setting(NAMED)])
+
+    options = {} if output_type is None else {"output_type": output_type}
+    result, chunks = await run_both(make, **options)
+    assert result.output == {"s": "Rome"}
+    assert [c.payload.object for c in chunks if isinstance(c, ObjectChunk)] == [{"s": "Rome"}]
+    with pytest.raises(OutputError, match="does not fit Name: s: 7 is not of type 'string'"):
+        await make('{"s": 7}').generate("hi", **options)
+
+
+async def test_an_answer_that_does_not_fit_the_schema_of_the_step_is_sent_back() -> None:
+    model = ScriptedModel("Rome", '{"s": "Rome"}')
+    agent = Agent(model=model, processors=[setting(NAMED)], max_processor_retries=1)
+    result = await agent.generate("hi", output_type=City)
+    assert (result.output, len(result.rejected)) == ({"s": "Rome"}, 1)
+
+
+async def test_a_step_without_a_schema_answers_in_text() -> None:
+    result, chunks = await run_both(
+        lambda: Agent(model=ScriptedModel("Rome"), processors=[setting(None)]), output_type=City
+    )
+    assert (result.text, result.output) == ("Rome", None)
+    assert not [chunk for chunk in chunks if isinstance(chunk, ObjectChunk)]
+
+
+async def test_the_type_of_the_call_judges_where_its_own_schema_was_asked_for() -> None:
+    async def look() -> str:
+        """Look."""
+        return "it"
+
+    def only_first(args: ProcessInputStepArgs[Any]) -> InputStepResult | None:
+        return {"structured_output": None} if args.step_number == 0 else None
+
+    model = ScriptedModel(ToolCall("look"), '{"name": "Rome", "people": 3}')
+    result = await Agent(model=model, tools=[look]).generate("hi", output_type=City, prepare_step=only_first)
+    assert result.output == City(name="Rome", people=3)
+    assert [request.output is None for request in model.requests] == [True, False]
+
+
+async def test_a_schema_with_a_mistake_is_refused_where_it_is_set() -> None:
+    bad = OutputSchema(name="Bad", schema={"type": "foo"})
+    with pytest.raises(ProcessorResultError, match=r"'switch'.*the schema 'Bad' is no JSON schema"):
+        await Agent(model=ScriptedModel("x"), processors=[setting(bad)]).generate("hi")

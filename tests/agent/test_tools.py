@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from diarist import Agent, AgentResult, Processor, Tool, ToolContext, TripWire, tool
 from diarist.chunks import ToolErrorChunk, ToolResultChunk
-from diarist.exceptions import ConfigError, ProcessorResultError, ToolError
+from diarist.exceptions import BadRequestError, ConfigError, ProcessorResultError, ToolError
 from diarist.messages import ToolPart
 from diarist.processors import ProcessToolCallArgs, ToolCallResult
 from diarist.testing import ScriptedModel, ToolCall
@@ -164,6 +164,19 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+def nest(depth: int) -> Any:
+    """A list in a list in a list..."""
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def accept(value: Any) -> str:
+    """Take anything."""
+    return "taken"
+
+
 @pytest.mark.parametrize(
     ("function", "args", "says"),
     [
@@ -172,11 +185,17 @@ def add(a: int, b: int) -> int:
         (silent, {}, "ValueError"),
         (block, {}, "TripWire: stop"),
         (unspeakable, {}, "the result has no JSON form"),
+        (nest, {"depth": 101}, "the result is nested more than 100 deep"),
+        (
+            accept,
+            f'{{"value": {"[" * 300}{"]" * 300}}}',
+            "the arguments of accept cannot be used: the arguments are nested more than 100",
+        ),
         (add, {"a": "x"}, "invalid arguments for add: a: Input should be a valid integer"),
         (add, {"a": 1}, "b: Field required"),
         (add, {"a": 1, "b": 2, "c": 3}, "c: Extra inputs are not permitted"),
-        (add, '{"a": 1,', "the arguments of add are no JSON object"),
-        (add, "[1, 2]", "the arguments of add are no JSON object"),
+        (add, '{"a": 1,', "the arguments of add cannot be used"),
+        (add, "[1, 2]", "the arguments of add cannot be used"),
     ],
 )
 async def test_whatever_goes_wrong_is_text_for_the_model(function: Any, args: Any, says: str) -> None:
@@ -410,3 +429,55 @@ async def test_a_needs_approval_that_raises_is_a_tool_error() -> None:
     result = await Agent(model=ScriptedModel(ToolCall("pay"), "Done."), tools=[tool_]).generate("hi")
     call = result.steps[0].tool_calls[0]
     assert (call.state, call.result) == ("error", "KeyError: 'amount'")
+
+
+# -- ids that a model gives twice
+
+
+async def test_every_chunk_of_two_calls_with_one_id_says_whose_it_is() -> None:
+    """Some models and servers number the calls of one answer alike, or not at all."""
+    twins = [ToolCall("add", {"a": 1}, id="c"), ToolCall("add", {"a": 5}, id="c"), ToolCall("add", {"a": 7}, id="c_2")]
+
+    def add(a: int) -> int:
+        """Add one."""
+        return a + 1
+
+    model = ScriptedModel(twins, "done")
+    chunks = await collect(Agent(model=model, tools=[add]).stream("go"))
+    named = [(c.type, c.payload.tool_call_id) for c in chunks if "tool" in c.type]
+    kinds = ["tool-call-input-streaming-start", "tool-call-delta", "tool-call"]
+    ids = ["c", "c_2", "c_2_2"]
+    assert [entry for entry in named if entry[0] in kinds] == [(kind, id) for id in ids for kind in kinds]
+    assert {c.payload.tool_call_id: c.payload.result for c in chunks if isinstance(c, ToolResultChunk)} == {
+        "c": 2,
+        "c_2": 6,
+        "c_2_2": 8,
+    }
+    told = [part for message in model.requests[1].prompt for part in message.parts if part.type == "tool-result"]
+    assert [(part.call_id, part.text) for part in told] == [("c", "2"), ("c_2", "6"), ("c_2_2", "8")]
+
+
+# -- what a processor says of a call is a text
+
+
+@pytest.mark.parametrize("value", [None, 7])
+@pytest.mark.parametrize(("hook", "name"), [("process_tool_call", "deny"), ("process_tool_result", "error")])
+async def test_a_refusal_without_a_text_is_an_error_of_its_processor(hook: str, name: str, value: Any) -> None:
+    guard = type("Guard", (Processor,), {"id": "guard", hook: lambda self, args: {name: value}})()
+    model = ScriptedModel(ToolCall("work"), "done")
+
+    def work() -> str:
+        """Work."""
+        return "done"
+
+    with pytest.raises(ProcessorResultError, match=f"'guard' returned from {hook} at step 0: .*{name}"):
+        await Agent(model=model, tools=[work], processors=[guard]).generate("go")
+
+
+async def test_retry_is_yes_or_no() -> None:
+    class Repair(Processor):
+        def process_api_error(self, args: Any) -> Any:
+            return {"retry": "no"}
+
+    with pytest.raises(ProcessorResultError, match="retry 'no'; allowed: True, False"):
+        await Agent(model=ScriptedModel(BadRequestError("x"), "y"), processors=[Repair()]).generate("go")

@@ -55,6 +55,13 @@ def attributes(exporter: InMemorySpanExporter, name: str) -> list[dict[str, Any]
     return [dict(span.attributes or {}) for span in exporter.get_finished_spans() if span.name == name]
 
 
+def failure(exporter: InMemorySpanExporter, name: str) -> tuple[str, Any, tuple[str, ...]]:
+    """How the only span of this name ended: status, ``error.type``, and what was recorded."""
+    (span,) = [span for span in exporter.get_finished_spans() if span.name == name]
+    events = tuple(event.name for event in span.events)
+    return span.status.status_code.name, dict(span.attributes or {}).get("error.type"), events
+
+
 async def test_run_step_model_and_tool(exporter: InMemorySpanExporter) -> None:
     usage = Usage(input_tokens=10, output_tokens=3, cached_tokens=4)
     model = ScriptedModel(
@@ -237,24 +244,26 @@ async def test_errors_are_marked_where_they_happened(exporter: InMemorySpanExpor
         exporter.clear()
         with pytest.raises(ProcessorError):
             await Agent(model=ScriptedModel("x"), processors=[acts("broken", hook, broken)]).generate("hi")
-        (span,) = attributes(exporter, "processor broken")
-        assert span["error.type"] == "ProcessorError"
-        assert attributes(exporter, "invoke_agent agent")[0]["error.type"] == "ProcessorError"
+        for name in ("processor broken", "step 0", "invoke_agent agent"):
+            assert failure(exporter, name) == ("ERROR", "ProcessorError", ("exception",))
 
 
 async def test_a_failed_call_and_a_failed_tool_are_marked(exporter: InMemorySpanExporter) -> None:
     model = ScriptedModel(ToolCall("work", {"n": -1}), RuntimeError("down"))
     with pytest.raises(RuntimeError):
         await Agent(model=model, tools=[work]).generate("hi")
-    assert attributes(exporter, "execute_tool work")[0]["error.type"] == "tool_error"
+    assert failure(exporter, "execute_tool work") == ("ERROR", "tool_error", ("exception",))
     assert [span.get("error.type") for span in attributes(exporter, "chat model")] == [None, "RuntimeError"]
-    assert attributes(exporter, "invoke_agent agent")[0]["error.type"] == "RuntimeError"
+    assert failure(exporter, "invoke_agent agent") == ("ERROR", "RuntimeError", ("exception",))
+    kinds = {span.kind.name for span in exporter.get_finished_spans() if span.name == "chat model"}
+    assert kinds == {"CLIENT"}, "a model is a service that is called"
 
 
 async def test_a_block_is_no_error_but_named(exporter: InMemorySpanExporter) -> None:
     await Agent(
         model=ScriptedModel("x"), processors=[acts("no", "process_output_step", lambda a: a.abort("no"))]
     ).generate("hi")
+    assert {failure(exporter, name) for name in ("step 0", "invoke_agent agent")} == {("UNSET", None, ())}
     assert all("error.type" not in dict(span.attributes or {}) for span in exporter.get_finished_spans())
     (whole,) = attributes(exporter, "invoke_agent agent")
     assert (whole["diarist.stopped_by"], whole["diarist.tripwire.processor_id"]) == ("tripwire", "no")

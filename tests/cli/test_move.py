@@ -17,13 +17,14 @@ from diarist.cli.app import app
 from diarist.memory.conversations import FORMATS
 from diarist.storage import SQLiteStorage
 from diarist.storage.postgres import PostgresStorage
+from diarist.vectors import SQLiteVectorStore
 from tests.loopback.libsql_server import LibSQLServer
 from tests.loopback.mongodb_server import MongoDBServer
 from tests.memory.test_mastra import Mastra
 
 
-def run(*arguments: str | Path, status: int = 0) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(*arguments: str | Path, status: int = 0, given: bytes | None = None) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=given)
     assert result.exit_code == status, result.output
     return result
 
@@ -124,6 +125,24 @@ def test_an_export_leaves_other_files_alone(database: Path) -> None:
     run("export", database, "all.jsonl")
     assert Path("all.jsonl.part").read_text() == "mine"
     assert sorted(path.name for path in database.parent.iterdir()) == ["all.jsonl", "all.jsonl.part", "memory.db"]
+
+
+def test_from_standard_input(database: Path, folder: Path) -> None:
+    run("import", "-", "other.db", given=run("export", database, "-").stdout.encode())
+    assert threads(folder / "other.db") == threads(database)
+    run("import", "-", "mastra.db", given=_mastra(folder).read_bytes())
+    assert threads(folder / "mastra.db") == {"rome": ["hello"]}
+    chat = orjson.dumps([{"role": "user", "content": "Hello."}])
+    assert "name --thread" in run("import", "-", "chat.db", given=chat, status=2).output
+    run("import", "-", "chat.db", "--thread", "a", given=chat)
+    assert threads(folder / "chat.db") == {"a": ["Hello."]}
+
+
+def _mastra(folder: Path) -> Path:
+    with_mastra = Mastra(folder / "of-mastra.db")
+    with_mastra.thread("rome")
+    with_mastra.says("m1", "rome", "hello")
+    return with_mastra.path
 
 
 def test_a_folder_is_no_target(database: Path) -> None:
@@ -277,3 +296,18 @@ def test_a_newer_database_is_refused(database: Path) -> None:
 def test_an_empty_database_gets_its_tables(folder: Path) -> None:
     sqlite3.connect(folder / "app.db").execute("CREATE TABLE mine (id)").connection.close()
     assert "made the tables" in run("migrate", "app.db").stdout
+
+
+def test_the_tables_of_vectors_are_looked_at_too(database: Path) -> None:
+    assert "the tables of vectors" not in run("migrate", database).stdout
+    asyncio.run(_with_vectors(database))
+    assert "the tables of vectors are of version 1, nothing to do" in run("migrate", database).stdout
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE diarist_schema SET version = 99 WHERE name = 'vectors'")
+    connection.close()
+    assert "upgrade diarist" in run("migrate", database, status=1).output
+
+
+async def _with_vectors(path: Path) -> None:
+    async with SQLiteVectorStore(path) as store:
+        await store.create_index("x", dimension=2)

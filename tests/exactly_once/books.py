@@ -26,6 +26,7 @@ class RunFacts:
         taken: Those of them that it took out again before its end.
         fate: How it ended for its caller; ``open`` where it never heard.
         kept: Its messages as it ended, in order.
+        by_user: The user speaks in what it was given.
         disturbed: While it was live somebody removed something; what it had loaded already it may still show.
     """
 
@@ -39,6 +40,7 @@ class RunFacts:
     kept: list[Message] = field(default_factory=list[Message])
     guarded: bool = False
     disturbed: bool = False
+    by_user: bool = False
 
     @property
     def rows(self) -> list[str]:
@@ -100,20 +102,22 @@ class Books:
     def begin(self, run: RunFacts) -> None:
         self.runs[run.id] = run
         run.disturbed = run.thread in self._removing
+        if run.by_user:
+            self.talked_past |= {call_id for call_id, thread in self._waiting.items() if thread == run.thread}
         for mark in run.marks:  # what was gone is said again
             self.gone.pop(mark, None)
 
-    def waits(self, call_id: str, thread: str) -> None:
-        """A call of this thread waits for the client."""
-        self._waiting[call_id] = thread
+    def waits(self, call_id: str, run: RunFacts) -> None:
+        """A call of this run waits for the client; a user who is just speaking beside the run talks past it."""
+        self._waiting[call_id] = run.thread
+        others = [other for other in self.runs.values() if other.thread == run.thread and other is not run]
+        if any(other.by_user and other.fate == "open" for other in others):
+            self.talked_past.add(call_id)
 
     @property
     def known_calls(self) -> set[str]:
         """Calls that were made here and that nobody talked past."""
         return self._waiting.keys() - self.talked_past
-
-    def user_speaks(self, thread: str) -> None:
-        self.talked_past |= {call_id for call_id, other in self._waiting.items() if other == thread}
 
     def answered(self, run: RunFacts, mark: str) -> None:
         """The model or a tool has said something."""

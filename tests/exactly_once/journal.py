@@ -28,7 +28,7 @@ class Journal(Books):
         super().begin(run)
         self._write("begin", run=run.id, thread=run.thread, marks=sorted(run.marks), guarded=run.guarded)
 
-    def waits(self, call_id: str, thread: str) -> None:
+    def waits(self, call_id: str, run: RunFacts) -> None:
         """Whether a user talks past it in another process is not known here."""
 
     def answered(self, run: RunFacts, mark: str) -> None:

@@ -18,7 +18,7 @@ from tests.exactly_once.schedule import play
 
 SCHEDULES = int(os.environ.get("DIARIST_SCHEDULES", "20000"))
 FIRST_SEED = int(os.environ.get("DIARIST_FIRST_SEED", "0"))
-PARTS = 10
+PARTS = 20
 WORKERS = 2
 
 

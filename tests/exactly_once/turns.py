@@ -74,9 +74,8 @@ class RunningTurn:
         self._writer = Writer("")
         self.facts = RunFacts(self.books.id("run"), turn.thread, guarded=turn.guarded)
         self.facts.marks |= {mark for message in turn.input for mark in marks_of(said_by(message))}
+        self.facts.by_user = any(message.role == "user" for message in turn.input)
         self.books.begin(self.facts)
-        if any(message.role == "user" for message in turn.input):
-            self.books.user_speaks(turn.thread)
         for message in turn.input:
             self._list.add(message, "input")
         self._context: RunContext[Any] = RunContext(
@@ -198,7 +197,7 @@ class RunningTurn:
         parts: list[Part] = [text]
         if self._turn.end == "asks the client":
             parts.append(waiting := call(self.books.id("call")))
-            self.books.waits(waiting.call_id, self._turn.thread)
+            self.books.waits(waiting.call_id, self.facts)
         return Message(id=self.books.id("m"), role="assistant", parts=parts, created_at=None)
 
     async def _conclude(self) -> None:

@@ -147,7 +147,7 @@ class LoopbackServer(ABC):
 
     async def came(self) -> None:
         """Wait for the next request that was not yet waited for."""
-        if not await asyncio.to_thread(self._came.acquire, timeout=10):
+        if not await asyncio.to_thread(self._came.acquire, timeout=60):
             raise AssertionError("no request came")
 
     async def client_left(self) -> None:

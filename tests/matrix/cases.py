@@ -204,9 +204,11 @@ FOREIGN: dict[str, Any] = {
 
 
 class Other(Processor[Any]):
-    """Handles no hook at all: what stands beside the actor in a composition."""
+    """Does nothing: what stands beside the actor in a composition."""
 
     id = "other"
+
+    def process_api_error(self, args: Any) -> None: ...
 
 
 def placed(case: Case, actor: Actor) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def keeping_diary(
     observer_model: Model | None = None,
     reflector_model: Model | None = None,
     observation_tokens: int = 10_000,
+    thread_wait: float = 30.0,
 ) -> Memory:
     """A memory that observes two messages at a time, when it is asked to."""
     config = ObservationalMemoryConfig(
@@ -70,7 +71,7 @@ def keeping_diary(
         ),
         reflection=ReflectionConfig(model=reflector_model or condenser(), observation_tokens=observation_tokens),
     )
-    return Memory(storage=storage, observational_memory=config, token_counter=WordCounter())
+    return Memory(storage=storage, observational_memory=config, token_counter=WordCounter(), thread_wait=thread_wait)
 
 
 async def told(memory: Memory, numbers: Sequence[int], *, thread: str = "t", resource: str = "ada") -> None:

@@ -110,7 +110,7 @@ def test_orphans_are_noted_and_open_calls_stay_open(read: Any):
 def test_broken_arguments_are_kept_as_text(read: Any):
     chat = read([user("hi"), assistant(None, tool_calls=[call("look", '{"city": "Ro')])])
     assert chat.messages[1].tool_parts[0].args == {"arguments": '{"city": "Ro'}
-    assert any(note.startswith("tool arguments that are no JSON object") for note in chat.notes)
+    assert any(note.startswith("tool arguments that cannot be used") for note in chat.notes)
 
 
 def test_content_parts_become_text_and_images(read: Any):

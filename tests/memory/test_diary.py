@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory
-from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
+from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import ScriptedModel
 from tests.memory.diary_kit import condenser, keeping_diary, note_taker, told, word
@@ -70,6 +70,7 @@ async def test_sources_come_in_pages(memory: Memory) -> None:
         sizes.append(len(page.items))
     assert found == [f"m{number}" for number in range(1, 10)]
     assert sizes == [4, 4, 1]
+    wrong: dict[str, Any]
     for wrong in ({"limit": 0}, {"cursor": "nonsense"}):
         with pytest.raises(InputError):
             await memory.sources(log.entries[0].id, thread="t", **wrong)
@@ -274,14 +275,6 @@ async def test_compacting_goes_on_until_the_target(storage: Storage, caplog: pyt
     assert await raw_rows(storage) == []
     with pytest.raises(InputError, match="target_tokens"):
         await memory.compact(0, thread="t")
-
-
-async def test_one_reflects_at_a_time(storage: Storage, memory: Memory) -> None:
-    await told(memory, [1, 2])
-    assert await storage.acquire_lease("thread:t:reflection", "somebody else", ttl=60)
-    for call in (memory.reflect(thread="t"), memory.compact(1, thread="t")):
-        with pytest.raises(ThreadBusyError):
-            await call
 
 
 # --- options -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +82,20 @@ async def test_the_diary_of_a_resource_comes_along(storage: Storage) -> None:
     await other.import_threads(lines)
     assert (await other.observations(thread="v")).text == (await memory.observations(thread="v")).text
     assert await lines_of(other) == lines
+
+
+async def test_resources_without_threads_come_along(storage: Storage) -> None:
+    source = Memory(storage=storage, working_memory=True)
+    await source.save_messages("Hi", thread="t", resource="ada")
+    await source.update_working_memory("Bob lives in Rome.", resource="bob")
+    await storage.save_resource(replace(await storage.get_resource("cy"), metadata={"plan": "free"}))
+    lines = await lines_of(source)
+    copy = Memory(storage=InMemoryStorage(), working_memory=True)
+    moved = await copy.import_threads(lines)
+    assert (moved.threads, moved.resources) == (1, 2)
+    assert await copy.working_memory(resource="bob") == "Bob lives in Rome."
+    assert (await copy.storage.get_resource("cy")).metadata == {"plan": "free"}
+    assert await lines_of(copy) == lines
 
 
 async def test_one_thread_alone(storage: Storage) -> None:
@@ -283,6 +298,12 @@ async def test_threads_of_another_resource_are_refused_if_asked() -> None:
         ),
         (lambda lines: [*lines[:2], lines[2].replace('"text"', '"smell"'), *lines[3:]], "line 3: not a message"),
         (lambda lines: [*lines[:2], lines[2].replace('"user"', '"system"'), *lines[3:]], "the role 'system'"),
+        (lambda lines: [*lines[:2], lines[2].replace('"user"', '"wiz"'), *lines[3:]], "line 3: .*role must be .*'wiz'"),
+        (lambda lines: [lines[0], lines[1].replace('"ada"', '""'), *lines[2:]], "line 2: .*resource is empty"),
+        (
+            lambda lines: [lines[0], f" {lines[1]}".replace("{}", '{"n": NaN}'), *lines[2:]],
+            r"line 2: .*metadata\['n'\] is not JSON",
+        ),
         (lambda lines: [lines[0], lines[1].replace("{}", "[]"), *lines[2:]], "line 2: not a thread: metadata"),
     ],
 )
@@ -306,6 +327,39 @@ async def test_a_failed_import_leaves_whole_threads_only(storage: Storage) -> No
     moved = await memory.import_threads(lines, existing="skip")
     assert (moved.threads, moved.messages, moved.skipped) == (1, 699, ["two"])
     assert sorted(await lines_of(memory)) == sorted(lines)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+async def test_going_on_after_a_failure_is_like_an_unbroken_import(storage: Storage, kept: int) -> None:
+    """The diary of a resource comes behind its threads: those that are skipped the second time have their part in
+    it."""
+    source = keeping_diary(InMemoryStorage(), scope="resource")
+    for name, numbers in (("a", [1, 2, 3, 4]), ("b", [5, 6]), ("c", [7, 8])):
+        await source.save_messages([replace(message(n), id=f"{name}{n}") for n in numbers], thread=name, resource="ada")
+        await source.observe(thread=name)
+    await source.reflect(resource="ada", guidance="keep all")
+    lines = await lines_of(source)
+    memory = keeping_diary(storage, scope="resource")
+    heads = [place for place, line in enumerate(lines) if '"type":"thread"' in line or '"type":"resource"' in line]
+    next_thread = lines[heads[0]].replace('"id":"c"', '"id":"next"')  # it ends the one before, and does not come in
+    with pytest.raises(InputError, match="not JSON"):
+        await memory.import_threads([*lines[: heads[kept]], next_thread, "{damaged"])
+    moved = await memory.import_threads(lines, existing="skip")
+    assert (moved.threads, len(moved.skipped), moved.resources) == (3 - kept, kept, 1)
+    assert await lines_of(memory) == lines
+
+
+async def test_notes_of_a_thread_that_is_another_do_not_come_in(storage: Storage) -> None:
+    source = keeping_diary(InMemoryStorage(), scope="resource")
+    await told(source, [1, 2])
+    await told(source, [3, 4], thread="u")
+    lines = await lines_of(source)
+    memory = keeping_diary(storage, scope="resource")
+    await memory.save_messages([message(1), message(6)], thread="t", resource="ada")
+    await memory.import_threads(lines, existing="skip")
+    notes = (await memory.observations(resource="ada")).text
+    assert word(3) in notes
+    assert word(1) not in notes
 
 
 async def test_what_a_killed_import_left_does_not_stand_in_the_way(storage: Storage) -> None:

@@ -187,6 +187,17 @@ async def test_observations_cover_what_was_observed(mastra: Mastra) -> None:
     assert "I fly to Rome." not in model.requests[0].text
 
 
+async def test_what_is_left_out_is_counted_once_where_there_is_a_diary(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    mastra.message(
+        "m0", "trip", "user", {"format": 2, "parts": [{"type": "hologram"}, {"type": "text", "text": "Hi."}]}
+    )
+    mastra.observed("thread:trip", "old notes", mastra.says("m1", "trip", "I fly to Rome."))
+    notes: list[str] = []
+    await Memory(storage=InMemoryStorage()).import_threads(mastra_lines(mastra.path, on_note=notes.append))
+    assert notes == ["parts of the unknown type 'hologram', left out: 1"]
+
+
 async def test_observations_of_a_resource(mastra: Mastra) -> None:
     for name in ("trip", "work"):
         mastra.thread(name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConflictError, InputError, NotFoundError
-from diarist.storage import Storage
+from diarist.storage import InMemoryStorage, Storage
 from tests.memory.stores import made_storage, storage
 from tests.scenarios.kit import answering
 
@@ -18,6 +19,20 @@ __all__ = ["made_storage", "storage"]
 @pytest.fixture
 def memory(storage: Storage) -> Memory:
     return Memory(storage=storage)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def exported(memory: Memory) -> Callable[..., Awaitable[object]]:
+    async def lines(**ids: Any) -> list[str]:
+        return [line async for line in memory.export_threads(**ids)]
+
+    return lines
 
 
 async def test_a_thread_can_be_made_before_it_is_used(memory: Memory) -> None:
@@ -139,3 +154,72 @@ async def test_what_cannot_be_kept_of_a_thread_is_refused_by_name(
 async def test_threads_are_found_by_texts_alone(memory: Memory) -> None:
     with pytest.raises(InputError, match="a resource id must be a text, not 5"):
         await memory.threads(resource=5)  # pyright: ignore[reportArgumentType]
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("inf"), "inf is no finite number"),
+        ({"deep": [float("nan")]}, "nan is no finite number"),
+        ({1: 2}, "the key 1 is no text"),
+        (object(), "object is no type of JSON"),
+        (nested(900), "it is nested more than 100 deep"),
+    ],
+)
+async def test_metadata_that_would_come_back_as_something_else_is_refused(value: Any, said: str) -> None:
+    memory = Memory(storage=InMemoryStorage())
+    refused = rf"metadata\['score'\] is not JSON \({said}\)"
+    await memory.create_thread("there")
+    with pytest.raises(InputError, match=refused):
+        await memory.create_thread("t", metadata={"score": value})
+    with pytest.raises(InputError, match=refused):
+        await memory.update_thread("there", metadata={"score": value})
+    with pytest.raises(InputError, match=refused):
+        await memory.threads(metadata={"score": value})
+    assert [thread.metadata for thread in (await memory.threads()).items] == [{}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), {1: 2}])
+async def test_metadata_of_messages_that_would_come_back_as_something_else_is_refused(value: Any) -> None:
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=answering(), memory=memory)
+    wrong = [Message.user("one"), Message.user("two", metadata={"score": value})]
+    with pytest.raises(InputError, match=r"message 1: metadata\['score'\] is not JSON"):
+        await memory.save_messages(wrong, thread="t")
+    with pytest.raises(InputError, match=r"message 1: metadata\['score'\] is not JSON"):
+        await agent.generate(wrong, thread="t")
+    assert (await memory.threads()).items == []
+
+
+async def test_an_empty_id_is_refused_by_the_name_of_its_argument() -> None:
+    memory = Memory(storage=InMemoryStorage(), working_memory=True, observational_memory=True, embedder="wordllama")
+    agent = Agent(model=answering(), memory=memory)
+    await memory.save_messages("Hello", thread="t", resource="ada")
+    calls: list[Callable[..., Awaitable[object]]] = [
+        memory.create_thread,
+        lambda **ids: memory.thread(**{"thread": "t", **ids}),
+        lambda **ids: memory.messages(**{"thread": "t", **ids}),
+        lambda **ids: memory.save_messages("Hi", **{"thread": "t", **ids}),
+        lambda **ids: memory.search("hello", **ids),
+        lambda **ids: memory.recall("hello", **ids),
+        lambda **ids: memory.update_working_memory("Ada", **ids),
+        lambda **ids: memory.clear(**ids),
+        lambda **ids: memory.forget(**ids),
+        lambda **ids: memory.embed_messages(**ids),
+        lambda **ids: memory.observations(**ids),
+    ]
+    for call in calls:
+        for name in ("thread", "resource"):
+            with pytest.raises(InputError, match=f"^{name} is empty"):
+                await call(**{name: ""})
+    for call in (memory.threads, lambda **ids: memory.import_threads([], **ids), exported(memory)):
+        with pytest.raises(InputError, match=r"^resource is empty"):
+            await call(resource="")
+    with pytest.raises(InputError, match=r"^new_thread is empty"):
+        await memory.clone_thread("t", new_thread="")
+    with pytest.raises(InputError, match=r"^resource is empty"):
+        await agent.generate("Hi", thread="t", resource="")
+    assert len(await memory.messages(thread="t")) == 1

@@ -45,6 +45,22 @@ async def test_it_is_made_from_the_first_message(storage: Storage) -> None:
     assert "Name it." in request.text
 
 
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ("<think>hm</think>\nGood title", "Good title"),
+        ("<thinking>one\n\ntwo</thinking>Good title", "Good title"),
+        ("What is it about?\n</think>\n\nGood title", "Good title"),
+        ("<think>cut short before", ""),
+        ("I think, therefore I am", "I think, therefore I am"),
+    ],
+)
+async def test_what_a_model_thinks_is_no_title(answer: str, wanted: str) -> None:
+    memory = Memory(storage=InMemoryStorage(), generate_title=TitleConfig(model=naming(answer)))
+    await Agent(model=answering(), memory=memory).generate("hello", thread="t")
+    assert await title(memory) == wanted
+
+
 async def test_by_default_the_agents_own_model_is_asked(storage: Storage) -> None:
     model = ScriptedModel("Hello!", "Greetings")
     memory = Memory(storage=storage, generate_title=True)

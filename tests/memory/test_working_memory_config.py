@@ -13,7 +13,6 @@ from pydantic import BaseModel, RootModel
 from diarist import Agent, Memory
 from diarist.exceptions import ConfigError
 from diarist.memory import WorkingMemoryConfig
-from diarist.memory.working.json_schema import problems
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
 
@@ -48,9 +47,9 @@ def test_a_schema_is_of_an_object(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "why"),
     [
-        ({"type": "strng"}, "properties.a has the type 'strng'; there are object, array, string"),
-        ({"items": {"type": ["string", "nul"]}}, "properties.a.items has the type 'nul'"),
-        ({"$ref": "#/x"}, "properties.a refers to '#/x', which is not in the schema"),
+        ({"type": "strng"}, "properties.a.type: 'strng' is not one of ['array', "),
+        ({"items": {"type": ["string", "nul"]}}, "properties.a.items.type: "),
+        ({"$ref": "#/x"}, "'#/x' is not in the schema"),
         ({"anyOf": [{"$ref": "https://example.com/a"}]}, "https://example.com/a"),
     ],
 )
@@ -86,65 +85,6 @@ async def test_where_it_is_off(value: Any) -> None:
     for call in (memory.working_memory(thread="t"), memory.update_working_memory("# Ada", thread="t")):
         with pytest.raises(ConfigError, match="working_memory=True"):
             await call
-
-
-# --- JSON schemas -------------------------------------------------------------------------------------
-
-TREE = {
-    "$ref": "#/$defs/Node",
-    "$defs": {
-        "Node": {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string"},
-                "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
-            },
-        }
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("value", "schema", "wrong"),
-    [
-        (1, {"type": "integer"}, None),
-        (1.0, {"type": "integer"}, None),
-        (1.5, {"type": "integer"}, "it must be integer, not 1.5"),
-        (True, {"type": "integer"}, "it must be integer, not True"),
-        (1, {"type": ["string", "null"]}, "it must be string or null, not 1"),
-        (None, {"type": ["string", "null"]}, None),
-        ("red", {"enum": ["red", "blue"]}, None),
-        ("pink", {"enum": ["red", "blue"]}, "it must be one of 'red', 'blue', not 'pink'"),
-        ("b", {"const": "a"}, "it must be 'a', not 'b'"),
-        (3, {"minimum": 4}, "it must be at least 4, not 3"),
-        (4, {"exclusiveMaximum": 4}, "it must be less than 4, not 4"),
-        ("ab", {"minLength": 3}, "it must have at least 3 characters, not 2"),
-        ([1, 2], {"maxItems": 1}, "it must have at most 1 items, not 2"),
-        ("x1", {"pattern": "^[a-z]+$"}, "it must match ^[a-z]+$, not 'x1'"),
-        (
-            {"a": {"b": 1}},
-            {"properties": {"a": {"properties": {"b": {"type": "string"}}}}},
-            "a.b must be string, not 1",
-        ),
-        ({}, {"required": ["a"]}, None),
-        ({"x": 1}, {"properties": {"a": {}}, "additionalProperties": False}, "x is not known; known: a"),
-        ({"x": 1}, {"additionalProperties": {"type": "string"}}, "x must be string, not 1"),
-        ([1, "b"], {"items": {"type": "integer"}}, "[1] must be integer, not 'b'"),
-        ("a", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "it must be integer, not 'a' or it must be null"),
-        (None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
-        (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]}, "more than one"),
-        (1, {"allOf": [{"type": "integer"}, {"minimum": 2}]}, "at least 2"),
-        ({"children": [{"name": 5}]}, TREE, "children[0].name must be string, not 5"),
-        ({"children": [{"name": "a"}]}, TREE, None),
-        (1, {"$ref": "#/nowhere"}, None),
-    ],
-)
-def test_json_schemas(value: Any, schema: dict[str, Any], wrong: str | None) -> None:
-    found = problems(value, schema)
-    if wrong is None:
-        assert found == []
-    else:
-        assert wrong in "; ".join(found)
 
 
 # --- values that are hard to write down ---------------------------------------------------------------

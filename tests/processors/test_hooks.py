@@ -341,7 +341,7 @@ async def test_messages_added_in_a_step_stay() -> None:
 
 async def test_overrides_chain_and_prepare_step_has_the_last_word() -> None:
     seen: list[Any] = []
-    first, second = ScriptedModel(name="first"), ScriptedModel(lambda request: "ok", name="second")
+    first, second = ScriptedModel(name="first"), ScriptedModel(lambda request: "{}", name="second")
     schema = OutputSchema(name="s", schema={"type": "object"})
 
     class A(Processor[Any]):

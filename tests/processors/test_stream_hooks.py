@@ -11,7 +11,7 @@ import pytest
 from diarist import DROP, Agent, DataChunk, Memory, Processor, ToolContext
 from diarist.chunks import Chunk, Finish, TextDelta, TextPayload, ToolCallChunk, Usage
 from diarist.messages import DataPart, TextPart
-from diarist.processors import ProcessOutputStreamArgs
+from diarist.processors import Branch, ProcessOutputStreamArgs, Sequence
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, reasons, run_both, streamed_text, types
@@ -346,6 +346,17 @@ async def test_a_processor_that_returned_none_for_every_chunk_is_warned_about_on
     assert len(messages) == 1
     assert "'forgetful'" in messages[0]
     assert "DROP" in messages[0]
+
+
+async def test_nor_is_it_overlooked_in_a_composition(caplog: pytest.LogCaptureFixture) -> None:
+    class Forgets(Processor[Any]):
+        def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+            pass
+
+    caplog.set_level(logging.WARNING, logger="diarist")
+    nested = Sequence(Branch((lambda args: True, Sequence(Forgets(), id="inner"))))
+    await collect(Agent(model=ScriptedModel("ok"), processors=[nested]).stream("hi"))
+    assert ["'forgets'" in record.getMessage() for record in caplog.records] == [True]
 
 
 async def test_one_that_was_shown_nothing_is_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:

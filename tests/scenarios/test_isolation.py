@@ -6,7 +6,7 @@ import inspect
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from tests.memory.semantic.kit import TopicEmbedder
 from tests.scenarios.kit import WordCounter
 
 USERS = ("ada", "bob")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SECRET = re.compile(r"\b(ada|bob)-secret-\d+\b")
 NOT_ASKED = {
     "close": "shuts down",
@@ -162,7 +163,9 @@ async def _observations(world: World) -> object:
 
 
 async def _messages(world: World) -> object:
-    rows = await world.memory.messages(thread=world.thread(), resource=world.who)
+    rows = await world.memory.messages(
+        thread=world.thread(), resource=world.who, since=LONG_AGO, newest_first=world.chance.random() < 0.5
+    )
     world.ids += [row.id for row in rows]
     return [row.to_dict() for row in rows]
 
@@ -185,10 +188,10 @@ def with_entry(name: str, *args: str) -> Call:
     return call
 
 
-def searching(name: str) -> Call:
+def searching(name: str, **options: Any) -> Call:
     async def call(world: World) -> object:
         thread = world.chance.choice([None, world.thread()])
-        return await getattr(world.memory, name)("garden", resource=world.who, thread=thread)
+        return await getattr(world.memory, name)("garden", resource=world.who, thread=thread, **options)
 
     return call
 
@@ -217,17 +220,23 @@ CALLS: dict[str, Call] = {
     "observations": _observations,
     "observe": on_thread("observe"),
     "overrides": on_thread("overrides"),
-    "recall": searching("recall"),
+    "recall": searching("recall", message_range=3, since=LONG_AGO, threshold=-1),
     "reflect": on_thread("reflect"),
     "save_messages": lambda world: world.memory.save_messages(
         [Message.user(f"The garden: {world.secret()}")], thread=world.thread(), resource=world.who
     ),
-    "search": searching("search"),
+    "search": searching("search", message_range=3, since=LONG_AGO),
     "search_observations": searching("search_observations"),
     "set_overrides": on_thread("set_overrides", message_tokens=50),
     "sources": with_entry("sources"),
     "thread": lambda world: world.memory.thread(world.thread(), resource=world.who),
-    "threads": lambda world: world.memory.threads(resource=world.who),
+    "threads": lambda world: world.memory.threads(resource=world.who, newest_first=world.chance.random() < 0.5),
+    "update_message": lambda world: world.memory.update_message(
+        world.chance.choice([*world.ids, "none"]),
+        thread=world.thread(),
+        resource=world.who,
+        text=f"The garden: {world.secret()}",
+    ),
     "update_thread": lambda world: world.memory.update_thread(
         world.thread(), resource=world.who, title=world.secret(), metadata={"garden": world.secret()}
     ),

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
 
-from diarist import Agent, Memory, Message
-from diarist.storage import Storage
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diarist import Agent, Memory, Message, Tool
+from diarist.models.base import ModelRequest
+from diarist.storage import InMemoryStorage, Storage
+from diarist.testing import ScriptedModel, ToolCall
 from tests.scenarios.kit import answering, observational, raw_rows, words
 
 
@@ -66,3 +74,165 @@ async def test_the_same_message_twice_in_one_call(storage: Storage, observing: b
     agent = Agent(model=answering(), memory=memory)
     await agent.generate([Message.user("one", id="u-1"), Message.user("one", id="u-1")], thread="t")
     assert len(await memory.messages(thread="t")) == 2
+
+
+# --- without ids ---------------------------------------------------------------------------------------------------
+
+
+async def said_in(memory: Memory) -> list[tuple[str, str]]:
+    """What users and models said in words."""
+    rows = await memory.messages(thread="t")
+    return [(row.role, row.text) for row in rows if row.text and not row.tool_parts]
+
+
+async def call(agent: Agent, given: Sequence[dict[str, Any]], streaming: bool) -> str:
+    if not streaming:
+        return (await agent.generate(list(given), thread="t")).text
+    async with agent.stream(list(given), thread="t") as run:
+        return (await run.result()).text
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("observing", [False, True])
+async def test_a_client_without_ids_adds_its_last_message_only(
+    storage: Storage, observing: bool, streaming: bool
+) -> None:
+    numbers = count()
+    model = ScriptedModel(lambda _: f"answer {next(numbers)} of {words('reply', 20)}")
+    memory = observational(storage) if observing else Memory(storage=storage, last_messages=100)
+    agent = Agent(model=model, memory=memory)
+    copy: list[dict[str, Any]] = []
+    for number in range(8):
+        copy.append({"role": "user", "content": words(f"turn-{number}", 30)})
+        copy.append({"role": "assistant", "content": await call(agent, copy, streaming)})
+        shown = [message.text for message in model.requests[-1].prompt if message.role == "user"]
+        for earlier in range(number + 1):
+            assert sum(words(f"turn-{earlier}", 30) in text for text in shown) <= 1
+    assert await said_in(memory) == [(entry["role"], entry["content"]) for entry in copy]
+    assert ("turn-0" in model.requests[-1].text) is not observing
+
+
+async def test_steps_that_the_client_does_not_know_lie_between() -> None:
+    def look(place: str) -> str:
+        return f"{place} is fine"
+
+    model = ScriptedModel(
+        lambda request: "Fine." if request.prompt.messages[-1].role == "tool" else ToolCall("look", {"place": "Rome"})
+    )
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=model, memory=memory, tools=[look])
+    copy: list[dict[str, Any]] = []
+    for text in ("How is it?", "And now?", "And now?"):
+        copy.append({"role": "user", "content": text})
+        copy.append({"role": "assistant", "content": await call(agent, copy, streaming=False)})
+    assert await said_in(memory) == [(entry["role"], entry["content"]) for entry in copy]
+    assert len(await memory.messages(thread="t")) == 9
+
+
+async def test_the_whole_of_a_tool_conversation_as_dictionaries() -> None:
+    asked = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"place": "Rome"}'}}
+    history: list[dict[str, Any]] = [
+        {"role": "user", "content": "How is Rome?"},
+        {"role": "assistant", "content": None, "tool_calls": [asked]},
+        {"role": "tool", "tool_call_id": "c1", "content": "fine"},
+        {"role": "assistant", "content": "Rome is fine."},
+        {"role": "user", "content": "Good."},
+    ]
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
+    await call(agent, history, streaming=False)
+    history += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Bye."}]
+    await call(agent, history, streaming=False)
+    assert [row.text for row in await memory.messages(thread="t")] == [
+        "How is Rome?", "", "", "Rome is fine.", "Good.", "Yes.", "Bye.", "Yes."
+    ]  # fmt: skip
+
+
+async def test_the_result_of_a_client_tool_is_new() -> None:
+    model = ScriptedModel(ToolCall("ask_user", {}), "Thanks.")
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=model, memory=memory, tools=[Tool(name="ask_user", description="Ask.")])
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Book it."}]
+    (pending,) = (await agent.generate(list(history), thread="t")).pending
+    calls = [{"id": pending.call_id, "type": "function", "function": {"name": "ask_user", "arguments": "{}"}}]
+    history.append({"role": "assistant", "content": None, "tool_calls": calls})
+    history.append({"role": "tool", "tool_call_id": pending.call_id, "content": "a window seat"})
+    assert await call(agent, history, streaming=False) == "Thanks."
+    rows = await memory.messages(thread="t")
+    assert [row.role for row in rows].count("user") == 1
+    assert "a window seat" in model.requests[-1].text
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [("user", "one"), ("assistant", "Other."), ("user", "three")],
+        [("user", "edited"), ("assistant", "ok"), ("user", "three")],
+        [("user", "one"), ("assistant", "ok"), ("user", "two"), ("user", "three")],
+        [("user", "yes"), ("user", "yes")],
+        [("user", "two"), ("user", "two")],
+    ],
+)
+async def test_what_is_not_the_end_of_the_thread_is_stored_as_it_comes(history: list[tuple[str, str]]) -> None:
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel(lambda _: "ok"), memory=memory)
+    for text in ("one", "two"):
+        await agent.generate(text, thread="t")
+    before = await said_in(memory)
+    await call(agent, [{"role": role, "content": text} for role, text in history], streaming=False)
+    assert await said_in(memory) == [*before, *history, ("assistant", "ok")]
+
+
+async def test_ids_of_the_callers_say_what_is_new() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel(lambda _: "ok"), memory=memory)
+    await agent.generate("yes", thread="t")
+    again = [Message.user("yes", id="u-2"), Message.assistant("ok", id="a-2"), Message.user("yes", id="u-3")]
+    await agent.generate(again, thread="t")
+    assert len(await memory.messages(thread="t")) == 6
+
+
+turns = st.lists(
+    st.tuples(
+        st.sampled_from(["yes", "no"]),
+        st.sampled_from(["ok", "done", "tools", "fails"]),
+        st.sampled_from(["keeps", "drops"]),
+        st.integers(2, 9),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(turns=turns)
+async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, int]]) -> None:
+    """Few words, often repeated; answers that fail; clients that keep such a question or not, and that send the end of
+    a conversation alone, with its last answer at least."""
+    memory = Memory(storage=InMemoryStorage())
+    now = {"answer": "ok"}
+
+    def answer(request: ModelRequest) -> Any:
+        if now["answer"] == "fails":
+            return RuntimeError("down")
+        if now["answer"] == "tools" and request.prompt.messages[-1].role != "tool":
+            return ToolCall("look", {})
+        return now["answer"]
+
+    agent = Agent(model=ScriptedModel(answer), memory=memory, tools=[Tool(name="look", function=lambda: "seen")])
+    copy: list[dict[str, Any]] = []
+    said: list[tuple[str, str]] = []
+    for text, now["answer"], after, window in turns:
+        copy.append({"role": "user", "content": text})
+        said.append(("user", text))
+        answers = [place for place, entry in enumerate(copy) if entry["role"] == "assistant"]
+        last = answers[-1] if answers else None
+        try:
+            reply = await call(agent, copy[max(0, min(last or 0, len(copy) - window)) :], streaming=False)
+        except RuntimeError:
+            if after == "drops" or last is None:
+                copy.pop()
+            continue
+        copy.append({"role": "assistant", "content": reply})
+        said.append(("assistant", reply))
+    if turns:
+        assert await said_in(memory) == said

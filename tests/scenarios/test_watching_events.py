@@ -78,7 +78,7 @@ async def test_bad_requests_are_refused_by_name(storage: Storage) -> None:
         await memory.events(thread="nowhere")
     with pytest.raises(InputError, match="does not belong to resource 'bob'"):
         await memory.events(thread="t", resource="bob")
-    with pytest.raises(InputError, match="limit must be at least 1, not 0"):
+    with pytest.raises(InputError, match="limit must be a whole number from 1 on, not 0"):
         await memory.events(thread="t", limit=0)
     with pytest.raises(InputError, match="every must be positive, not 0"):
         await anext(memory.watch_events(thread="t", every=0))

@@ -141,6 +141,21 @@ async def test_runs_beside_each_other_are_merged(storage: Storage) -> None:
     assert whole == {**expected, "shared": {str(number): True for number in range(6)}}
 
 
+async def test_texts_of_runs_beside_each_other_are_merged(storage: Storage) -> None:
+    memory = remembering(storage, template="- Name:\n- Allergy:")
+    everybody = asyncio.Barrier(2)
+
+    async def run(thread: str, text: str) -> None:
+        async def together(_: ModelRequest) -> str:
+            await everybody.wait()
+            return "ok"
+
+        await say(Agent(model=ScriptedModel(update(text), together), memory=memory), thread=thread)
+
+    await asyncio.gather(run("one", "- Name: Ada\n- Allergy:"), run("two", "- Name:\n- Allergy: nuts"))
+    assert await memory.working_memory(resource="ada") == "- Name: Ada\n- Allergy: nuts"
+
+
 WORKER = f"""
 import asyncio
 from diarist import Agent, Memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,77 @@ async def test_the_options_reach_the_server(postgres_url: str) -> None:
     one, two = (row["indexdef"] for row in rows)
     assert "hnsw (embedding vector_l2_ops) WITH (m='8', ef_construction='32')" in one
     assert "ivfflat (embedding halfvec_cosine_ops) WITH (lists='7')" in two
+
+
+async def searches(url: str) -> list[str]:
+    rows = await fetch(url, "SELECT indexdef FROM pg_indexes WHERE indexdef ~ 'hnsw|ivfflat' ORDER BY 1")
+    return [row["indexdef"].partition(" USING ")[2] for row in rows]
+
+
+async def test_an_index_becomes_what_the_store_says_when_it_is_rebuilt(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ops = "(embedding vector_cosine_ops)"
+    kinds: list[tuple[HNSW | IVFFlat | None, list[str]]] = [
+        (HNSW(), [f"hnsw {ops} WITH (m='16', ef_construction='64')"]),
+        (HNSW(m=32, ef_construction=128), [f"hnsw {ops} WITH (m='32', ef_construction='128')"]),
+        (IVFFlat(lists=5), [f"ivfflat {ops} WITH (lists='5')"]),
+        (None, []),
+        (HNSW(), [f"hnsw {ops} WITH (m='16', ef_construction='64')"]),
+    ]
+    built: list[str] = []
+    first = True
+    for kind, wanted in kinds:
+        async with PgVectorStore(postgres_url, index=kind) as store:
+            caplog.clear()
+            await store.create_index("i", dimension=3)
+            found = await searches(postgres_url)
+            assert found == (wanted if first else built)
+            assert ("rebuild_index('i')" in caplog.text) == (kind is not None and found != wanted)
+            first = False
+            await store.upsert("i", ["a"], [[1, 2, 3]])
+            await store.rebuild_index("i")
+            built = wanted
+            assert await searches(postgres_url) == built
+            caplog.clear()
+            await store.create_index("i", dimension=3)
+            assert caplog.text == ""
+            assert await ids_of(store, [1, 2, 3]) == {"a"}
+
+
+@pytest.mark.parametrize("index", ["hnsw", HNSW, 5])
+def test_what_is_no_kind_of_search_is_refused(postgres_url: str, index: Any) -> None:
+    with pytest.raises(ConfigError, match=r"index must be HNSW\(...\), IVFFlat\(...\) or None, not"):
+        PgVectorStore(postgres_url, index=index)
+    with pytest.raises(ConfigError, match="lists must be a whole number"):
+        IVFFlat(lists=f"{index}")  # pyright: ignore[reportArgumentType]
+
+
+async def test_lists_of_a_single_dimension_are_refused(postgres_url: str) -> None:
+    async with PgVectorStore(postgres_url, index=IVFFlat(lists=2)) as store:
+        with pytest.raises(ConfigError, match="IVFFlat with the metric cosine needs 2 dimensions or more"):
+            await store.create_index("i", dimension=1)
+        await store.create_index("j", dimension=1, metric="euclidean")
+
+
+async def test_a_schema_that_is_dropped_leaves_the_others_whole(postgres_url: str) -> None:
+    for schema in ("one", "two"):
+        async with PgVectorStore(postgres_url, schema=schema) as store:
+            await store.create_index("i", dimension=2)
+            await store.upsert("i", ["a"], [[1, 0]])
+    await fetch(postgres_url, "DROP SCHEMA one CASCADE")
+    async with PgVectorStore(postgres_url, schema="two") as store:
+        assert await ids_of(store, [1, 0]) == {"a"}
+
+
+async def test_an_extension_that_is_there_is_used(postgres_url: str) -> None:
+    await fetch(postgres_url, "CREATE SCHEMA extensions")
+    await fetch(postgres_url, "CREATE EXTENSION vector SCHEMA extensions")
+    async with PgVectorStore(postgres_url, schema="one") as store:
+        await store.create_index("i", dimension=2)
+        await store.upsert("i", ["a"], [[1, 0]])
+        await store.rebuild_index("i")
+        assert await ids_of(store, [1, 0]) == {"a"}
 
 
 async def test_long_vectors_are_kept_in_half_precision(postgres_url: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
+from diarist.agent.answers import check_approvals
 from diarist.agent.callbacks import Callbacks
 from diarist.agent.loop import Run
+from diarist.agent.option_checks import check_options
 from diarist.agent.options import CallOptions, MemoryLike, Processors, conversation, merge_options
 from diarist.agent.output import OutputType
 from diarist.agent.result import AgentResult
@@ -21,10 +24,11 @@ from diarist.messages import new_id
 from diarist.models.base import Model, ModelSettings
 from diarist.models.entry import ModelEntry, entries_of
 from diarist.processors.base import Processor
+from diarist.processors.builtin.options import text_list
 from diarist.processors.closing import closable
 from diarist.processors.pipeline import Pipeline
-from diarist.processors.plan import INPUT_HOOKS, OUTPUT_HOOKS, check, check_places
-from diarist.processors.setup import StepSetup, tools_by_name
+from diarist.processors.places import check, check_places
+from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
 from diarist.tools import Tool
 
@@ -74,18 +78,21 @@ class Agent:
         self.name = name
         self._entries = entries_of(model)
         self.model: Model = self._entries[0].model
+        if not isinstance(instructions, str):
+            text_list("Agent", "instructions", instructions)
         self.instructions = [instructions] if isinstance(instructions, str) else list(instructions)
         self.tools = tools_by_name(tools)
         if memory is not None and not hasattr(memory, "input_processors"):
             raise ConfigError(f"memory must be a Memory(...), not {type(memory).__name__}")
         self.memory = memory
-        self._model_settings = model_settings or ModelSettings()
+        self._model_settings = ModelSettings() if model_settings is None else model_settings
         own: CallOptions = {"max_steps": max_steps}
         if max_processor_retries is not None:
             own["max_processor_retries"] = max_processor_retries
-        self._defaults = merge_options(own, default_options or {})
+        check_options({**own, "model_settings": self._model_settings})
+        self._defaults = merge_options(own, {} if default_options is None else default_options)
         self._lists = _Lists(input_processors, output_processors, error_processors, processors).over(self._defaults)
-        for name in _LISTS & self._defaults.keys():
+        for name in self._defaults.keys() & set(_LISTS):
             del self._defaults[name]
         self._own = closable(self._lists.given)
         self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
@@ -133,7 +140,7 @@ class Agent:
             options: As for ``generate``; with memory, the same ``thread``.
 
         Raises:
-            InputError: A call id does not wait for approval.
+            InputError: A call id does not wait for approval, or an answer is neither True, False nor a text.
             ConfigError: The processors are not those that the run had.
         """
         return await read(self._resumed(approvals, of, input, options))
@@ -171,13 +178,13 @@ class Agent:
     ) -> None:
         await self.close()
 
-    def _compile(self, lists: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
+    def _compile(self, given: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
         """Memory's processors around the given ones; True if somebody but memory judges the final output."""
-        input, output, error, both = lists.resolved(request_context)
-        check("processors", both)
-        check("input_processors", input)
-        check("output_processors", output)
-        check_places({"input_processors": (input, INPUT_HOOKS), "output_processors": (output, OUTPUT_HOOKS)})
+        input, output, error, both = given.resolved(request_context)
+        lists = {"input_processors": input, "output_processors": output, "error_processors": error, "processors": both}
+        for name, processors in lists.items():
+            check(name, processors)
+        check_places(lists)
         first = _without(self.memory.input_processors(self.model) if self.memory else (), [*input, *both])
         last = _without(self.memory.output_processors(self.model) if self.memory else (), [*output, *both])
         judged = any(p.hold_output or p.handles("process_output_result") for p in [*output, *both])
@@ -198,13 +205,14 @@ class Agent:
         input: MessageInput | None,
         options: CallOptions,
     ) -> Run:
-        if not approvals:
-            raise InputError("resume needs an answer for at least one call of result.pending")
+        answers = check_approvals(approvals)
+        if not isinstance(of, AgentResult | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"of must be the result of the run that stopped, not {type(of).__name__}")
         run = self._run([] if input is None else input, options, empty=input is None)
         if of is not None:
             for message in of.conversation:
                 run.context.messages.add(message, "memory")
-        run.approvals = dict(approvals)
+        run.approvals = answers
         return run
 
     def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> Run:
@@ -237,7 +245,7 @@ class Agent:
             tool_choice=options.get("tool_choice", "auto"),
             active_tools=None if active is None else list(active),
             model_settings=settings,
-            provider_options={name: dict(values) for name, values in options.get("provider_options", {}).items()},
+            provider_options=checked_provider_options(options.get("provider_options", {})),
             structured_output=output_type.schema if output_type else None,
         )
         return Run(
@@ -253,7 +261,7 @@ class Agent:
         )
 
 
-_LISTS = {"input_processors", "output_processors", "error_processors", "processors", "extra_processors"}
+_LISTS = ("input_processors", "output_processors", "error_processors", "processors", "extra_processors")
 
 
 @dataclass(frozen=True)
@@ -274,19 +282,13 @@ class _Lists:
     @property
     def given(self) -> list[Processor[Any]]:
         """The processors of those lists that no function makes. Raises ConfigError for something else in them."""
-        lists = {
-            "input_processors": self.input,
-            "output_processors": self.output,
-            "error_processors": self.error,
-            "processors": self.both,
-            "extra_processors": self.extra,
-        }
-        each = [check(name, _items(value, {})) for name, value in lists.items() if not callable(value)]
+        lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
+        each = [check(name, _items(name, value, {})) for name, value in lists if not callable(value)]
         return [processor for processors in each for processor in processors]
 
     def over(self, options: CallOptions) -> _Lists:
         """These lists, with those that the call brings in their place."""
-        if not _LISTS & options.keys():
+        if options.keys().isdisjoint(_LISTS):
             return self
         return _Lists(
             options.get("input_processors", self.input),
@@ -298,20 +300,32 @@ class _Lists:
 
     def resolved(self, request_context: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
         """Input, output and error lists, and those that belong to all."""
-        input, output, error, both, extra = (
-            _items(value, request_context) for value in (self.input, self.output, self.error, self.both, self.extra)
-        )
+        lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
+        input, output, error, both, extra = (_items(name, value, request_context) for name, value in lists)
         return input, output, error, both + extra
 
 
-def _items(value: Processors, request_context: dict[str, Any]) -> list[Any]:
+def _items(name: str, value: Processors, request_context: dict[str, Any]) -> list[Any]:
     """A list as it was given, or as its function makes it."""
     if isinstance(value, Processor):
-        raise ConfigError(f"a list of processors is needed, not the processor {value.id!r} itself: [...]")
-    made: Any = value(request_context) if callable(value) else value
+        raise ConfigError(f"{name}: a list of processors is needed, not the processor {value.id!r} itself: [...]")
+    made: Any = _made(name, value, request_context) if callable(value) else value
     if not isinstance(made, list | tuple):
-        raise ConfigError(f"a list of processors is needed, not {type(made).__name__}")
+        raise ConfigError(f"{name}: a list of processors is needed, not {type(made).__name__}")
     return list(cast(Sequence[Any], made))
+
+
+def _made(name: str, function: Callable[[dict[str, Any]], Any], request_context: dict[str, Any]) -> Any:
+    try:
+        made = function(request_context)
+    except Exception as error:  # whatever a function of the user's raises
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        called = getattr(function, "__qualname__", repr(function))
+        raise ConfigError(f"{name}: the function {called} that makes the list failed: {what}") from error
+    if inspect.iscoroutine(made):
+        made.close()
+        raise ConfigError(f"{name}: the function that makes the list must be a plain one, not async")
+    return made
 
 
 def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from diarist.chunks import (
     Chunk,
     DataChunk,
@@ -18,8 +16,19 @@ from diarist.chunks import (
     ToolCallChunk,
     ToolResultChunk,
 )
-from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SourcePart, TextPart, ToolPart
-from diarist.payloads import IdPayload, TextPayload, ToolResultPayload
+from diarist.messages import (
+    MAX_NESTING,
+    DataPart,
+    FilePart,
+    Message,
+    Part,
+    ReasoningPart,
+    SourcePart,
+    TextPart,
+    ToolPart,
+    too_deep,
+)
+from diarist.payloads import ToolResultPayload
 
 
 class MessageAssembler:
@@ -79,6 +88,11 @@ class MessageAssembler:
             case _:
                 pass
 
+    @property
+    def begun(self) -> int:
+        """How many parts there are so far, one that is still being said included."""
+        return len(self._parts) + (self._text is not None) + (self._thinking is not None)
+
     def message(self) -> Message | None:
         """The message so far; None if the model said nothing at all."""
         self._close()
@@ -88,6 +102,8 @@ class MessageAssembler:
 
     def _add_call(self, chunk: ToolCallChunk) -> None:
         call = chunk.payload
+        if too_deep(call.args):
+            call.args, call.args_error = {}, f"the arguments are nested more than {MAX_NESTING} deep"
         if call.args_error:
             self.args_errors[call.tool_call_id] = call.args_error
         self._parts.append(
@@ -132,27 +148,17 @@ class MessageAssembler:
             )
 
 
-def append_text(message: Message, text: str) -> None:
-    """Say something more at the end of a message that is complete."""
-    last = message.parts[-1] if message.parts else None
-    if isinstance(last, TextPart):
-        last.text += text
-    elif text:
-        message.parts.append(TextPart(text=text))
-
-
-def with_text(chunks: deque[Chunk], text: str) -> deque[Chunk]:
-    """The chunks, saying this text: where they say another one, a single block stands in place of theirs."""
-    if text == "".join(chunk.payload.text for chunk in chunks if isinstance(chunk, TextDelta)):
-        return chunks
-    spoken = [index for index, chunk in enumerate(chunks) if isinstance(chunk, TextStart | TextDelta | TextEnd)]
-    place = spoken[0] if spoken else len(chunks)
-    others = [chunk for chunk in chunks if not isinstance(chunk, TextStart | TextDelta | TextEnd)]
-    block: list[Chunk] = []
-    if text:
-        ids = IdPayload(id="accepted")
-        block = [TextStart(payload=ids), TextDelta(payload=TextPayload(text=text, id=ids.id)), TextEnd(payload=ids)]
-        run_id = chunks[0].run_id if chunks else ""
-        for chunk in block:
-            chunk.run_id = run_id
-    return deque([*others[:place], *block, *others[place:]])
+def append(message: Message, chunk: Chunk) -> None:
+    """Say something more at the end of a message that is complete; reasoning goes on with the last there is."""
+    late = MessageAssembler("")
+    late.add(chunk)
+    more = late.message()
+    for part in more.parts if more else ():
+        last = message.parts[-1] if message.parts else None
+        thoughts = next((old for old in reversed(message.parts) if isinstance(old, ReasoningPart)), None)
+        if isinstance(part, TextPart) and isinstance(last, TextPart):
+            last.text += part.text
+        elif isinstance(part, ReasoningPart) and thoughts is not None:
+            thoughts.text += part.text
+        else:
+            message.parts.append(part)

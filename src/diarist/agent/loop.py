@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from diarist.agent.answers import check_results
+from diarist.agent.between import Between
 from diarist.agent.callbacks import Callbacks
 from diarist.agent.options import CallOptions, conditions
 from diarist.agent.outlet import Outlet
@@ -40,7 +42,6 @@ from diarist.processors.base import Processor, StepResult
 from diarist.processors.closing import in_use
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
-from diarist.processors.streaming import StreamRun
 from diarist.run_context import Outcome, RunContext
 from diarist.tracing import span
 
@@ -92,9 +93,10 @@ class Run:
                         "diarist.tripwire.processor_id": result.tripwire.processor_id if result.tripwire else None,
                         "gen_ai.usage.input_tokens": result.usage.input_tokens,
                         "gen_ai.usage.output_tokens": result.usage.output_tokens,
-                        "error.type": type(error).__qualname__ if error else None,
                     }
                 )
+                if error is not None:
+                    current.fail(error)
 
     async def _to_its_end(self) -> None:
         self._last_chunk: Chunk | None = None
@@ -158,15 +160,19 @@ class Run:
         return None if self.context.cancel.take() else error
 
     async def _execute(self) -> Chunk:
+        self._between = Between(self.context, self.pipeline, self.outlet)
         await self.outlet.send(Start(run_id=self.context.run_id))
         await self.context.cancel.checkpoint()
         messages = self.context.messages
         new_input = self.approvals is None or bool(messages.input)
         asked = messages.copy() if self.pipeline.has_guards and new_input else None
         if self.approvals is None:
-            await self.pipeline.open()
+            opening = self.pipeline.open()
         else:
-            await self.pipeline.reopen(lambda: suspended(messages, self.pipeline.ids), new_input=new_input)
+            opening = self.pipeline.reopen(lambda: suspended(messages, self.pipeline.ids), new_input=new_input)
+        held = asked is not None  # until those guards have passed, nothing is sent
+        await (opening if held or not self.pipeline.has("process_input") else self._between.during(opening))
+        check_results(messages)
         self._guards = None if asked is None else self.pipeline.start_guards(asked)
         try:
             await self._steps(messages.system)
@@ -188,19 +194,11 @@ class Run:
     def _ended_with(self, attempt: StepAttempt) -> bool:
         """Whether no step follows this one; then ``stopped_by`` says why."""
         if attempt.waiting:
-            suspend(self.context.messages, [{"id": name} for name in self.pipeline.ids])
+            suspend(self.context.messages, [{"id": name} for name in self.pipeline.ids], attempt.waiting)
             self.result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
         elif attempt.stopped:
             self.result.stopped_by = "stop_when"
         return attempt.ended or attempt.stopped
-
-    async def _written(self, stream: StreamRun) -> None:
-        """Send what was written outside the steps, as the stream hooks leave it."""
-        while self.context.writer:
-            for written in self.context.writer.drain():
-                for chunk in await stream.feed(written):
-                    chunk.run_id = self.context.run_id
-                    await self.outlet.send(chunk)
 
     async def _step(
         self, system: list[SystemMessage], *, last: bool = False, approvals: Mapping[str, bool | str] | None = None
@@ -234,7 +232,7 @@ class Run:
                 edits = messages.snapshot(contents=edited)
                 self._undo(before)
                 try:
-                    delay = await remedies.after(failed, number, self.result.steps)
+                    delay = await self._between.during(remedies.after(failed, number, self.result.steps))
                     before = replace(messages.snapshot(contents=edited), system=before.system)
                 except TripWire as wire:
                     feedback = self._reject(wire, attempt, number)
@@ -277,6 +275,7 @@ class Run:
             feedback=feedback,
             guards=None if done else self._guards,
             approvals=approvals,
+            written=[] if approvals is not None else list(self._between.unkept),
             stop_when=conditions(self.options.get("stop_when")),
         )
         kind = StepAttempt if approvals is None else ResumedAttempt
@@ -284,6 +283,8 @@ class Run:
 
     def _take(self, step: StepResult, attempt: StepAttempt) -> None:
         self._last = attempt
+        if not isinstance(attempt, ResumedAttempt):
+            self._between.unkept.clear()
         self._finished(step)
         self.result.text, self.result.output = step.text, attempt.output
         self.result.finish_reason = step.finish_reason
@@ -334,16 +335,18 @@ class Run:
             passed = await stream.feed(finish)
             finish = next((chunk for chunk in passed if isinstance(chunk, Finish)), finish)
             await self._before_finish([chunk for chunk in passed if chunk is not finish], payload)
-            await self._written(stream)
+            await self._between.send(stream)
         except BaseException as error:
             stream.close(error)
+            if isinstance(error, Exception) and not self.pipeline.hold_output:
+                await self._between.send(stream)
             if isinstance(error, TripWire):
                 self.result.steps = self.result.steps[:-1]  # what was blocked is nowhere in the result
             raise
         stream.close()
         self.pipeline.warn_of_silence()
-        if result.stopped_by == "approval":  # only now has every hook had its say about the state
-            suspend(self.context.messages, self.pipeline.states.dump())
+        if self._last is not None and result.stopped_by == "approval":  # only now every hook has had its say
+            suspend(self.context.messages, self.pipeline.states.dump(), self._last.waiting)
         return finish
 
     async def _before_finish(self, chunks: list[Chunk], payload: FinishPayload) -> None:

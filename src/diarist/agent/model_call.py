@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any
 
+from diarist.agent.call_ids import CallIds
 from diarist.agent.step_input import CallFailed, replay
 from diarist.chunks import Chunk, ModelFinish, ModelFinishPayload, Usage
 from diarist.message_list import MessageList
 from diarist.models.base import ModelRequest
-from diarist.processors.cases import RequestCase, ResponseCase
+from diarist.processors.model_cases import RequestCase, ResponseCase
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.prompting import build_prompt
-from diarist.tracing import span
+from diarist.tracing import client_span
 
 
 def make_request(messages: MessageList, setup: StepSetup, feedback: str | None) -> ModelRequest:
@@ -42,8 +44,13 @@ class ModelCall:
         self._pipeline = pipeline
         self.finish = ModelFinishPayload(reason="error", usage=Usage())
 
-    async def run(self, take: Callable[[Chunk], Awaitable[None]]) -> None:
-        """Hand every chunk to ``take``, then ask ``process_llm_response``. Raises CallFailed where the model fails."""
+    async def run(
+        self,
+        take: Callable[[Chunk], Awaitable[None]],
+        during: Callable[[Coroutine[Any, Any, None]], Awaitable[None]],
+    ) -> None:
+        """Hand every chunk to ``take``, then ask ``process_llm_response`` inside ``during``. Raises CallFailed where
+        the model fails."""
         model, settings = self._case.model, self._case.request.settings
         attributes = {
             "gen_ai.operation.name": "chat",
@@ -53,10 +60,10 @@ class ModelCall:
             "gen_ai.request.max_tokens": settings.max_output_tokens,
             "gen_ai.request.top_p": settings.top_p,
         }
-        with span(f"chat {model.name}", **attributes) as current:
+        with client_span(f"chat {model.name}", **attributes) as current:
             whole = await self._read(take)
             if self._pipeline.has(ResponseCase.hook):
-                await self._pipeline.ask(self._response(whole))
+                await during(self._pipeline.ask(self._response(whole)))
             if current.recording:
                 current.set(
                     **{
@@ -71,12 +78,12 @@ class ModelCall:
 
     async def _read(self, take: Callable[[Chunk], Awaitable[None]]) -> list[Chunk]:
         """The response as it came."""
-        case, whole = self._case, list[Chunk]()
+        case, whole, ids = self._case, list[Chunk](), CallIds()
         source = case.model.stream(case.request) if case.response is None else replay(case.response)
         try:
             while True:
                 try:
-                    chunk = await anext(source)
+                    chunk = ids.own(await anext(source))
                 except StopAsyncIteration:
                     return whole
                 except Exception as error:

@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, cast
 
+from diarist.agent.option_checks import check_options
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
 from diarist.run_context import CancelSignal, ThreadRef
-from diarist.storage.codec import checked_metadata
+from diarist.storage.codec import checked_metadata, refuse_empty
 from diarist.storage.records import Thread
 
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
@@ -78,18 +79,16 @@ class CallOptions(TypedDict, total=False):
 
 
 def conditions(value: StopWhen | Sequence[StopWhen] | None) -> tuple[StopWhen, ...]:
-    """``stop_when`` as a tuple. Raises ConfigError for an async function, which would always hold."""
+    """``stop_when`` as a tuple."""
     if value is None:
         return ()
-    items = (value,) if callable(value) else tuple(value)
-    if any(inspect.iscoroutinefunction(item) for item in items):
-        raise ConfigError("stop_when takes plain functions of the steps, not async ones")
-    return items
+    return (value,) if callable(value) else tuple(value)
 
 
 def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
     """The thread of a call and whose it is; None and None without one. Raises ConfigError, InputError."""
     thread: Any = options.get("thread")
+    refuse_empty(resource=options.get("resource"))
     owner: Any = options.get("resource") or getattr(thread, "resource_id", None)
     if owner is not None and not isinstance(owner, str):
         raise ConfigError(f"resource must be the id of a resource, not {owner!r}")
@@ -117,12 +116,10 @@ def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
 
     Raises ConfigError for an unknown or impossible one.
     """
+    if not isinstance(cast(Any, call), Mapping):
+        raise ConfigError(f"options of a call must be a dictionary, not {call!r}")
     if unknown := call.keys() - CallOptions.__annotations__.keys():
         raise ConfigError(f"unknown options {sorted(unknown)}; known: {', '.join(CallOptions.__annotations__)}")
     given = {name: value for name, value in call.items() if value is not None}
-    merged = cast(CallOptions, {**defaults, **given})
-    if merged.get("max_steps", 1) < 1:
-        raise ConfigError(f"max_steps must be at least 1, not {merged.get('max_steps')}")
-    if merged.get("max_processor_retries", 0) < 0:
-        raise ConfigError(f"max_processor_retries must not be negative, not {merged.get('max_processor_retries')}")
-    return merged
+    check_options(given)
+    return cast(CallOptions, {**defaults, **given})

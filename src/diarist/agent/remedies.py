@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diarist.agent.step_input import CallFailed
-from diarist.exceptions import ModelError
+from diarist.exceptions import ModelError, ProcessorError
 from diarist.message_list import MessageList
 from diarist.models.base import Model
 from diarist.models.entry import ModelEntry
 from diarist.processors.base import StepResult
-from diarist.processors.cases import ErrorCase
+from diarist.processors.model_cases import ErrorCase
 from diarist.processors.pipeline import PipelineRun
 
 MAX_REPAIRS = 10
@@ -72,7 +72,12 @@ class Remedies:
             retry_count=self._repairs,
         )
         before = {message.id: message.to_dict() for message in self._messages.remembered}
-        await self._pipeline.ask(case)
+        try:
+            await self._pipeline.ask(case)
+        except ProcessorError as broken:
+            what = f"{broken}; it was asked about {type(error).__name__}: {error}"
+            told = type(broken)(what, processor_id=broken.processor_id, hook=broken.hook, step=broken.step)
+            raise told from (broken.__cause__ or error)
         if not case.retry:
             return None
         self._repairs += 1

@@ -50,7 +50,8 @@ class AgentResult(Generic[OutputT]):
 
     Attributes:
         text: The final step's text; empty when blocked.
-        output: The validated value of ``output_type``; None without one.
+        output: The validated value of ``output_type``, or plain JSON by the schema that a processor set for the last
+            step; None without one.
         steps: Every finished step, with its own text, tool calls and usage; last the one whose tools were running
             when the run was cancelled, if any.
         usage: Tokens of all model calls, rejected attempts and those of processors included, but not memory's, which

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from diarist.agent.answers import APPROVAL_KEY
 from diarist.agent.step import StepAttempt
 from diarist.agent.step_input import PROCESSORS_KEY
 from diarist.agent.tool_calls import ToolCalls, WaitsFor
@@ -94,10 +95,12 @@ class ResumedAttempt(StepAttempt):
         return "client_tool" if tool is not None and tool.function is None else "approval"
 
 
-def suspend(messages: MessageList, dumped: list[dict[str, Json]]) -> None:
-    """Note with the calls that wait which processors the run had, and their states."""
+def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
+    """Note with the calls that wait which processors the run had, and their states, and which wait for approval."""
     holder = next(message for message in reversed(messages.response) if message.tool_parts)
     holder.metadata[PROCESSORS_KEY] = dumped
+    if ids := [call_id for call_id, awaited in waiting.items() if awaited == "approval"]:
+        holder.metadata[APPROVAL_KEY] = ids
 
 
 def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:

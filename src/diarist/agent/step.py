@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from diarist.agent.assembly import MessageAssembler, append_text, with_text
+from diarist.agent.accepted import Said, accepted_chunks
+from diarist.agent.assembly import MessageAssembler, append
 from diarist.agent.model_call import ModelCall, make_request
 from diarist.agent.outlet import Outlet
+from diarist.agent.output import OutputType
 from diarist.agent.step_input import OUTPUT_TYPE, StepInput, ask_input_step
 from diarist.agent.tool_calls import ToolCalls, WaitsFor
 from diarist.agent.waiting import stop, with_written
 from diarist.chunks import (
     Chunk,
     DataChunk,
+    FileChunk,
     ModelFinishPayload,
     ObjectChunk,
     ObjectPayload,
+    ReasoningDelta,
+    SourceChunk,
     StepFinish,
     StepFinishPayload,
     StepStart,
@@ -31,9 +36,10 @@ from diarist.chunks import (
 )
 from diarist.exceptions import InputError, TripWire
 from diarist.message_list import MessageList
-from diarist.messages import DataPart, Message, ReasoningPart, ToolPart
+from diarist.messages import DataPart, Message, Part, ReasoningPart, ToolPart
 from diarist.processors.base import OutputResult, StepResult
-from diarist.processors.cases import InputStepCase, OutputResultCase, OutputStepCase, RequestCase
+from diarist.processors.cases import InputStepCase, OutputResultCase, OutputStepCase
+from diarist.processors.model_cases import RequestCase
 from diarist.processors.pipeline import PipelineRun
 from diarist.run_context import RunContext
 from diarist.tracing import span
@@ -44,7 +50,7 @@ class StepAttempt:
 
     Attributes:
         usage: Tokens of this attempt's model call.
-        output: The typed answer, with ``output_type``.
+        output: The answer's value, by the schema that the step asked for; None without one.
         ended: The model called no tools: the run is over.
         stopped: ``stop_when`` held after this step.
         waiting: Tool calls that wait for approval or for the client, by id; they end the run.
@@ -58,6 +64,8 @@ class StepAttempt:
         self._outlet = outlet
         self._stream = pipeline.open_stream()
         self._assembler = MessageAssembler(context.run_id)
+        for chunk in given.written:
+            self._assembler.add(chunk)
         self._before = {message.id for message in context.messages.response}
         self._message: Message | None = None
         self._complete = False
@@ -104,6 +112,8 @@ class StepAttempt:
                 result = await self._run()
             except BaseException as error:
                 self._stream.close(error)
+                if isinstance(error, Exception):
+                    await self._pass_written()
                 raise
             self._stream.close()
             return result
@@ -142,19 +152,20 @@ class StepAttempt:
             await self._during(self._output_step())
 
     async def _ask_model(self) -> None:
+        self._unjudged = self._pipeline.hold_output
         if self._given.prepare_step is not None or self._pipeline.has(InputStepCase.hook):
             await self._during(self._input_step())
         messages, setup = self._context.messages, self._setup
+        setup.check_names(self._given.setup.tools)
         request = make_request(messages, setup, self._given.feedback)
         case = RequestCase(messages=messages, step=self._given.number, request=request, model=setup.model)
         if self._pipeline.has(case.hook):
-            await self._pipeline.ask(case)
-        self._unjudged = self._pipeline.hold_output
+            await self._during(self._pipeline.ask(case))
         start = StepStartPayload(step_number=self._given.number, model=setup.model.id)
         await self._pass(StepStart(payload=start))
         call = ModelCall(case, self._pipeline)
         try:
-            await call.run(self._pass)
+            await call.run(self._pass, self._during)
         finally:
             self._finish = call.finish
         self._complete, self._answered_by = True, setup.model.id
@@ -205,7 +216,7 @@ class StepAttempt:
             return
         calls = ToolCalls(pending, self._setup.offered, self._context, self._pipeline, self._assembler.args_errors)
         await self._during(calls.consider())
-        await self._release()
+        await self._release(running=[call.call_id for call in pending])
         self.waiting = calls.waiting()
         self._calls = calls
         await self._during(calls.run(but=self.waiting))
@@ -226,15 +237,16 @@ class StepAttempt:
         """``process_output_result``, then the typed answer of what it left."""
         if self._pipeline.has(OutputResultCase.hook):
             await self._during(self._output_result())
-        if self._given.output_type is not None and self.ended and not self.waiting:
+        wanted = OutputType.judging(self._setup.structured_output, self._given.output_type)
+        if wanted is not None and self.ended and not self.waiting:
             try:
-                self.output = self._given.output_type.parse(self._result().text)
+                self.output = wanted.parse(self._result().text)
             except InputError as error:
                 raise TripWire(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
 
     async def _last_words(self, finish: StepFinish) -> None:
         """The step's last chunk, behind the text that stream hooks still had."""
-        said, self._unjudged = self._result().text, not self._stream.idle
+        said, self._unjudged = Said.by(self._parts()), not self._stream.idle
         await self._pass(finish)
         await self._judge_more(said)
 
@@ -243,17 +255,16 @@ class StepAttempt:
 
         Raises TripWire where a processor does not accept it.
         """
-        said, self._unjudged = self._result().text, True
+        said, self._unjudged = Said.by(self._parts()), True
         for chunk in chunks:
-            if isinstance(chunk, TextDelta):
-                self._say(chunk.payload.text)
+            self._take(chunk)
             self._put(chunk)
         await self._judge_more(said)
         return self._result()
 
-    async def _judge_more(self, said: str) -> None:
+    async def _judge_more(self, said: Said) -> None:
         """Have the answer judged anew where it says more than ``said``, before the rest goes out."""
-        if self._result().text != said:
+        if Said.by(self._parts()) != said:
             if self._pipeline.has(OutputStepCase.hook):
                 await self._during(self._output_step())
             if self._concludes:
@@ -278,6 +289,9 @@ class StepAttempt:
     def _added(self, messages: MessageList | None = None) -> list[Message]:
         response = (messages or self._context.messages).response
         return [message for message in response if message.id not in self._before]
+
+    def _parts(self) -> list[Part]:
+        return [part for message in self._added() for part in message.parts]
 
     def _tool_parts(self) -> list[ToolPart]:
         return [part for message in self._added() for part in message.tool_parts]
@@ -304,10 +318,10 @@ class StepAttempt:
         chunk.run_id = self._context.run_id
         passed = self._fed_now(chunk)
         for out in await self._stream.feed(chunk) if passed is None else passed:
-            if not self._complete:
+            if not self._complete:  # nearly always
                 self._assembler.add(out)
-            elif isinstance(out, TextDelta):
-                self._say(out.payload.text)
+            else:
+                self._take(out)
             if not self._put(out):
                 await self._outlet.room()
         if self._context.writer:
@@ -327,24 +341,32 @@ class StepAttempt:
             for chunk in self._context.writer.drain():
                 passed = self._fed_now(chunk)
                 for out in await self._stream.feed(chunk) if passed is None else passed:
-                    if isinstance(out, DataChunk) and not out.transient:
-                        self._keep(out)
+                    self._take(out)
                     if not self._put(out):
                         await self._outlet.room()
 
-    def _keep(self, chunk: DataChunk) -> None:
-        if not self._complete:
-            self._assembler.add(chunk)
-        elif added := self._added():
-            added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
+    def _take(self, chunk: Chunk) -> None:
+        """Into the step's message. What stream hooks still had when it was complete, as at ``step-finish``, belongs to
+        it; but a call that comes so late is none, and of tools' results the message has its own."""
+        match chunk:
+            case _ if not self._complete:
+                self._assembler.add(chunk)
+            case DataChunk() if not chunk.transient:
+                if added := self._added():
+                    added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
+                else:
+                    chunk.transient = True  # there is nothing to keep it with
+            case TextDelta() | ReasoningDelta() | SourceChunk() | FileChunk():
+                self._say(chunk)
+            case _:
+                pass
 
-    def _say(self, text: str) -> None:
-        """Text that a stream hook still had when the message was complete, as at ``step-finish``: it belongs to it."""
+    def _say(self, chunk: Chunk) -> None:
         added = self._added()
         if not added or added[-1].role != "assistant":
             added = [Message(role="assistant", parts=[], run_id=self._context.run_id)]
             self._context.messages.add(added[0], "response")
-        append_text(added[-1], text)
+        append(added[-1], chunk)
 
     def _put(self, chunk: Chunk) -> bool:
         """Send a chunk, or hold it back; False where the reader is far behind: then wait for ``room()``."""
@@ -354,12 +376,12 @@ class StepAttempt:
             return True
         return self._outlet.put(chunk)
 
-    async def _release(self, said: str = "") -> None:
-        """The step was accepted: let the client have what was held back, with the text as it was accepted; ``said``
-        has gone out before, and what was changed of it can only be left out."""
+    async def _release(self, said: Said | None = None, running: Collection[str] = ()) -> None:
+        """The step was accepted: let the client have what was held back, as it was accepted. ``said`` has gone out
+        before, and what was changed of it can only be left out; the calls in ``running`` get their result later."""
         if self._unjudged:
-            text = self._result().text
-            self._held = with_text(self._held, text[len(said) :] if text.startswith(said) else "")
+            parts = self._parts()
+            self._held = accepted_chunks(self._held, parts if said is None else said.beyond(parts), running)
         self._unjudged = False
         await self._flush()
 

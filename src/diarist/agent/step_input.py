@@ -12,6 +12,7 @@ from diarist.agent.options import PrepareStep, StopWhen
 from diarist.agent.output import OutputType
 from diarist.chunks import (
     Chunk,
+    DataChunk,
     IdPayload,
     ModelFinish,
     ModelFinishPayload,
@@ -74,6 +75,7 @@ class StepInput:
         feedback: Why the attempt before was rejected.
         guards: Input guards that run beside this step's model call.
         approvals: Answers to calls that waited, by id; the step then is the rest of the one that made them.
+        written: Data that was sent before this attempt, and is stored with its message.
         stop_when: Functions of the steps so far; one that holds ends the run after its step.
     """
 
@@ -87,6 +89,7 @@ class StepInput:
     feedback: str | None = None
     guards: asyncio.Task[None] | None = None
     approvals: Mapping[str, bool | str] | None = None
+    written: Sequence[DataChunk] = ()
     stop_when: Sequence[StopWhen] = ()
 
     def stops(self, steps: list[StepResult]) -> bool:

@@ -13,7 +13,7 @@ from diarist.agent.waiting import being_cancelled
 from diarist.chunks import ToolErrorChunk, ToolErrorPayload, ToolResultChunk, ToolResultPayload
 from diarist.concurrency import side_by_side
 from diarist.exceptions import ProcessorResultError, ToolError, TripWire
-from diarist.messages import Json, ToolPart
+from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.tool_cases import ToolCallCase, ToolResultCase
 from diarist.run_context import RunContext
@@ -114,33 +114,33 @@ class ToolCalls:
                     "gen_ai.tool.call.id": call.call_id,
                 }
                 with span(f"execute_tool {call.name}", **attributes) as current:
-                    went_well = await self._run(call)
-                    current.set(**{"error.type": None if went_well else "tool_error"})
+                    if (error := await self._run(call)) is not None:
+                        current.fail(error, kind="tool_error")
             if self._pipeline.has("process_tool_result"):
                 await self._judge(call)
             self._done.add(call.call_id)
             self._context.writer.put(_chunk(call))
 
-    async def _run(self, call: ToolPart) -> bool:
-        """Run one call and fill in its result; whatever goes wrong is a result too. True where nothing did."""
+    async def _run(self, call: ToolPart) -> BaseException | None:
+        """Run one call and fill in its result; whatever goes wrong is a result too, and is returned."""
         try:
             result = plain(await self._invoke(call))
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
             _fail(call, error)  # the tool waited for something that others cancelled
+            return error
         except Exception as error:  # whatever a tool raises is for the model to see
             if not isinstance(error, ToolError):
                 logger.warning("tool %s failed", call.name, exc_info=error)
             _fail(call, error)
-        else:
-            call.state, call.result = "result", result
-            return True
-        return False
+            return error
+        call.state, call.result = "result", result
+        return None
 
     async def _invoke(self, call: ToolPart) -> Any:
         if args_error := self._args_errors.get(call.call_id):
-            raise ToolError(f"the arguments of {call.name} are no JSON object: {args_error}")
+            raise ToolError(f"the arguments of {call.name} cannot be used: {args_error}")
         tool = self._tools.get(call.name)
         if tool is None:
             raise ToolError(f"there is no tool {call.name!r}; available: {', '.join(self._tools) or 'none'}")
@@ -199,6 +199,9 @@ def plain(value: Any) -> Json:
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
-        return to_jsonable_python(value)
+        result = to_jsonable_python(value)
     except PydanticSerializationError as error:
         raise ToolError(f"the result has no JSON form: {error}") from error
+    if too_deep(result):
+        raise ToolError(f"the result is nested more than {MAX_NESTING} deep")
+    return result

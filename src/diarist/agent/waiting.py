@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from diarist.run_context import Writer
+
+T = TypeVar("T")
 
 logger = logging.getLogger("diarist")
 
@@ -29,8 +31,9 @@ async def undisturbed(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-async def with_written(work: Coroutine[Any, Any, None], writer: Writer, pass_on: Callable[[], Awaitable[None]]) -> None:
-    """Await ``work``, and ``pass_on`` what is written meanwhile, as it is written."""
+async def with_written(work: Coroutine[Any, Any, T], writer: Writer, pass_on: Callable[[], Awaitable[None]]) -> T:
+    """Await ``work``, and ``pass_on`` what is written meanwhile, as it is written; all of it also where ``work``
+    fails."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -40,13 +43,13 @@ async def with_written(work: Coroutine[Any, Any, None], writer: Writer, pass_on:
             finally:
                 arrival.cancel()
             await pass_on()
-        await task
         await pass_on()
+        return await task
     finally:
         await stop(task)
 
 
-async def stop(task: asyncio.Task[None]) -> None:
+async def stop(task: asyncio.Task[Any]) -> None:
     """Cancel a task, unless it is done, and wait until it has ended, however it ends."""
     cancelled: asyncio.CancelledError | None = None
     if not task.done():
@@ -59,7 +62,7 @@ async def stop(task: asyncio.Task[None]) -> None:
         raise cancelled
 
 
-async def _end_of(task: asyncio.Task[None]) -> asyncio.CancelledError | None:
+async def _end_of(task: asyncio.Task[Any]) -> asyncio.CancelledError | None:
     """The last cancellation that came while waiting, if any."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -32,21 +32,44 @@ def migrate_database(address: str) -> str:
 
 
 async def _migrate(address: str) -> str:
-    looking = _database(address, _AsItIs(**vars(SCHEMA)))
-    found = await looking.read(_read_version)
-    await looking.close()
-    database = _database(address, SCHEMA)
+    said = [await _migrate_group(address, SCHEMA)]
+    vectors = _vectors(address)
+    if await _version(address, vectors) is not None:
+        said.append(await _migrate_group(address, vectors))
+    return "\n".join(said)
+
+
+async def _migrate_group(address: str, schema: Schema) -> str:
+    found = await _version(address, schema)
+    database = _database(address, schema)
     await database.open()
     await database.close()
+    tables = "the tables" if schema is SCHEMA else f"the tables of {schema.name}"
     if found is None:
-        return f"{database.location}: made the tables, version {SCHEMA.version}"
-    if found == SCHEMA.version:
-        return f"{database.location}: the tables are of version {found}, nothing to do"
-    return f"{database.location}: migrated the tables from version {found} to {SCHEMA.version}"
+        return f"{database.location}: made {tables}, version {schema.version}"
+    if found == schema.version:
+        return f"{database.location}: {tables} are of version {found}, nothing to do"
+    return f"{database.location}: migrated {tables} from version {found} to {schema.version}"
 
 
-def _read_version(connection: Connection) -> int | None:
-    return SCHEMA.stored_version(connection)
+async def _version(address: str, schema: Schema) -> int | None:
+    looking = _database(address, _AsItIs(**vars(schema)))
+
+    def read_version(connection: Connection) -> int | None:
+        return schema.stored_version(connection)
+
+    try:
+        return await looking.read(read_version)
+    finally:
+        await looking.close()
+
+
+def _vectors(address: str) -> Schema:
+    if kind_of(address) == "postgresql":
+        from diarist.vectors import postgres_tables as tables
+    else:
+        from diarist.vectors import sqlite_tables as tables
+    return tables.SCHEMA
 
 
 def _database(address: str, schema: Schema) -> Database:

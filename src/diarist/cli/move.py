@@ -41,7 +41,7 @@ def import_(
         typer.Argument(
             show_default=False,
             help="What 'diarist export' wrote; a conversation such as 'diarist observe' takes (OpenAI's form, a "
-            "Claude Code session and others); or Mastra's SQLite or libSQL database.",
+            "Claude Code session and others); or Mastra's SQLite or libSQL database. - is standard input.",
         ),
     ],
     database: _Database,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import Any, TextIO, cast
 
 import typer
@@ -24,6 +26,7 @@ from diarist.memory.moving.lines import Moved
 from diarist.memory.moving.mastra import is_mastra, mastra_lines
 from diarist.storage.codec import from_json
 
+STANDARD_INPUT = "standard-input"
 _SHOW_EVERY = 500
 
 
@@ -110,10 +113,23 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def import_file(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
-    """Bring a file into a database, whatever kind of file it is."""
+    """Bring a file into a database, whatever kind of file it is; ``-`` is standard input."""
+    if str(file) == "-":
+        with _standard_input() as copy:
+            return import_file(copy, address, how, skip_existing=skip_existing)
     if not file.is_file():
         raise InputError(f"there is no file {file}")
     asyncio.run(_import(file, address, how, skip_existing=skip_existing))
+
+
+@contextmanager
+def _standard_input() -> Generator[Path]:
+    """What comes in, as a file: it is looked at more than once, to see what it is."""
+    with TemporaryDirectory(prefix="diarist-") as folder:
+        copy = Path(folder, STANDARD_INPUT)
+        with copy.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield copy
 
 
 async def _import(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
@@ -209,6 +225,8 @@ def _read(file: Path, how: Conversations) -> list[Conversation]:
 
 
 async def _save(memory: Memory, file: Path, chats: list[Conversation], how: Conversations) -> Moved:
+    if how.thread is None and file.name == STANDARD_INPUT:
+        raise InputError("name --thread: a conversation from standard input has no path to make its thread's id from")
     moved = Moved()
     for chat in chats:
         for note in chat.notes:

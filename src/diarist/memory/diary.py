@@ -15,7 +15,6 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.events import Events
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.observational.cycles import Cycles
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.log.coverage import seq_of, visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text
@@ -25,7 +24,8 @@ from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.observational.work import manual
 from diarist.messages import Json, Message
 from diarist.models.base import Model
-from diarist.storage.records import Observation, ObservationLog, Page, Source, Thread
+from diarist.storage.codec import check_limit
+from diarist.storage.records import Observation, ObservationLog, Page, Source
 
 
 class Diary(Forgetting, Events):
@@ -33,8 +33,10 @@ class Diary(Forgetting, Events):
 
     Every method names a ``thread``, and takes a ``resource`` that the thread must belong to: NotFoundError where
     there is no such thread, InputError where it is another resource's. With ``scope="resource"`` the diary is the
-    one of the thread's resource, whichever of its threads is named.
+    one of the thread's resource, whichever of its threads is named; the ``resource`` alone will do as well.
     """
+
+    _thread_wait: float
 
     @abstractmethod
     def _engine(self, model: Model | None) -> Engine:
@@ -53,13 +55,10 @@ class Diary(Forgetting, Events):
             NotFoundError: There is no such thread, or resource.
             InputError: The thread belongs to another resource, or a thread must be named.
         """
-        if thread is None:
-            resource_id = await self._resource(resource)
-            return visible_log(await self._logs().read("", resource_id), None)
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
         return visible_log(await self._logs().read(found.id, found.resource_id), None, found.id)
 
-    async def history(self, *, thread: str, resource: str | None = None) -> list[ObservationLog]:
+    async def history(self, *, thread: str | None = None, resource: str | None = None) -> list[ObservationLog]:
         """The diary as it was at the end of each earlier generation, oldest first; the present one is not among
         them. A reflection begins a new generation.
 
@@ -67,19 +66,20 @@ class Diary(Forgetting, Events):
 
         Raises NotFoundError, InputError.
         """
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
         key = self._logs().key(found.id, found.resource_id)
         return [visible_log(log, None, found.id) for log in await self.storage.list_generations(key)]
 
-    async def usage(self, *, thread: str, resource: str | None = None) -> DiaryUsage:
+    async def usage(self, *, thread: str | None = None, resource: str | None = None) -> DiaryUsage:
         """What the Observer and the Reflector have cost for this diary; calls that failed are not in it.
 
         Raises NotFoundError, InputError.
         """
-        head = await self.observations(thread=thread, resource=resource)
-        return usage_of([*await self.history(thread=thread), head])
+        return usage_of(await self._generations(thread, resource))
 
-    async def as_of(self, date: date | datetime, *, thread: str, resource: str | None = None) -> ObservationLog:
+    async def as_of(
+        self, date: date | datetime, *, thread: str | None = None, resource: str | None = None
+    ) -> ObservationLog:
         """The diary as it stood at a moment, put together from its generations and ``observed_at``.
 
         Exact is which entries had been made by then, and the generation of reflections that took their place at
@@ -93,14 +93,13 @@ class Diary(Forgetting, Events):
         Raises NotFoundError, InputError.
         """
         moment = self._moment(date)
-        head = await self.observations(thread=thread, resource=resource)
-        return visible_log(log_as_of([*await self.history(thread=thread), head], moment), None, thread)
+        return visible_log(log_as_of(await self._generations(thread, resource), moment), None, thread or "")
 
     async def sources(
         self,
         observation_id: str,
         *,
-        thread: str,
+        thread: str | None = None,
         resource: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
@@ -117,8 +116,7 @@ class Diary(Forgetting, Events):
             NotFoundError: There is no such thread, or it has no such entry.
             InputError: The thread belongs to another resource; a limit below 1, a foreign cursor.
         """
-        if limit < 1:
-            raise InputError(f"limit must be at least 1, not {limit}")
+        check_limit(limit, least=1)
         entry = await self._entry(observation_id, thread, resource)
         place = ("", 0) if cursor is None else _decode(cursor)
         rows: list[Message] = []
@@ -133,17 +131,22 @@ class Diary(Forgetting, Events):
         page = rows[:limit]
         return Page(items=page, cursor=_encode(page[-1]) if len(rows) > limit else None)
 
-    async def _entry(self, observation_id: str, thread: str, resource: str | None) -> Observation:
-        head = await self.observations(thread=thread, resource=resource)
-        entry = find_entry([*await self.history(thread=thread), head], observation_id)
+    async def _entry(self, observation_id: str, thread: str | None, resource: str | None) -> Observation:
+        entry = find_entry(await self._generations(thread, resource), observation_id)
         if entry is None:
-            raise NotFoundError(f"the diary of thread {thread!r} has no observation {observation_id!r}")
+            whose = f"thread {thread!r}" if thread is not None else f"resource {resource!r}"
+            raise NotFoundError(f"the diary of {whose} has no observation {observation_id!r}")
         return entry
+
+    async def _generations(self, thread: str | None, resource: str | None) -> list[ObservationLog]:
+        """All values of the diary, the present one last."""
+        head = await self.observations(thread=thread, resource=resource)
+        return [*await self.history(thread=thread, resource=resource), head]
 
     # -- changing
 
     async def edit_observation(
-        self, observation_id: str, text: str, *, thread: str, resource: str | None = None
+        self, observation_id: str, text: str, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
         """Let an entry say something else from the next run on; its sources stay what they are.
 
@@ -160,21 +163,21 @@ class Diary(Forgetting, Events):
         if not text.strip():
             raise InputError(f"the text is empty; delete_observation({observation_id!r}, thread=...) removes it")
         tokens = self.counter.count(text)
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
         log = await self._logs().update(
             found.id, found.resource_id, lambda log: edit_text(log, observation_id, text, tokens)
         )
         return visible_log(log, None, found.id)
 
     async def delete_observation(
-        self, observation_id: str, *, thread: str, resource: str | None = None
+        self, observation_id: str, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
         """Remove the words of an entry, with its current task, suggested response and title.
 
         The entry stays, empty and not shown, since it still covers its messages: without it they would be raw again
         and be observed anew. Otherwise as ``edit_observation``.
         """
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
         log = await self._logs().update(found.id, found.resource_id, lambda log: delete_text(log, observation_id))
         return visible_log(log, None, found.id)
 
@@ -205,25 +208,26 @@ class Diary(Forgetting, Events):
             ThreadBusyError: Somebody else is observing it.
             ModelError, RoleError: The Observer failed; what was observed before that, or beside it, is kept.
         """
-        if thread is None:
-            resource_id = await self._resource(resource)
-            await self._engine(None).observe_resource(resource_id, progress=on_progress, emit=on_event)
-            return await self.observations(resource=resource_id)
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
         engine = self._engine(None)
-        await self._finished(found)
-        await engine.observe_all(thread, found.resource_id, progress=on_progress, emit=on_event)
-        return await self.observations(thread=thread)
+        if thread is None:
+            await engine.observe_resource(found.resource_id, progress=on_progress, emit=on_event)
+        else:
+            await self._finished(found)
+            await engine.observe_all(thread, found.resource_id, progress=on_progress, emit=on_event)
+        return await self.observations(thread=thread, resource=resource)
 
     async def reflect(
         self,
         *,
-        thread: str,
+        thread: str | None = None,
         resource: str | None = None,
         guidance: str | None = None,
         on_event: Callable[[DataChunk], None] | None = None,
     ) -> ObservationLog:
         """Rewrite the whole diary now as one entry, in a new generation. An empty diary stays as it is.
+
+        While somebody else is reflecting, it waits, and then condenses what that has made.
 
         Args:
             guidance: What to keep or drop, such as ``"keep every part number, drop small talk"``. It is then not
@@ -232,49 +236,46 @@ class Diary(Forgetting, Events):
             on_event: Called with every ``data-om-*`` event.
 
         Raises:
-            ThreadBusyError: Somebody else is reflecting.
+            ThreadBusyError: Somebody else is reflecting, and was not done within ``thread_wait``.
             ModelError, RoleError: The Reflector failed, or made hardly less of it.
         """
-        found = await self._thread(thread, resource)
-        cycles = await self._cycles(found, on_event)
-        return await manual.reflect(cycles, found.id, found.resource_id, guidance=guidance)
+        found = await self._whose(thread, resource)
+        cycles = await self._engine(None).reflecting(found.id, found.resource_id, emit=on_event)
+        return await manual.reflect(cycles, found.id, found.resource_id, wait=self._thread_wait, guidance=guidance)
 
     async def compact(
         self,
         target_tokens: int,
         *,
-        thread: str,
+        thread: str | None = None,
         resource: str | None = None,
         on_event: Callable[[DataChunk], None] | None = None,
     ) -> ObservationLog:
-        """Reflect until the diary has at most ``target_tokens``, or nothing more is gained.
+        """Reflect until the diary has at most ``target_tokens``, or nothing more is gained. Waits as ``reflect`` does.
 
         Returns:
             The diary as it is then. Its ``tokens`` tell whether the target was reached; if not, a warning is logged.
 
         Raises:
             InputError: A target that is not positive.
-            ThreadBusyError: Somebody else is reflecting.
+            ThreadBusyError: Somebody else is reflecting, and was not done within ``thread_wait``.
             ModelError, RoleError: The Reflector failed; what was done before is kept.
         """
         if target_tokens < 1:
             raise InputError(f"target_tokens must be positive, not {target_tokens!r}")
-        found = await self._thread(thread, resource)
-        cycles = await self._cycles(found, on_event)
-        return await manual.compact(cycles, found.id, found.resource_id, target_tokens)
-
-    async def _cycles(self, thread: Thread, on_event: Callable[[DataChunk], None] | None) -> Cycles:
-        engine = self._engine(None)
-        await self._finished(thread)
-        return (await engine.open(thread.id, thread.resource_id, None, emit=on_event)).cycles
+        found = await self._whose(thread, resource)
+        cycles = await self._engine(None).reflecting(found.id, found.resource_id, emit=on_event)
+        return await manual.compact(cycles, found.id, found.resource_id, target_tokens, wait=self._thread_wait)
 
     # -- options
 
-    async def overrides(self, *, thread: str, resource: str | None = None) -> dict[str, Json]:
+    async def overrides(self, *, thread: str | None = None, resource: str | None = None) -> dict[str, Json]:
         """The options that this diary has of its own. Raises NotFoundError, InputError."""
         return dict((await self.observations(thread=thread, resource=resource)).overrides)
 
-    async def set_overrides(self, *, thread: str, resource: str | None = None, **options: Json) -> dict[str, Json]:
+    async def set_overrides(
+        self, *, thread: str | None = None, resource: str | None = None, **options: Json
+    ) -> dict[str, Json]:
         """Set options for this diary alone, over those of the configuration, from the next run on.
 
         Args:
@@ -292,7 +293,7 @@ class Diary(Forgetting, Events):
         config = self.config
         if config is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
 
         def change(log: ObservationLog) -> ObservationLog:
             overrides = {name: value for name, value in {**log.overrides, **options}.items() if value is not None}
@@ -300,20 +301,6 @@ class Diary(Forgetting, Events):
             return log if overrides == log.overrides else replace(log, overrides=overrides)
 
         return dict((await self._logs().update(found.id, found.resource_id, change)).overrides)
-
-    async def _resource(self, resource: str | None) -> str:
-        """A resource with a diary of its own. Raises InputError where each thread has one, NotFoundError."""
-        if self.config is None or self.config.scope == "thread":
-            raise InputError("name a thread: each has a diary of its own, unless the memory has scope='resource'")
-        if resource is None:
-            raise InputError("name a thread or a resource")
-        if not (
-            (await self.storage.list_threads(resource_id=resource, limit=1)).items
-            or (await self._logs().read("", resource)).version
-            or (await self.storage.get_resource(resource)).version
-        ):
-            raise NotFoundError(f"there is no resource {resource!r} in {self.storage.location}")
-        return resource
 
     def _moment(self, value: date | datetime) -> datetime:
         if not isinstance(value, datetime):

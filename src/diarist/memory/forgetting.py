@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from diarist.exceptions import ConflictError, InputError
-from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.addressing import Addressing
 from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.log.edits import empty, tombstones_of
-from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, LogStore
+from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREADS, LogStore
 from diarist.memory.observational.log.removal import (
     WHOLE,
     cut_notes,
@@ -21,27 +20,19 @@ from diarist.memory.observational.log.removal import (
     threads_of,
 )
 from diarist.memory.receipt import Receipt
-from diarist.storage.base import Storage
+from diarist.memory.semantic.removal import lease_of
+from diarist.messages import Message
+from diarist.storage.codec import check_ids, refuse_empty
 from diarist.storage.records import ObservationLog, Resource, RowRef, Scope, Thread, Tombstone, WorkingMemory
 from diarist.tokens import TokenCounter
 
 _STONES_AT_ONCE = 200
 
 
-class Forgetting(ABC):
+class Forgetting(Addressing):
     """What people can remove from a memory."""
 
-    storage: Storage
     counter: TokenCounter
-    config: ObservationalMemoryConfig | None
-
-    @abstractmethod
-    async def _thread(self, thread: str, resource: str | None) -> Thread:
-        """The thread. Raises NotFoundError, and InputError where it belongs to another resource."""
-
-    def _logs(self) -> LogStore:
-        """The logs that this memory keeps: one place decides whose they are."""
-        return LogStore(self.storage, self.config.scope if self.config is not None else "thread")
 
     # -- forgetting
 
@@ -73,10 +64,14 @@ class Forgetting(ABC):
             InputError: Nothing is named, messages without a thread, or the thread is another resource's.
             StorageError: Some of it may be left; call it again.
         """
+        refuse_empty(thread=thread, resource=resource)
         if message_ids is not None and thread is None:
             raise InputError("message ids are unique within a thread: name it with thread=")
+        if message_ids is not None:
+            check_ids("message_ids", message_ids)
         if thread is not None:
             if await self.storage.get_thread(thread) is None:
+                await self._delete_claims(thread, resource)
                 return await self._forget_vectors(resource=resource, thread=thread, message_ids=message_ids)
             found = await self._thread(thread, resource)
             vectors = await self._forget_vectors(resource=found.resource_id, thread=thread, message_ids=message_ids)
@@ -112,17 +107,23 @@ class Forgetting(ABC):
         """Remove what some messages of a thread, a thread or a resource are found by, and notes that quote them."""
         return Receipt()
 
-    async def clear(self, *, thread: str, resource: str | None = None) -> None:
+    async def _embed_again(self, row: Message, *, says_else: bool) -> None:
+        """Remove what a message that stays is found by, and make it anew in the background.
+
+        ``says_else``: Its words are others now, so that notes which quote it are cut.
+        """
+
+    async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
         """Remove the diary with its earlier generations, its events, and what memory notes say of it.
 
         The messages stay, all of them raw: they are observed anew as they become due. Overrides stay, too. With
-        ``scope="resource"`` it is the diary of the resource.
+        ``scope="resource"`` it is the diary of the resource, which may be named alone.
 
         Raises:
-            NotFoundError: There is no such thread.
-            InputError: It belongs to another resource.
+            NotFoundError: There is no such thread, or resource.
+            InputError: The thread belongs to another resource, or a thread must be named.
         """
-        found = await self._thread(thread, resource)
+        found = await self._whose(thread, resource)
         log = await self._finished(found)
         if not log.version:
             return
@@ -195,7 +196,18 @@ class Forgetting(ABC):
             receipt += Receipt(thread_ids=(thread.id,))
         for log in shared:
             await drop_stones(self.storage, log, stones)
+        await self._delete_claims(thread.id, thread.resource_id)
         return receipt
+
+    async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
+        """Claims on work at a thread have its id in their names."""
+        of_thread, of_resource = LogStore(self.storage, "thread"), LogStore(self.storage, "resource")
+        names = [lease_of(thread_id)]
+        names += [of_thread.job_name(thread_id, resource_id or "", work) for work in ("observation", "reflection")]
+        if resource_id is not None:
+            names.append(of_resource.job_name(thread_id, resource_id, "observation"))
+        for name in names:
+            await self.storage.delete_lease(name)
 
     async def _forget_resource(self, resource_id: str) -> Receipt:
         receipt = Receipt()
@@ -203,12 +215,16 @@ class Forgetting(ABC):
             receipt += await self._inventory(thread)
             if await self.storage.delete_thread(thread.id):
                 receipt += Receipt(thread_ids=(thread.id,))
-        key = LogStore(self.storage, "resource").key("", resource_id)
+            await self._delete_claims(thread.id, resource_id)
+        logs = LogStore(self.storage, "resource")
+        key = logs.key("", resource_id)
         log = await self.storage.get_log(key)
         past = await self.storage.list_generations(key)
         ids = tuple(dict.fromkeys(entry.id for old in (*past, *([log] if log else [])) for entry in old.entries))
         known = await self.storage.delete_log(key)
         await self.storage.delete_events(key)
+        await self.storage.delete_lease(logs.job_name("", resource_id, "reflection"))
+        await self.storage.delete_lease(logs.job_name(OTHER_THREADS, resource_id, "observation"))
         known |= await self._empty_resource(resource_id) or bool(receipt.thread_ids)
         return receipt + Receipt(observation_ids=ids, resource_ids=(resource_id,) if known else ())
 

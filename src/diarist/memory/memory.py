@@ -12,6 +12,7 @@ from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.diary import Diary
 from diarist.memory.history import MessageHistory
+from diarist.memory.messages import Messages
 from diarist.memory.moving.people import Moving
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
@@ -19,6 +20,8 @@ from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.memory.observational.work.background import Background
 from diarist.memory.observational.work.jobs import JobQueue
+from diarist.memory.opening import open_run
+from diarist.memory.options import check_flags, check_seconds
 from diarist.memory.reading import ReadOnlyDiary, ReadOnlyHistory
 from diarist.memory.recent import Recent
 from diarist.memory.search import Search
@@ -26,7 +29,7 @@ from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.people import Embedding, Recalling
 from diarist.memory.semantic.processor import SemanticRecall
-from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index
+from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index, vectors_beside
 from diarist.memory.titles import TitleConfig, Titles, title_config
 from diarist.memory.working.config import WorkingMemoryConfig, working_memory_config
 from diarist.memory.working.keeping import Keeper, check_keeper
@@ -38,13 +41,14 @@ from diarist.models.base import Model
 from diarist.models.embedders import Embedder
 from diarist.processors.base import Processor
 from diarist.storage.base import Storage
+from diarist.storage.codec import check_metadata_of, refuse_empty
 from diarist.storage.records import Thread
 from diarist.tokens import TokenCounter, default_counter
 
 DEFAULT_LAST_MESSAGES = 10
 
 
-class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
+class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
     """An agent's memory, kept in a storage. One object serves any number of agents.
 
     Args:
@@ -56,7 +60,8 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
         semantic_recall: True for the defaults, or a configuration: messages that mean something like the question are
             shown with it, from all threads of the user. Needs an ``embedder``.
         vector: Where vectors are kept. Default: beside the messages, in the same SQLite file or in memory. With an
-            ``embedder`` it also serves ``recall`` and the tool of that name, without ``semantic_recall``. False: none.
+            ``embedder`` it also serves ``recall`` and the tool of that name, without ``semantic_recall``;
+            without one, what another memory made is removed from it when messages are forgotten. False: none.
         embedder: An ``Embedder`` or its id, such as ``openai/text-embedding-3-small``; ``wordllama`` works offline.
         observational_memory: True for the defaults, or a configuration. The diary then replaces older
             messages in the prompt.
@@ -92,6 +97,8 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
         await_background: bool = False,
         queue: JobQueue | None = None,
     ) -> None:
+        check_flags(read_only=read_only, await_background=await_background)
+        check_seconds("thread_wait", thread_wait, zero=True)
         self.config = _config(observational_memory)
         self.working = working_memory_config(working_memory)
         self.read_only = read_only
@@ -106,8 +113,6 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
             )
         if self.config is None and queue is not None:
             raise ConfigError("queue has no effect without observational memory; pass observational_memory=True")
-        if thread_wait < 0:
-            raise ConfigError(f"thread_wait must not be negative, not {thread_wait!r}")
         self.storage = _storage(storage)
         self.counter = token_counter or default_counter()
         self._last = _number_of_messages(last_messages)
@@ -125,6 +130,7 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
             self._models.check()
         recalls = semantic_config(semantic_recall)
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
+        self._vectors = vectors_beside(self.storage, vector, self.semantic)
         self._embedding = Embedding(self.semantic, self._background)
         self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
         titles = title_config(generate_title)
@@ -186,13 +192,17 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
             counter=self.counter,
             thread_wait=self._thread_wait,
             await_background=self._await_background,
-            search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic else None,
+            search=self._hybrid(),
         )
 
     def _reader(self, model: Model) -> Processor[Any]:
         if self.config is None:
             return ReadOnlyHistory(self.storage, counter=self.counter, last_messages=self._last)
-        return ReadOnlyDiary(self._engine(model), self.storage, counter=self.counter)
+        return ReadOnlyDiary(self._engine(model), self.storage, counter=self.counter, search=self._hybrid())
+
+    def _hybrid(self) -> HybridSearch | None:
+        """What the tool ``recall`` looks by; None: by words alone."""
+        return HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None
 
     def _recaller(self, config: SemanticRecallConfig | None) -> SemanticRecall:
         assert self.semantic is not None
@@ -227,27 +237,6 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
 
     # -- for people
 
-    async def messages(
-        self,
-        *,
-        thread: str,
-        resource: str | None = None,
-        limit: int | None = None,
-        before: int | None = None,
-        after: int | None = None,
-    ) -> list[Message]:
-        """Messages of a thread, in their order: the newest ``limit`` of those with ``seq < before``, which is how to
-        page backwards; or, with ``after``, the oldest ``limit`` of those with ``seq > after`` (0: from the first).
-
-        Raises NotFoundError, InputError.
-        """
-        await self._thread(thread, resource)
-        forwards = after is not None
-        rows = await self.storage.list_messages(
-            thread, limit=limit, before=before, after=after, newest_first=not forwards
-        )
-        return rows if forwards else rows[::-1]
-
     async def save_messages(
         self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = ""
     ) -> int:
@@ -260,23 +249,25 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
 
         Raises:
             InputError: The thread belongs to another resource; or it is none of these (names the entry).
-            ThreadBusyError: A run of this thread is live.
+            ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
         """
         if isinstance(messages, list | tuple) and not messages:
             return 0
         messages = to_messages(messages)
+        check_metadata_of(messages)
+        refuse_empty(thread=thread, resource=resource)
         found = await self.storage.get_thread(thread)
         if found is not None:
             _check_owner(found, resource or thread)
-        known = await self.storage.existing_ids(thread, [message.id for message in messages])
-        fresh = [message for message in messages if message.id not in known and message.role != "system"]
+        fresh = await self._unknown(thread, messages)
         if not fresh:
             return 0
         for message in fresh:
             message.part_tokens = count_parts(message, self.counter)
         owner = Thread(id=thread, resource_id=resource or thread, title=title)
-        run = await self.storage.begin_run(new_id("run"), owner)
+        run = await open_run(self.storage, new_id("run"), owner, wait=self._thread_wait)
         try:
+            fresh = await self._unknown(thread, fresh)  # what this call waited for may have brought them
             await self.storage.append_messages(run, fresh, source="input")
         except BaseException:
             await self.storage.finish_run(run, "discarded")
@@ -284,6 +275,11 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
         await self.storage.finish_run(run, "committed")
         self._embedding.start(owner)
         return len(fresh)
+
+    async def _unknown(self, thread: str, messages: Sequence[Message]) -> list[Message]:
+        """Those that the thread does not have, without system messages."""
+        known = await self.storage.existing_ids(thread, [message.id for message in messages])
+        return [message for message in messages if message.id not in known and message.role != "system"]
 
     async def close(self) -> None:
         """Finish background work, close the storage, and the models that memory made from ids."""
@@ -294,9 +290,13 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
             await self._models.close()
         if self.semantic is not None:
             await self.semantic.close()
+        await self._vectors.close()
         await self.storage.close()
 
     async def __aenter__(self) -> Self:
+        """Raises ConfigError where the embedder gives vectors of another length than it says."""
+        if self.semantic is not None:
+            await self.semantic.check()
         return self
 
     async def __aexit__(
@@ -305,6 +305,7 @@ class Memory(Recalling, Diary, Search, Moving, WorkingMemories):
         await self.close()
 
     async def _thread(self, thread: str, resource: str | None) -> Thread:
+        refuse_empty(thread=thread, resource=resource)
         found = await self.storage.get_thread(thread)
         if found is None:
             raise NotFoundError(f"there is no thread {thread!r} in {self.storage.location}")

@@ -11,7 +11,7 @@ from diarist.memory.history import MessageHistory
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.processor import TAG
 from diarist.memory.observational.prompt.sent_block import asked_in, joined
-from diarist.memory.observational.recall import recall_tool, with_recall
+from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.memory.observational.work.other_threads import TAIL_SHARE, Tail, tails_of
 from diarist.memory.recording import RunRecorder, Synced
@@ -61,14 +61,20 @@ class _State:
 
 
 class ReadOnlyDiary(Processor[Any]):
-    """Shows the diary of the thread and what it does not cover, as they are; nothing is observed."""
+    """Shows the diary of the thread and what it does not cover, as they are; nothing is observed.
+
+    Args:
+        search: As for ``DiaryProcessor``.
+    """
 
     id = TAG
     opens_run = True
     edits_in_place = False
 
-    def __init__(self, engine: Engine, storage: Storage, *, counter: TokenCounter) -> None:
-        self._engine, self._storage, self._counter = engine, storage, counter
+    def __init__(
+        self, engine: Engine, storage: Storage, *, counter: TokenCounter, search: Search | None = None
+    ) -> None:
+        self._engine, self._storage, self._counter, self._search = engine, storage, counter, search
 
     def create_state(self) -> _State:
         return _State(RunReader(self._storage, self._counter))
@@ -123,5 +129,6 @@ class ReadOnlyDiary(Processor[Any]):
             counter=self._counter,
             config=self._engine.config,
             shown=lambda: {message.id for message in context.messages.messages},
+            search=self._search,
         )
         return {"tools": with_recall(args.tools, tool)}

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from typing import cast
 
-import orjson
-
 from diarist.counting import count_parts
-from diarist.exceptions import InputError, RunLostError, StorageError, ThreadBusyError
+from diarist.encoding import dumps
+from diarist.exceptions import RunLostError, StorageError
+from diarist.memory.opening import open_run
+from diarist.memory.resent import resent
 from diarist.message_list import MessageList
 from diarist.messages import Message, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
+from diarist.storage.codec import check_metadata_of
 from diarist.storage.records import MessageSource, Run, Thread
 from diarist.tokens import TokenCounter
 
@@ -27,8 +27,6 @@ logger = logging.getLogger("diarist")
 
 RUN_TTL = 60.0
 """Seconds without a heartbeat after which another process may take a run for dead."""
-
-_FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +69,19 @@ class RunRecorder:
 
         Raises:
             ThreadBusyError: Another run of the thread did not end in time.
-            InputError: The thread belongs to another resource.
+            InputError: The thread belongs to another resource; metadata of the input is not JSON.
         """
         assert context.thread is not None
+        check_metadata_of(context.messages.input)
         thread = Thread(
             id=context.thread.id,
             resource_id=context.resource_id or context.thread.id,
             title=context.thread.title,
             metadata=dict(context.thread.metadata),
         )
-        self._run = run = await self._wait_for(thread, context)
+        self._run = run = await open_run(
+            self._storage, context.run_id, thread, wait=self._thread_wait, ttl=RUN_TTL, guarded=context.guarded
+        )
         context.on_end(lambda outcome: self._end(context, run, outcome))
         context.on_approval(self._approve)
         self._alive = asyncio.create_task(self._keep_alive(run))
@@ -91,6 +92,7 @@ class RunRecorder:
         assert context.thread is not None
         given = context.messages.input
         known = await self._storage.existing_ids(context.thread.id, [message.id for message in given])
+        known |= await resent(self._storage, context.thread.id, given, known)
         context.messages.remove(known)
         for message in given:
             if message.id not in known:
@@ -194,39 +196,6 @@ class RunRecorder:
             raise StorageError("the run was not begun")
         return self._run
 
-    async def _wait_for(self, thread: Thread, context: RunContext[object]) -> Run:
-        """Begin the run, waiting for another run of the thread to end."""
-        deadline = time.monotonic() + self._thread_wait
-        pause = _FIRST_WAIT
-        while True:
-            try:
-                return await self._open(thread, context)
-            except ThreadBusyError:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-            except InputError as error:
-                if context.resource_id != thread.id:
-                    raise
-                raise InputError(f"{error}; without resource=, a thread is its own resource") from error
-            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
-            pause = min(pause * 2, _LONGEST_WAIT)
-
-    async def _open(self, thread: Thread, context: RunContext[object]) -> Run:
-        """Begin the run. A cancellation meanwhile ends it at once: nobody else could."""
-        begin = self._storage.begin_run(context.run_id, thread, ttl=RUN_TTL, guarded=context.guarded)
-        opening = asyncio.ensure_future(begin)
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            await asyncio.shield(asyncio.ensure_future(self._take_back(opening)))
-            raise
-
-    async def _take_back(self, opening: asyncio.Future[Run]) -> None:
-        await asyncio.wait({opening})
-        if opening.exception() is None:
-            await self._storage.finish_run(opening.result(), "discarded")
-
     async def _keep_alive(self, run: Run) -> None:
         while True:
             await asyncio.sleep(RUN_TTL / 3)
@@ -246,7 +215,7 @@ class RunRecorder:
             if outcome != "discarded":
                 await self.sync(context, only=None if outcome == "committed" else context.finished)
                 await self._repair(context.messages)
-        except StorageError:
+        except BaseException:  # whatever it is: a run that is left open would block its thread
             await self._storage.finish_run(run, "interrupted")
             raise
         await self._storage.finish_run(run, outcome)
@@ -272,4 +241,4 @@ def _digest(message: Message) -> bytes:
     data = message.to_dict()
     for name in ("seq", "run_id", "thread_id", "resource_id", "part_tokens"):
         data.pop(name, None)
-    return orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS)
+    return dumps(data)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.forgetting import Forgetting
+from diarist.memory.message_filter import (
+    MessageFilter,
+    MessageRange,
+    before_and_after,
+    filtered_hits,
+    with_neighbours,
+)
 from diarist.memory.observational.log.coverage import visible_log
+from diarist.messages import Json
 from diarist.storage.base import SearchStorage
-from diarist.storage.codec import check_limit
+from diarist.storage.codec import check_limit, refuse_empty
 from diarist.storage.records import Hit, Observation, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
 
@@ -39,6 +48,10 @@ class Search(Forgetting):
         *,
         resource: str | None = None,
         thread: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        message_range: MessageRange = 0,
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
@@ -46,21 +59,29 @@ class Search(Forgetting):
 
         Args:
             resource: Whose messages; with ``thread`` it must be the thread's.
-            limit: Hits of a page.
+            since: Only messages said at this moment or later; one without a time is left out.
+            until: Only messages said before this moment; likewise.
+            metadata: Only messages that have all these values, compared as JSON: 1, 1.0 and True differ.
+            message_range: Neighbours to give with each hit, as its ``before`` and ``after``: so many before and after
+                it, or a pair (before, after); 100 at most.
+            limit: Hits of a page. With a filter the last page may be empty.
             cursor: Of the page before.
 
         Raises:
             InputError: Neither resource nor thread, a query without words, a thread of another resource, a limit
-                below 1, a foreign cursor.
+                below 1, a foreign cursor, a moment without a time zone, metadata that is not JSON.
             NotFoundError: There is no such thread.
             ConfigError: The storage cannot search.
         """
         if not isinstance(self.storage, SearchStorage):
             raise ConfigError(f"{type(self.storage).__name__} cannot search; use SQLiteStorage or PostgresStorage")
+        wanted = MessageFilter(since=since, until=until, metadata=metadata)
+        around = before_and_after(message_range)
         owner = await self._owner(resource, thread)
-        return await self.storage.search_messages(
-            query, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
+        page = await filtered_hits(
+            self.storage, query, wanted, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
         )
+        return replace(page, items=await with_neighbours(self.storage, page.items, *around))
 
     async def search_observations(
         self, query: str, *, resource: str | None = None, thread: str | None = None, limit: int = 20
@@ -80,6 +101,7 @@ class Search(Forgetting):
         return sorted(hits, key=_observed_at, reverse=True)[:most]
 
     async def _owner(self, resource: str | None, thread: str | None) -> str:
+        refuse_empty(thread=thread, resource=resource)
         if thread is not None:
             return (await self._thread(thread, resource)).resource_id
         if resource is None:

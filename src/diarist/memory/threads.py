@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from diarist.exceptions import InputError
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.moving.cloning import Selection, clone
+from diarist.memory.moving.cloning import CopiedRows, Selection, clone
 from diarist.memory.title_marks import without_mark
 from diarist.messages import Json, new_id
-from diarist.storage.codec import checked, checked_metadata
+from diarist.storage.codec import check_ids, check_limit, checked, checked_metadata, refuse_empty
 from diarist.storage.records import Page, Thread
 
 
@@ -39,6 +38,7 @@ class Threads(Forgetting):
         Raises ConflictError if there is a thread of this id; InputError for an id or title that is no text, and for
         metadata that is not JSON.
         """
+        refuse_empty(thread=thread, resource=resource)
         name = new_id("thread") if thread is None else thread
         owner = resource if resource is not None else name
         made = Thread(id=name, resource_id=owner, title=title, metadata=checked_metadata(metadata))
@@ -58,22 +58,26 @@ class Threads(Forgetting):
         metadata: Mapping[str, Json] | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        newest_first: bool = True,
     ) -> Page[Thread]:
-        """Threads, the newest first.
+        """Threads by when they were made, the newest first.
 
         Args:
             resource: Whose; by default everybody's.
             metadata: Only threads that have all these values, compared as JSON: 1, 1.0 and True differ.
             limit: Threads of a page.
-            cursor: Of the page before. A thread that is there throughout appears exactly once.
+            cursor: Of the page before, in the same order. A thread that is there throughout appears exactly once.
+            newest_first: False: the oldest first.
 
         Raises InputError for a limit below 1, a foreign cursor, or values that cannot be looked for.
         """
         if resource is not None:
-            checked(resource, "a resource id")
+            refuse_empty(resource=checked(resource, "a resource id"))
         if metadata is not None:
             metadata = checked_metadata(metadata)
-        return await self.storage.list_threads(resource_id=resource, metadata=metadata, limit=limit, cursor=cursor)
+        return await self.storage.list_threads(
+            resource_id=resource, metadata=metadata, limit=limit, cursor=cursor, newest_first=newest_first
+        )
 
     async def update_thread(
         self,
@@ -133,9 +137,11 @@ class Threads(Forgetting):
             InputError: The thread belongs to another resource; a limit below 0; a moment without a time zone.
         """
         changes = checked_metadata(metadata)
+        refuse_empty(new_thread=new_thread)
         found = await self._thread(thread, resource)
-        if limit is not None and limit < 0:
-            raise InputError(f"limit must be at least 0, not {limit}")
+        check_limit(limit)
+        if message_ids is not None:
+            check_ids("message_ids", message_ids)
         selection = Selection(
             ids=None if message_ids is None else frozenset(message_ids), since=since, until=until, limit=limit
         )
@@ -146,7 +152,14 @@ class Threads(Forgetting):
             metadata={**(found.metadata if title is None else without_mark(found.metadata)), **changes},
         )
         await self._finished(found)
-        return await clone(self.storage, self.counter, found, copy, selection, derive=self._thread_added)
+        return await clone(self.storage, self.counter, found, copy, selection, derive=self._thread_copied)
+
+    async def _thread_copied(self, source: Thread, copy: Thread, rows: CopiedRows) -> None:
+        """Called when a copy is there: what was derived from the rows of ``source`` may be copied as well.
+
+        If it raises, the copy is removed again.
+        """
+        await self._thread_added(copy)
 
     async def _thread_added(self, thread: Thread) -> None:
         """Called when a thread has come in whole, as a copy or from a file: makes what else is derived from messages.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ from diarist.processors.base import ProcessInputArgs, Processor
 from diarist.run_context import Outcome
 from diarist.storage.base import Storage
 
+_THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)|\A.*?</(think|thinking|reasoning)>", re.DOTALL)
+"""What models of some servers put before an answer; without its beginning, too, which chat templates may write."""
 _LONGEST_TITLE = 100
 _LONGEST_TEXT = 4_000
 _FIRST_ROWS = 20
@@ -142,7 +145,8 @@ class TitleMaker(Processor[Any]):
     async def _ask(self, message: Message) -> str:
         text = message.text.strip()[:_LONGEST_TEXT].replace("<", "&lt;")
         reply = await self._caller.ask(Question(instructions=self._instructions, data=f"<message>\n{text}\n</message>"))
-        line = next((line for line in reply.text.splitlines() if line.strip()), "")
+        said = _THOUGHTS.sub("", reply.text)
+        line = next((line for line in said.splitlines() if line.strip()), "")
         return " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
 
     async def _save(self, thread_id: str, title: str, message: Message) -> None:

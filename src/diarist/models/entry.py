@@ -40,8 +40,12 @@ class ModelEntry:
     backoff: float = 0.5
 
     def __post_init__(self) -> None:
-        if (self.max_retries or 0) < 0 or self.backoff < 0:
-            raise ConfigError("max_retries and backoff must not be negative")
+        retries: Any = 0 if self.max_retries is None else self.max_retries
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise ConfigError(f"ModelEntry: max_retries must be a whole number from 0 on, not {retries!r}")
+        backoff: Any = self.backoff
+        if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not backoff >= 0:
+            raise ConfigError(f"ModelEntry: backoff must be a number of seconds from 0 on, not {backoff!r}")
 
     def delay(self, error: Exception, retries: int) -> float | None:
         """Seconds to wait before retry number ``retries`` (from 0), or None where there is to be none."""

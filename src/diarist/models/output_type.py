@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from diarist.exceptions import ConfigError, InputError
+from diarist.json_schema import JsonSchema
 from diarist.messages import Json
 from diarist.models.base import OutputSchema
 from diarist.typed_dicts import portable
@@ -18,26 +19,43 @@ class OutputType:
     """The type of a run's answer.
 
     Args:
-        of: A Pydantic model, dataclass, TypedDict or any type with a JSON schema; or a JSON schema.
+        of: A Pydantic model, dataclass, TypedDict or any type with a JSON schema; or a JSON schema, as a dictionary or
+            as an ``OutputSchema``.
 
     Raises:
-        ConfigError: It has no JSON schema.
+        ConfigError: It has no JSON schema; or the JSON schema itself is wrong.
     """
 
     def __init__(self, of: Any) -> None:
-        self._of = of
-        self._is_schema = isinstance(of, Mapping)
+        self._named = of if isinstance(of, OutputSchema) else None
+        self._of = of.schema if isinstance(of, OutputSchema) else of
+        self._is_schema = isinstance(self._of, Mapping)
         self.schema = self._schema()
+
+    @classmethod
+    def judging(cls, schema: OutputSchema | None, given: OutputType | None) -> OutputType | None:
+        """What judges the answer of a step that asked for ``schema``: ``given`` where the schema is its own; else the
+        schema itself, and its value is plain JSON. None where none was asked for."""
+        if schema is None:
+            return None
+        return given if given is not None and given.schema == schema else cls(schema)
 
     def _schema(self) -> OutputSchema:
         if self._is_schema:
             schema = dict(self._of)
-            return OutputSchema(name=str(schema.get("title", "answer")), schema=schema)
+            if wrong := next(self._checker.faults(), None):
+                name = "output_type" if self._named is None else f"the schema {self._named.name!r}"
+                raise ConfigError(f"{name} is no JSON schema: {wrong}")
+            return self._named or OutputSchema(name=str(schema.get("title", "answer")), schema=schema)
         try:
             schema = self._adapter.json_schema()
         except Exception as error:  # pydantic has a family of errors for types without a schema
             raise ConfigError(f"output_type {self._of!r} has no JSON schema: {error}") from error
         return OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
+
+    @cached_property
+    def _checker(self) -> JsonSchema:
+        return JsonSchema(self._of)
 
     @cached_property
     def _adapter(self) -> Any:
@@ -51,14 +69,10 @@ class OutputType:
         return value if self._is_schema else self._adapter.dump_python(value, mode="json")
 
     def parse(self, text: str) -> Any:
-        """The value in ``text``, a code fence around it allowed. Raises InputError that a model can act on.
-
-        Of a JSON schema only the top level is checked here (an object, with its required keys); its details
-        are the provider's to enforce.
-        """
+        """The value in ``text``, a code fence around it allowed. Raises InputError that a model can act on."""
         text = _unfenced(text)
         if self._is_schema:
-            return self._parse_object(text)
+            return self._parse_json(text)
         from pydantic import ValidationError
 
         try:
@@ -67,18 +81,14 @@ class OutputType:
             lines = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors())
             raise InputError(f"the answer does not fit {self.schema.name}: {lines}") from error
 
-    def _parse_object(self, text: str) -> Json:
+    def _parse_json(self, text: str) -> Json:
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             raise InputError(f"the answer is not JSON: {error}") from error
-        schema = self.schema.schema
-        if schema.get("type", "object") == "object":
-            if not isinstance(value, dict):
-                raise InputError(f"the answer is not a JSON object but {type(value).__name__}")
-            if missing := [name for name in schema.get("required", ()) if name not in value]:
-                raise InputError(f"the answer does not fit {self.schema.name}: {', '.join(missing)} missing")
-        return cast(Json, value)
+        if wrong := self._checker.problems(value):
+            raise InputError(f"the answer does not fit {self.schema.name}: {'; '.join(wrong)}")
+        return value
 
 
 def _unfenced(text: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 from itertools import takewhile
 
 from pydantic_ai import messages as lib
 
+from diarist.encoding import clean, writable
 from diarist.messages import (
     FilePart,
     Prompt,
@@ -32,6 +34,7 @@ def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.M
         breakpoints: Whether cache breakpoints are named in the request; ``PromptMessage.cache`` is ignored
             otherwise. The instructions' own breakpoint is a setting, see ``marks_instructions``.
     """
+    prompt = _writable(prompt)
     marked = _breakpoints(prompt) if breakpoints else set[int]()
     out = _Turns(system)
     leading = _leading_system(prompt)
@@ -46,6 +49,22 @@ def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.M
         if index in marked:
             out.mark()
     return out.messages
+
+
+def _writable(prompt: Prompt) -> Prompt:
+    """The prompt without what UTF-8 cannot write, which no provider takes; the very prompt where there is none."""
+    found = [replace(m, parts=[_writable_part(part) for part in m.parts]) for m in prompt.messages]
+    return prompt if found == prompt.messages else replace(prompt, messages=found)
+
+
+def _writable_part(part: PromptPart) -> PromptPart:
+    match part:
+        case TextPart() | ReasoningPart() | ToolResultPart():
+            return replace(part, text=writable(part.text))
+        case ToolCallPart():
+            return replace(part, args=clean(part.args))
+        case _:
+            return part
 
 
 def marks_instructions(prompt: Prompt) -> bool:

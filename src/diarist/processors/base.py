@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, cast
+
+from typing_extensions import TypeVar
 
 from diarist.chunks import Chunk, FinishReason, Usage
 from diarist.exceptions import ModelError, TripWire
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from diarist.tools import Tool
 
 D = TypeVar("D")
+S = TypeVar("S", default=Any)
 R = TypeVar("R")
 MaybeAwaitable = R | Awaitable[R]
 
@@ -51,7 +54,7 @@ class StepResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessorArgs(Generic[D]):
+class ProcessorArgs(Generic[D, S]):
     """What every hook gets.
 
     Attributes:
@@ -63,7 +66,7 @@ class ProcessorArgs(Generic[D]):
     context: RunContext[D]
     message_list: MessageList
     processor_id: str
-    state: Any
+    state: S
     retry_count: int = 0
 
     @property
@@ -104,7 +107,7 @@ class ProcessorArgs(Generic[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessInputArgs(ProcessorArgs[D]):
+class ProcessInputArgs(ProcessorArgs[D, S], Generic[D, S]):
     """``messages``: the conversation without system messages."""
 
     messages: list[Message]
@@ -112,7 +115,7 @@ class ProcessInputArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessInputStepArgs(ProcessorArgs[D]):
+class ProcessInputStepArgs(ProcessorArgs[D, S], Generic[D, S]):
     """The state of the step as earlier processors left it; return the fields to change.
 
     ``structured_output`` is the schema that the answer must fit, if any.
@@ -132,7 +135,7 @@ class ProcessInputStepArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessLLMRequestArgs(ProcessorArgs[D]):
+class ProcessLLMRequestArgs(ProcessorArgs[D, S], Generic[D, S]):
     """The provider's prompt just before the call; edits are for this call only and are never stored."""
 
     prompt: Prompt
@@ -142,7 +145,7 @@ class ProcessLLMRequestArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessOutputStreamArgs(ProcessorArgs[D]):
+class ProcessOutputStreamArgs(ProcessorArgs[D, S], Generic[D, S]):
     """One chunk. ``stream_parts`` are the original chunks of this step so far, this one included.
 
     The object is reused for every chunk of a stream: keep ``part``, not the args.
@@ -153,7 +156,7 @@ class ProcessOutputStreamArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessLLMResponseArgs(ProcessorArgs[D]):
+class ProcessLLMResponseArgs(ProcessorArgs[D, S], Generic[D, S]):
     """The model's complete response as it came, before any other processor changed it: look, do not touch.
 
     ``response``: the model's own chunks, ``ModelFinish`` the last. ``from_cache``: a processor answered in the
@@ -168,7 +171,7 @@ class ProcessLLMResponseArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessAPIErrorArgs(ProcessorArgs[D]):
+class ProcessAPIErrorArgs(ProcessorArgs[D, S], Generic[D, S]):
     """A model call that failed. ``retry_count`` counts retries that this hook asked for at this step.
 
     ``error`` is typed: see ``diarist.exceptions``. Change ``message_list`` and return ``{"retry": True}`` to try
@@ -183,7 +186,7 @@ class ProcessAPIErrorArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessToolCallArgs(ProcessorArgs[D]):
+class ProcessToolCallArgs(ProcessorArgs[D, S], Generic[D, S]):
     """One tool call, before any tool of the step runs. ``tool`` is None where there is none of that name;
     ``args_error`` says why the model's arguments could not be read, where they could not: return ``args`` to mend
     them.
@@ -196,7 +199,7 @@ class ProcessToolCallArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessToolResultArgs(ProcessorArgs[D]):
+class ProcessToolResultArgs(ProcessorArgs[D, S], Generic[D, S]):
     """One finished tool call, before its result counts: ``call.state`` and ``call.result`` say how it went."""
 
     call: ToolPart
@@ -205,7 +208,7 @@ class ProcessToolResultArgs(ProcessorArgs[D]):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessOutputStepArgs(ProcessorArgs[D]):
+class ProcessOutputStepArgs(ProcessorArgs[D, S], Generic[D, S]):
     """The model's complete response of this step, before its tools run."""
 
     messages: list[Message]
@@ -229,7 +232,7 @@ class OutputResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class ProcessOutputResultArgs(ProcessorArgs[D]):
+class ProcessOutputResultArgs(ProcessorArgs[D, S], Generic[D, S]):
     """``messages``: the run's response messages."""
 
     messages: list[Message]
@@ -298,7 +301,7 @@ ToolCallHookResult = ToolCallResult | None
 ToolResultHookResult = ToolResultResult | None
 
 
-class Processor(Generic[D]):
+class Processor(Generic[D, S]):
     """Base class of processors: override the hooks you need, each ``def`` or ``async def``.
 
     A hook that is not overridden costs nothing. Returning None changes nothing, except from
@@ -313,7 +316,8 @@ class Processor(Generic[D]):
         name, description: For people.
         process_data_parts: True: ``process_output_stream`` sees ``data-*`` chunks too.
         hold_output: True: a step's chunks reach the client only after ``process_output_step`` accepted them
-            (and those of the last step after ``process_output_result``).
+            (and those of the last step after ``process_output_result``), and say what was accepted: what hooks
+            changed comes changed, what they removed does not come.
         on_error: ``"fail"``: an exception in a hook ends the run. ``"continue"``: it is logged and the hook counts
             as not run; the processor fails open.
         run_in_parallel: True, for a guard of the input: ``process_input`` sees a snapshot and runs beside the first
@@ -345,50 +349,51 @@ class Processor(Generic[D]):
         """Whether this processor has the hook of that name."""
         return getattr(type(self), hook) is not getattr(Processor, hook)
 
-    def create_state(self) -> Any:
-        """The state object of one request."""
-        return {}
+    def create_state(self) -> S:
+        """The state object of one request; its type is the second one of ``Processor[Deps, State]``."""
+        return cast(S, {})
 
-    def dump_state(self, state: Any) -> Json:
+    def dump_state(self, state: S) -> Json:
         """The state as JSON, stored with a tool call that waits for approval.
 
         What has no JSON form is a ``ProcessorResultError`` of the run that would wait.
         """
 
-    def load_state(self, data: Json) -> Any:
+    def load_state(self, data: Json) -> S:
         """A state from what ``dump_state`` gave, in place of ``create_state`` where the run goes on."""
+        return cast(S, None)
 
     async def close(self) -> None:
         """Release what this processor holds open, such as a model's connections; it may be used again afterwards. An
         agent that was given it closes it with itself. One that comes with a call, in a list of its own or from a
         function, is closed when the call has ended, and no other run uses it."""
 
-    def process_input(self, args: ProcessInputArgs[D]) -> MaybeAwaitable[InputHookResult]:
+    def process_input(self, args: ProcessInputArgs[D, S]) -> MaybeAwaitable[InputHookResult]:
         """Once, before the first step: validate or change the input."""
 
-    def process_input_step(self, args: ProcessInputStepArgs[D]) -> MaybeAwaitable[InputStepHookResult]:
+    def process_input_step(self, args: ProcessInputStepArgs[D, S]) -> MaybeAwaitable[InputStepHookResult]:
         """Before each model call: change messages, model, tools or settings of this step."""
 
-    def process_llm_request(self, args: ProcessLLMRequestArgs[D]) -> MaybeAwaitable[LLMRequestHookResult]:
+    def process_llm_request(self, args: ProcessLLMRequestArgs[D, S]) -> MaybeAwaitable[LLMRequestHookResult]:
         """The prompt just before the call: change it for this call, or answer in the model's place."""
 
-    def process_output_stream(self, args: ProcessOutputStreamArgs[D]) -> MaybeAwaitable[StreamHookResult]:
+    def process_output_stream(self, args: ProcessOutputStreamArgs[D, S]) -> MaybeAwaitable[StreamHookResult]:
         """Each chunk: return it, another one, several, or None / ``DROP`` to drop it."""
 
-    def process_llm_response(self, args: ProcessLLMResponseArgs[D]) -> MaybeAwaitable[None]:
+    def process_llm_response(self, args: ProcessLLMResponseArgs[D, S]) -> MaybeAwaitable[None]:
         """The complete response as it came: observe it, or write a cache."""
 
-    def process_api_error(self, args: ProcessAPIErrorArgs[D]) -> MaybeAwaitable[APIErrorHookResult]:
+    def process_api_error(self, args: ProcessAPIErrorArgs[D, S]) -> MaybeAwaitable[APIErrorHookResult]:
         """The model call failed: repair the messages, and ask for a retry."""
 
-    def process_tool_call(self, args: ProcessToolCallArgs[D]) -> MaybeAwaitable[ToolCallHookResult]:
+    def process_tool_call(self, args: ProcessToolCallArgs[D, S]) -> MaybeAwaitable[ToolCallHookResult]:
         """Before a tool runs: change its arguments, answer for it, or refuse it."""
 
-    def process_tool_result(self, args: ProcessToolResultArgs[D]) -> MaybeAwaitable[ToolResultHookResult]:
+    def process_tool_result(self, args: ProcessToolResultArgs[D, S]) -> MaybeAwaitable[ToolResultHookResult]:
         """After a tool ran: change its result."""
 
-    def process_output_step(self, args: ProcessOutputStepArgs[D]) -> MaybeAwaitable[OutputHookResult]:
+    def process_output_step(self, args: ProcessOutputStepArgs[D, S]) -> MaybeAwaitable[OutputHookResult]:
         """After the model's response and before its tools: judge or change it."""
 
-    def process_output_result(self, args: ProcessOutputResultArgs[D]) -> MaybeAwaitable[OutputHookResult]:
+    def process_output_result(self, args: ProcessOutputResultArgs[D, S]) -> MaybeAwaitable[OutputHookResult]:
         """Once, when the answer is complete."""

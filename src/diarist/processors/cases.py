@@ -6,18 +6,17 @@ what it returned; ``copy`` and ``outcome`` let the branches of a ``Parallel`` wo
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, cast
 
-from diarist.chunks import Chunk, Usage
-from diarist.exceptions import ConfigError, ModelError
+from diarist.chunks import Usage
+from diarist.exceptions import ConfigError
+from diarist.message_check import flaw
 from diarist.message_list import MessageList, Source, SystemMessage
-from diarist.messages import Message, Prompt
-from diarist.models.base import Model, ModelRequest
+from diarist.messages import Message
 from diarist.payloads import FinishReason
 from diarist.processors import base
 from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
@@ -33,6 +32,7 @@ class Case(ABC):
         hook: The hook's name.
         source: What messages count as that a processor adds here.
         edits_messages: What the hook returns may hold messages.
+        takes_dict: They may stand in a dict.
         step: The step's number; None outside the steps.
         shown: The messages that the last processor was shown, as they were before it worked.
     """
@@ -40,6 +40,7 @@ class Case(ABC):
     hook: ClassVar[str]
     source: ClassVar[Source] = "context"
     edits_messages: ClassVar[bool] = False
+    takes_dict: ClassVar[bool] = False
     messages: MessageList
     step: int | None = None
     shown: tuple[Message, ...] = field(default=(), init=False)
@@ -54,6 +55,15 @@ class Case(ABC):
 
         Raises ProcessorResultError for what the hook does not allow.
         """
+
+    def keep(self) -> Callable[[], None]:
+        """A function that takes back what a hook changes in place after this."""
+        messages, before = self.messages, self.messages.snapshot(contents=True)
+        return lambda: messages.restore(before)
+
+    def flaw(self) -> str | None:
+        """What nobody can use of what a hook may have changed in place, in words; None if all is well."""
+        return self.messages.flaw()
 
     def copy(self) -> Self:
         """The same case for a branch that works beside others."""
@@ -90,11 +100,14 @@ class Case(ABC):
                 returned = cast(list[Any], result)
                 if bad := [item for item in returned if not isinstance(item, Message)]:
                     raise hook.bad_result(f"a list with {type(bad[0]).__name__} in it; allowed: Message", self.step)
+                for place, message in enumerate(returned):
+                    if wrong := flaw(message):
+                        raise hook.bad_result(f"message {place}: {wrong}", self.step)
                 if returned or not empty_is_none:
                     self.messages.reconcile(self.shown, returned, default=self.source)
             case _:
-                allowed = "allowed: None, list[Message], this run's MessageList, or its dict"
-                raise hook.not_allowed(result, allowed, self.step)
+                allowed = "allowed: None, list[Message], this run's MessageList"
+                raise hook.not_allowed(result, f"{allowed}{', or its dict' * self.takes_dict}", self.step)
 
     def _take_system(self, hook: Hook, value: Any) -> None:
         if value is None:
@@ -110,6 +123,7 @@ class Case(ABC):
 class InputCase(Case):
     hook: ClassVar[str] = "process_input"
     edits_messages: ClassVar[bool] = True
+    takes_dict: ClassVar[bool] = True
     source: ClassVar[Source] = "input"
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
@@ -133,6 +147,7 @@ class InputCase(Case):
 class InputStepCase(Case):
     hook: ClassVar[str] = "process_input_step"
     edits_messages: ClassVar[bool] = True
+    takes_dict: ClassVar[bool] = True
     setup: StepSetup
     steps: list[StepResult]
     changed: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -180,118 +195,6 @@ class InputStepCase(Case):
         setup = self.setup
         more = {item.name: copy(getattr(setup, item.name)) for item in fields(setup) if item.name != "model"}
         return {**super().content(), **more, "model": setup.model}
-
-
-@dataclass(kw_only=True)
-class RequestCase(Case):
-    """``response`` is set where a processor answered in the model's place."""
-
-    hook: ClassVar[str] = "process_llm_request"
-    request: ModelRequest
-    model: Model
-    response: str | list[Chunk] | None = None
-
-    def args(self, common: dict[str, Any]) -> base.ProcessLLMRequestArgs[Any]:
-        return base.ProcessLLMRequestArgs(
-            **common, prompt=self.request.prompt, request=self.request, model=self.model, step_number=self.step or 0
-        )
-
-    def take(self, hook: Hook, args: base.ProcessLLMRequestArgs[Any], result: Any) -> bool:
-        if isinstance(result, dict):
-            values = self._only(hook, cast(Any, result), {"prompt", "response"})
-            if (response := values.get("response")) is not None:
-                self.response = self._response(hook, response)
-                return True
-            result = values.get("prompt")
-        if result is None:
-            return False
-        if not isinstance(result, Prompt):
-            raise hook.not_allowed(result, "allowed: a Prompt, or a dict of prompt / response", self.step)
-        self.request.prompt = result
-        return False
-
-    def _response(self, hook: Hook, value: Any) -> str | list[Chunk]:
-        if isinstance(value, str):
-            return value
-        chunks: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
-        if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
-            raise hook.bad_result(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks", self.step)
-        return chunks
-
-    def copy(self) -> Self:
-        request = replace(self.request, prompt=deepcopy(self.request.prompt))
-        return replace(self, messages=self.messages.copy(), request=request)
-
-    def outcome(self) -> dict[str, Any]:
-        return {"prompt": self.request.prompt} if self.response is None else {"response": self.response}
-
-    def content(self) -> dict[str, Any]:
-        return {**super().content(), "prompt": repr(self.request.prompt), "response": self.response}
-
-
-@dataclass(kw_only=True)
-class ResponseCase(Case):
-    hook: ClassVar[str] = "process_llm_response"
-    request: ModelRequest
-    model: Model
-    response: list[Chunk]
-    from_cache: bool
-
-    def args(self, common: dict[str, Any]) -> base.ProcessLLMResponseArgs[Any]:
-        return base.ProcessLLMResponseArgs(
-            **common,
-            request=self.request,
-            response=self.response,
-            model=self.model,
-            step_number=self.step or 0,
-            from_cache=self.from_cache,
-        )
-
-    def take(self, hook: Hook, args: base.ProcessLLMResponseArgs[Any], result: Any) -> bool:
-        if result is not None:
-            raise hook.not_allowed(result, "this hook only observes: return None", self.step)
-        return False
-
-    def outcome(self) -> None:
-        return None
-
-
-@dataclass(kw_only=True)
-class ErrorCase(Case):
-    """``retry`` and ``delay`` are what the processors asked for."""
-
-    hook: ClassVar[str] = "process_api_error"
-    error: ModelError
-    model: Model
-    steps: list[StepResult]
-    retry_count: int
-    retry: bool = False
-    delay: float = 0.0
-
-    def args(self, common: dict[str, Any]) -> base.ProcessAPIErrorArgs[Any]:
-        common["retry_count"] = self.retry_count
-        return base.ProcessAPIErrorArgs(
-            **common,
-            error=self.error,
-            messages=self.messages.messages,
-            model=self.model,
-            step_number=self.step or 0,
-            steps=list(self.steps),
-        )
-
-    def take(self, hook: Hook, args: base.ProcessAPIErrorArgs[Any], result: Any) -> bool:
-        if result is None:
-            return False
-        values = self._only(hook, result, {"retry", "delay"})
-        delay = values.get("delay") or 0.0
-        if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
-            raise hook.bad_result(f"the delay {delay!r}; allowed: seconds, from 0 on", self.step)
-        self.retry = bool(values.get("retry"))
-        self.delay = float(delay) if self.retry else 0.0
-        return self.retry
-
-    def outcome(self) -> base.APIErrorResult | None:
-        return {"retry": True, "delay": self.delay} if self.retry else None
 
 
 @dataclass(kw_only=True)

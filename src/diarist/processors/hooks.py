@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from diarist.chunks import DataChunk
+from diarist.chunks import Chunk, DataChunk, Start
 from diarist.exceptions import InputError, ProcessorError, ProcessorResultError, StorageError, TripWire
+from diarist.message_list import Kept
 from diarist.processors.base import Processor, ProcessorArgs
+from diarist.run_context import Writer
 
 T = TypeVar("T")
 
@@ -39,7 +41,10 @@ class Hook:
     def of(cls, processor: Processor[Any], name: str, slot: int, function: Callable[[Any], Any] | None = None) -> Hook:
         """``function`` stands for the processor's own, where it is given."""
         bound: Callable[[Any], Any] = function or getattr(processor, name)
-        return cls(processor, name, bound, slot, inspect.iscoroutinefunction(bound))
+        is_async = inspect.iscoroutinefunction(bound)
+        if name == "process_output_stream" and processor.on_error == "continue":
+            bound = _unharming(bound, is_async=is_async)
+        return cls(processor, name, bound, slot, is_async)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -56,7 +61,7 @@ class Hook:
             result = self.function(args)
             return await result if self.is_async or inspect.isawaitable(result) else result
         except (Exception, asyncio.CancelledError) as error:
-            return self.failed(error, args, step)
+            return self.failed(error, args.writer, step)
 
     async def guarded(self, work: Awaitable[T], step: int | None) -> T:
         """Await something on behalf of this hook; its errors get the hook's name."""
@@ -65,15 +70,18 @@ class Hook:
         except (Exception, asyncio.CancelledError) as error:
             raise self.named(error, step) from error
 
-    def failed(self, error: BaseException, args: ProcessorArgs[Any], step: int | None) -> Skipped:
+    @property
+    def fails_open(self) -> bool:
+        return self.processor.on_error == "continue"
+
+    def failed(self, error: BaseException, writer: Writer, step: int | None) -> Skipped:
         """Raise the error with processor, hook and step in it; or, where the processor fails open, report it and
         count the hook as not run."""
         named = self.named(error, step)
-        fails_open = self.processor.on_error == "continue" and isinstance(named, ProcessorError | StorageError)
-        if fails_open:
+        if self.fails_open and isinstance(named, ProcessorError | StorageError):
             logger.warning("%s; the run goes on without it", named, exc_info=error)
             data = {"processorId": self.processor.id, "hook": self.name, "error": str(named)}
-            args.writer.custom(DataChunk("data-processor-error", data, transient=True))
+            writer.custom(DataChunk("data-processor-error", data, transient=True))
             return SKIPPED
         if named is error:
             raise error
@@ -108,6 +116,11 @@ class Hook:
         message = f"processor {self.processor.id!r} returned from {self._where(step)}: {what}"
         return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
+    def bad_edit(self, what: str, step: int | None) -> ProcessorResultError:
+        """The error for what the hook has made in place, and nobody can use."""
+        message = f"processor {self.processor.id!r} left in {self._where(step)}: {what}"
+        return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
+
     def not_allowed(self, value: Any, allowed: str, step: int | None) -> ProcessorResultError:
         """The error for a value of the wrong kind. Something that was to be awaited is a slip of its own."""
         if not inspect.isawaitable(value):
@@ -116,6 +129,12 @@ class Hook:
             value.close()
         remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"
         return self.bad_result(f"a {type(value).__name__} that nobody has awaited; {remedy}", step)
+
+    def text(self, values: Mapping[str, Any], name: str, step: int | None) -> str:
+        """The text that the hook returned under a name."""
+        if not isinstance(value := values[name], str):
+            raise self.not_allowed(value, f"allowed as {name!r}: a text", step)
+        return value
 
     def as_json(self, value: Any, step: int | None) -> Any:
         """What the hook returned as JSON: models, dates and the like take their JSON form."""
@@ -128,3 +147,35 @@ class Hook:
 
     def _where(self, step: int | None) -> str:
         return self.name if step is None else f"{self.name} at step {step}"
+
+
+def _unharming(function: Callable[[Any], Any], *, is_async: bool) -> Callable[[Any], Any]:
+    """A stream hook that leaves a chunk as it was where it fails."""
+
+    def plain(args: Any) -> Any:
+        kept = _kept(args.part)
+        try:
+            return function(args)
+        except Exception:
+            _put_back(kept)
+            raise
+
+    async def awaited(args: Any) -> Any:
+        kept = _kept(args.part)
+        try:
+            return await function(args)
+        except (Exception, asyncio.CancelledError):
+            _put_back(kept)
+            raise
+
+    return awaited if is_async else plain
+
+
+def _kept(part: Chunk) -> list[Kept]:
+    says = [part] if isinstance(part, DataChunk | Start) else [part, part.payload]
+    return [Kept.of(item) for item in says]
+
+
+def _put_back(kept: list[Kept]) -> None:
+    for item in kept:
+        item.put_back()

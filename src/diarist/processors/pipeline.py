@@ -20,6 +20,7 @@ from diarist.processors.cases import Case, InputCase
 from diarist.processors.closing import closable
 from diarist.processors.compose import Composition, holds, merge_of
 from diarist.processors.hooks import SKIPPED, Hook
+from diarist.processors.places import check
 from diarist.processors.plan import (
     ERROR_HOOKS,
     INPUT_HOOKS,
@@ -28,13 +29,12 @@ from diarist.processors.plan import (
     Choice,
     Fork,
     Node,
-    check,
     compile_plan,
     leaves,
 )
 from diarist.processors.states import States, dumps
-from diarist.processors.streaming import StreamRun
-from diarist.run_context import RunContext
+from diarist.processors.streaming import StreamRun, hooks_of
+from diarist.run_context import RunContext, Writer
 from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
@@ -88,7 +88,7 @@ class Pipeline:
         self.closable = closable(self._processors)
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
-        return PipelineRun(self, context, States(self._processors))
+        return PipelineRun(self, context, States(self._processors, context.writer))
 
 
 class PipelineRun:
@@ -109,6 +109,10 @@ class PipelineRun:
         self.answering: set[int] = set()
         self.retry_count = 0
         self.step_number: int | None = None
+
+    @property
+    def writer(self) -> Writer:
+        return self._context.writer
 
     @property
     def hold_output(self) -> bool:
@@ -179,10 +183,9 @@ class PipelineRun:
 
     def warn_of_silence(self) -> None:
         """Name the stream processors that returned None for every chunk of the run, each class once."""
-        for node in self._pipeline.plans["process_output_stream"]:
-            if not isinstance(node, Hook) or node.slot not in self.silent - self.answering:
-                continue
-            if type(node.processor) not in _warned:
+        silent = self.silent - self.answering
+        for node in hooks_of(self._pipeline.plans["process_output_stream"]) if silent else ():
+            if node.slot in silent and type(node.processor) not in _warned:
                 _warned.add(type(node.processor))
                 logger.warning(
                     "processor %r returned None for every chunk of a run, so that all of them were dropped; return "
@@ -205,12 +208,22 @@ class PipelineRun:
     async def _run(self, node: Node, case: Case) -> bool:
         """True when nobody after this node is to be asked."""
         match node:
+            case Hook() if not self.states.ready(node):
+                return False
             case Hook():
                 with span(f"processor {node.processor.id}", **node.attributes) as current:
                     before = case.content() if current.recording else {}
                     args = case.args(self.base(node, case.messages))
+                    take_back = case.keep() if node.fails_open else None
                     result = await node.call(args, case.step)
-                    done = result is not SKIPPED and case.take(node, args, result)
+                    if result is SKIPPED:
+                        done = False
+                        if take_back is not None:
+                            take_back()
+                    else:
+                        done = case.take(node, args, result)
+                        if node.processor.edits_in_place and (wrong := case.flaw()):
+                            raise node.bad_edit(wrong, case.step)
                     if current.recording:
                         changed = [name for name, value in case.content().items() if value != before[name]]
                         current.set(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from diarist.exceptions import ConfigError
 from diarist.processors.base import Processor
 from diarist.processors.compose import Branch, Composition, Condition, Merge, Parallel
 from diarist.processors.hooks import Hook
@@ -84,34 +83,3 @@ def _node(processor: Processor[Any], hook: str, slots: Mapping[int, int]) -> Nod
             return Chain(compile_plan(processor.parts, hook, slots))
         case _:
             return owner
-
-
-def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
-    """The processors of a list. Raises ConfigError for something else in it, or two with one id."""
-    seen: set[str] = set()
-    for processor in processors:
-        if not isinstance(processor, Processor):
-            raise ConfigError(f"{list_name}: {processor!r} is no processor; subclass Processor and pass an instance")
-    for processor in leaves(processors):
-        if processor.id in seen:
-            raise ConfigError(f"{list_name}: two processors have the id {processor.id!r}; give one another id")
-        seen.add(processor.id)
-    return list(processors)
-
-
-def check_places(lists: Mapping[str, tuple[Sequence[Processor[Any]], Sequence[str]]]) -> None:
-    """Lists with their hooks, by name. Raises ConfigError for a processor that would never be asked where it stands:
-    a guard in the wrong list lets everything through."""
-    asked = {
-        id(processor)
-        for processors, hooks in lists.values()
-        for processor in processors
-        if processor.hold_output or any(processor.handles(hook) for hook in (*hooks, *ERROR_HOOKS))
-    }
-    for name, (processors, hooks) in lists.items():
-        for processor in processors:
-            if id(processor) not in asked:
-                raise ConfigError(
-                    f"{name}: processor {processor.id!r} has none of this list's hooks ({', '.join(hooks)}); "
-                    "put it into processors=, which is right for every processor"
-                )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, cast
 
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings, OutputSchema
+from diarist.models.output_type import OutputType
 from diarist.models.resolve import resolve
-from diarist.tools import Tool, as_tool
+from diarist.tools import Tool, as_tool, tool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,11 +43,23 @@ class StepSetup:
                 case "model_settings":
                     self.model_settings = cast(ModelSettings, value).over(self.model_settings)
                 case "provider_options":
-                    if bad := [provider for provider, options in value.items() if not isinstance(options, Mapping)]:
-                        raise ConfigError(f"provider_options of {bad[0]!r} must be a dictionary of options")
-                    self.provider_options = {**self.provider_options, **value}
+                    self.provider_options = {**self.provider_options, **checked_provider_options(value)}
+                case "structured_output":
+                    self.structured_output = None if value is None else OutputType(value).schema
                 case _:
                     setattr(self, name, value)
+
+    def check_names(self, own: Mapping[str, Tool]) -> None:
+        """Raise ConfigError for names in ``active_tools`` and ``tool_choice`` that no tool has; ``own`` are the tools
+        of the agent, which a processor may have taken away for this step."""
+        known = own.keys() | self.tools.keys()
+        if unknown := [name for name in self.active_tools or () if name not in known]:
+            raise ConfigError(f"active_tools: there is no tool {unknown[0]!r}; tools: {_told(known)}")
+        if self.tool_choice not in _CHOICES and self.tool_choice not in self.offered:
+            raise ConfigError(
+                f"tool_choice must be 'auto', 'none', 'required' or a tool that is offered, not {self.tool_choice!r}; "
+                f"offered: {_told(self.offered)}"
+            )
 
     @property
     def offered(self) -> dict[str, Tool]:
@@ -58,6 +71,8 @@ class StepSetup:
         return {name: tool for name, tool in self.tools.items() if name in self.active_tools}
 
 
+_CHOICES = ("auto", "none", "required")
+
 OVERRIDES: dict[str, tuple[type, ...]] = {
     "tools": (list, tuple, Mapping),
     "tool_choice": (str,),
@@ -68,9 +83,30 @@ OVERRIDES: dict[str, tuple[type, ...]] = {
 }
 
 
+def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
+    """Options by provider. Raises ConfigError for something else."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"provider_options must be a dictionary of options by provider, not {value!r}")
+    out: dict[str, dict[str, Any]] = {}
+    for provider, options in cast(Mapping[str, Any], value).items():
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"provider_options of {provider!r} must be a dictionary of options, not {options!r}")
+        out[provider] = dict(cast(Mapping[str, Any], options))
+    return out
+
+
 def tools_by_name(tools: Mapping[str, Any] | Sequence[Any]) -> dict[str, Tool]:
-    """Tools by name, in the order given. Raises ConfigError for two with one name, or one without a schema."""
-    values = tools.values() if isinstance(tools, Mapping) else tools
+    """Tools by name, in the order given; in a dictionary the key is the tool's name.
+
+    Raises ConfigError for two with one name, one without a schema, or something else than a list or dictionary.
+    """
+    given: Any = tools
+    if isinstance(given, Mapping):
+        values: list[Any] = [_named(str(name), value) for name, value in cast(Mapping[Any, Any], given).items()]
+    elif isinstance(given, list | tuple):
+        values = list(cast(Sequence[Any], given))
+    else:
+        raise ConfigError(f"tools must be a list of functions and Tools, or a dictionary by name, not {given!r}")
     out: dict[str, Tool] = {}
     for value in values:
         item = as_tool(value)
@@ -79,3 +115,14 @@ def tools_by_name(tools: Mapping[str, Any] | Sequence[Any]) -> dict[str, Tool]:
         _ = item.definition  # a signature without a schema is refused here, not when the model is called
         out[item.name] = item
     return out
+
+
+def _named(name: str, value: Any) -> Tool:
+    if not isinstance(value, Tool) and callable(value):
+        return tool(name=name)(value)
+    item = as_tool(value)
+    return item if item.name == name else replace(item, name=name)
+
+
+def _told(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -6,24 +6,46 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, ProcessorError, StorageError
 from diarist.messages import Json
 from diarist.processors.base import Processor
 from diarist.processors.hooks import Hook
+from diarist.run_context import Writer
 
 
 class States:
-    """One state per processor. ``slot`` is a processor's place in the list of all."""
+    """One state per processor. ``slot`` is a processor's place in the list of all.
 
-    def __init__(self, processors: Sequence[Processor[Any]]) -> None:
+    Args:
+        writer: Where it is said that a processor without a state is left out.
+    """
+
+    def __init__(self, processors: Sequence[Processor[Any]], writer: Writer) -> None:
         self._processors = processors
+        self._writer = writer
         self._states: dict[int, Any] = {}
+        self._without: set[int] = set()
 
     def of(self, slot: int) -> Any:
         """The processor's state. Raises ProcessorError where ``create_state`` fails."""
         if slot not in self._states:
             self._states[slot] = self._ask(slot, "create_state", lambda processor: processor.create_state())
         return self._states[slot]
+
+    def ready(self, hook: Hook) -> bool:
+        """Whether this hook's processor can be asked: one that fails open and whose ``create_state`` fails is left out
+        of the run. Raises ProcessorError where it does not fail open."""
+        if hook.slot in self._states or hook.slot < 0:
+            return True
+        if hook.slot in self._without:
+            return False
+        try:
+            self.of(hook.slot)
+        except (ProcessorError, StorageError) as error:
+            Hook.of(hook.processor, "create_state", hook.slot).failed(error, self._writer, None)
+            self._without.add(hook.slot)
+            return False
+        return True
 
     def dump(self) -> list[dict[str, Json]]:
         """Per processor its id, and its state where it dumps one. Raises ProcessorError, ProcessorResultError."""

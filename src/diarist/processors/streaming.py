@@ -36,6 +36,7 @@ class StreamRun:
     """
 
     def __init__(self, run: PipelineRun, nodes: Sequence[Node]) -> None:
+        nodes = [node for node in nodes if not isinstance(node, Hook) or run.states.ready(node)]
         self._run = run
         self._nodes = nodes
         self._args: dict[int, _Args] = {}
@@ -70,7 +71,7 @@ class StreamRun:
                 index += 1
         except Exception as error:
             hook = self._plain[index]
-            return self._settle(chunk, index, hook.failed(error, self._calls[index][1], self._run.step_number))
+            return self._settle(chunk, index, hook.failed(error, self._run.writer, self._run.step_number))
         if not self._all_answer:
             self._all_answer = True
             self._run.answering.update(hook.slot for hook in self._plain)
@@ -88,19 +89,15 @@ class StreamRun:
         there were and how many it changed. ``error`` is what ended it, if anything did."""
         if not self._began:
             return
-        for hook in _hooks(self._nodes):
+        for hook in hooks_of(self._nodes):
             if hook.slot in self._args:
-                record(f"processor {hook.processor.id}", self._began, **self._attributes(hook, error))
-
-    def _attributes(self, hook: Hook, error: BaseException | None) -> dict[str, Any]:
-        here = (hook.processor.id, hook.name)
-        failed = isinstance(error, ProcessorError) and (error.processor_id, error.hook) == here
-        return {
-            **hook.attributes,
-            "diarist.stream.chunks": len(self.parts),
-            "diarist.stream.changed": self._changed.get(hook.slot, 0),
-            "error.type": type(error).__qualname__ if failed else None,
-        }
+                attributes = {
+                    **hook.attributes,
+                    "diarist.stream.chunks": len(self.parts),
+                    "diarist.stream.changed": self._changed.get(hook.slot, 0),
+                }
+                failure = error if isinstance(error, ProcessorError) and _is_of(hook, error) else None
+                record(f"processor {hook.processor.id}", self._began, error=failure, **attributes)
 
     # -- plain functions, the long way
 
@@ -129,7 +126,7 @@ class StreamRun:
         try:
             result = hook.function(args)
         except Exception as error:
-            result = hook.failed(error, args, self._run.step_number)
+            result = hook.failed(error, self._run.writer, self._run.step_number)
         return self._chunks(hook, part, result, before)
 
     # -- any node
@@ -149,6 +146,8 @@ class StreamRun:
         match node:
             case Hook():
                 if isinstance(part, DataChunk) and not node.processor.process_data_parts:
+                    return (part,)
+                if node.slot not in self._args and not self._run.states.ready(node):
                     return (part,)
                 args = self._arguments(node)
                 if not node.is_async:
@@ -220,17 +219,21 @@ def _content(part: Chunk) -> _Content:
     return copy(part), copy(getattr(part, "payload", None))
 
 
-def _hooks(nodes: Sequence[Node | None]) -> Generator[Hook]:
+def _is_of(hook: Hook, error: ProcessorError) -> bool:
+    return (error.processor_id, error.hook) == (hook.processor.id, hook.name)
+
+
+def hooks_of(nodes: Sequence[Node | None]) -> Generator[Hook]:
     """The processors' own hooks in a plan, those in compositions included."""
     for node in nodes:
         match node:
             case Hook():
                 yield node
             case Chain():
-                yield from _hooks(node.nodes)
+                yield from hooks_of(node.nodes)
             case Fork():
-                yield from _hooks(node.branches)
+                yield from hooks_of(node.branches)
             case Choice():
-                yield from _hooks([*(part for _, part in node.cases), node.default])
+                yield from hooks_of([*(part for _, part in node.cases), node.default])
             case None:
                 pass

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from diarist.message_check import part_flaw
+from diarist.message_list import Kept
 from diarist.messages import Json, ToolPart
 from diarist.processors import base
 from diarist.processors.cases import Case
@@ -38,10 +41,22 @@ class ToolCallCase(Case):
                 raise hook.bad_result(f"{type(values['args']).__name__} as args; allowed: a dict", self.step)
             self.call.args, self.args_error = hook.as_json(values["args"], self.step), None
         if "deny" in values:
-            self.call.state, self.call.result, self.answered = "denied", str(values["deny"]), True
+            self.call.state, self.call.result, self.answered = "denied", hook.text(values, "deny", self.step), True
         elif "result" in values:
             self.call.state, self.call.result, self.answered = "result", hook.as_json(values["result"], self.step), True
         return self.answered
+
+    def keep(self) -> Callable[[], None]:
+        messages, call = super().keep(), Kept.of(self.call)
+
+        def take_back() -> None:
+            messages()
+            call.put_back()
+
+        return take_back
+
+    def flaw(self) -> str | None:
+        return part_flaw(self.call)
 
     def copy(self) -> Self:
         return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
@@ -69,10 +84,16 @@ class ToolResultCase(Case):
             return False
         values = self._only(hook, result, {"result", "error"})
         if "error" in values:
-            self.call.state, self.call.result = "error", str(values["error"])
+            self.call.state, self.call.result = "error", hook.text(values, "error", self.step)
         elif "result" in values:
             self.call.state, self.call.result = "result", hook.as_json(values["result"], self.step)
         return False
+
+    def keep(self) -> Callable[[], None]:
+        return Kept.of(self.call).put_back  # of the call alone: other calls of the step run meanwhile
+
+    def flaw(self) -> str | None:
+        return part_flaw(self.call)
 
     def copy(self) -> Self:
         return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))

@@ -55,8 +55,9 @@ class ThreadStorage(ABC):
         metadata: Mapping[str, Json] | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        newest_first: bool = True,
     ) -> Page[Thread]:
-        """Newest first, by (created_at, id); ``metadata`` keeps threads that have all these values.
+        """Newest first, by (created_at, id), or oldest first; ``metadata`` keeps threads that have all these values.
 
         Values are compared as JSON: 1, 1.0 and True differ. A thread that is there throughout appears exactly
         once in the pages. Raises InputError for a limit below 1 or a foreign cursor.
@@ -147,7 +148,7 @@ class MessageStorage(ABC):
         run_id: str | None = None,
     ) -> list[Message]:
         """Visible rows with ``after < seq < before``, in ``seq`` order (falling with ``newest_first``), at most
-        ``limit``. Raises InputError for a negative limit.
+        ``limit``. Raises InputError for a negative limit, and for what is no whole number.
 
         ``run_id`` makes that run's own rows visible too. An unknown thread has none.
         """
@@ -178,6 +179,15 @@ class ResourceStorage(ABC):
         """Save if ``resource.version`` is still the stored one; returns it with the next version.
 
         Raises ConflictError.
+        """
+
+    @abstractmethod
+    async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+        """Ids of the resources that have something of their own, whether they have threads or not: a stored resource,
+        or the working memory or log of ``resource:<id>``. In the order of their code points.
+
+        One that is there throughout appears exactly once in the pages. Raises InputError for a limit below 1 or a
+        foreign cursor.
         """
 
 
@@ -248,6 +258,10 @@ class LeaseStorage(ABC):
     @abstractmethod
     async def release_lease(self, lease: Lease) -> None:
         """Give it up; nothing happens if it was lost."""
+
+    @abstractmethod
+    async def delete_lease(self, name: str) -> bool:
+        """Leave nothing of ``name``: who holds it has lost it, and its tokens begin anew. False if there was none."""
 
 
 class EventStorage(ABC):

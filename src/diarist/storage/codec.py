@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, cast
+from math import isfinite
+from typing import Any, NamedTuple, cast
 
 import orjson
 
 from diarist.exceptions import ConflictError, InputError
-from diarist.messages import Json, Message, Role, SentBlock, part_from_dict, part_to_dict
+from diarist.messages import MAX_NESTING, Json, Message, Role, SentBlock, part_from_dict, part_to_dict
 from diarist.storage.records import (
     MessageSource,
     ObservationLog,
+    Page,
     Resource,
     Thread,
     WorkingMemory,
@@ -25,6 +28,8 @@ from diarist.storage.records import (
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+OF_RESOURCE = "resource:"
+"""How keys of what is of a resource begin."""
 END = 2**63 - 1
 """Above every ``seq``; as a limit, none."""
 
@@ -67,6 +72,13 @@ def checked(value: str, what: str) -> str:
     return value
 
 
+def refuse_empty(**ids: str | None) -> None:
+    """Raises InputError that names the argument whose id is an empty text; None is none."""
+    for name, value in ids.items():
+        if value == "":
+            raise InputError(f"{name} is empty: pass the id of a {name}, or leave {name}= out")
+
+
 def checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
     """Metadata as a dictionary of its own, empty for None. Raises InputError that names what is not JSON in it."""
     value = cast(object, {} if metadata is None else metadata)
@@ -76,13 +88,39 @@ def checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
     for key, item in found.items():
         if not isinstance(key, str):
             raise InputError(f"a key of metadata must be a text, not {key!r}")
-        try:
-            json.dumps(item)
-        except (TypeError, ValueError, RecursionError) as error:
+        if wrong := _not_json(item):
             raise InputError(
-                f"metadata[{key!r}] is not JSON ({error}); use texts, numbers, booleans, None, lists and dictionaries"
-            ) from error
+                f"metadata[{key!r}] is not JSON ({wrong}); use texts, finite numbers, booleans, None, lists and"
+                " dictionaries"
+            )
     return dict(cast(Mapping[str, Json], found))
+
+
+def check_metadata_of(messages: Sequence[Message]) -> None:
+    """Raises InputError that names the message and what is not JSON in its metadata."""
+    for place, message in enumerate(messages):
+        try:
+            checked_metadata(message.metadata)
+        except InputError as error:
+            raise InputError(f"message {place}: {error}") from error
+
+
+def _not_json(value: Json, room: int = MAX_NESTING) -> str | None:
+    """What would not come back as it is, in words; None if all does. A tuple comes back as a list."""
+    if value is None or isinstance(value, str | int):
+        return None
+    if isinstance(value, float):
+        return None if isfinite(value) else f"{value} is no finite number"
+    if not isinstance(value, dict | list | tuple):
+        return f"{type(value).__name__} is no type of JSON"
+    if room == 0:
+        return f"it is nested more than {MAX_NESTING} deep"
+    found = cast("dict[object, Json] | Sequence[Json]", value)
+    if isinstance(found, dict):
+        if odd := [key for key in found if not isinstance(key, str)]:
+            return f"the key {odd[0]!r} is no text"
+        found = list(found.values())
+    return next((wrong for item in found if (wrong := _not_json(item, room - 1))), None)
 
 
 def to_micros(moment: datetime | None, what: str) -> int | None:
@@ -110,12 +148,34 @@ def ttl_micros(ttl: float) -> int:
 
 
 def check_limit(limit: int | None, *, least: int = 0) -> int:
-    """``limit``, or END for None. Raises InputError when it is too small."""
-    if limit is None:
-        return END
-    if limit < least:
-        raise InputError(f"limit must be at least {least}, not {limit}")
-    return limit
+    """``limit``, or END for None. Raises InputError for anything but a whole number from ``least`` on."""
+    return END if limit is None else check_whole("limit", limit, least=least)
+
+
+def check_place(**places: int | None) -> None:
+    """Raises InputError that names the argument which is neither None nor a ``seq``, there or not."""
+    for name, value in places.items():
+        if value is not None:
+            check_whole(name, value, least=-END)
+
+
+def check_whole(name: str, value: int, *, least: int) -> int:
+    """``value``. Raises InputError for anything but a whole number from ``least`` on that databases can hold."""
+    if type(value) is not int or value < least:
+        raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+    if value >= END:
+        raise InputError(f"{name} must be below {END:,}, not {value}")
+    return value
+
+
+def check_ids(name: str, ids: Collection[str]) -> None:
+    """Raises InputError that names the argument for anything but several texts; one text is not."""
+    given = cast(Any, ids)
+    if not isinstance(given, Collection) or isinstance(given, str | bytes | Mapping):
+        raise InputError(f"{name} must be a list of ids, such as ['msg_1'], not {given!r}")
+    for one in cast(Collection[Any], given):
+        if not isinstance(one, str):
+            raise InputError(f"an id in {name} must be a text, not {one!r}")
 
 
 # --- messages ----------------------------------------------------------------------------------------------
@@ -188,8 +248,7 @@ class ThreadRow(NamedTuple):
 
 def check_thread(thread: Thread) -> None:
     """Raises InputError for what cannot be stored."""
-    checked(thread.id, "a thread id")
-    checked(thread.resource_id, "a resource id")
+    refuse_empty(thread=checked(thread.id, "a thread id"), resource=checked(thread.resource_id, "a resource id"))
     checked(thread.title, f"the title of thread {thread.id!r}")
 
 
@@ -229,6 +288,27 @@ def decode_cursor(cursor: str) -> tuple[int, str]:
         raise InputError(f"not a cursor of list_threads: {cursor!r}") from error
 
 
+def encode_resource_cursor(resource_id: str) -> str:
+    return urlsafe_b64encode(orjson.dumps([resource_id])).decode().rstrip("=")
+
+
+def decode_resource_cursor(cursor: str | None) -> str | None:
+    """The id of the last resource of a page. Raises InputError."""
+    if cursor is None:
+        return None
+    try:
+        (resource_id,) = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"not a cursor of list_resources: {cursor!r}") from error
+    return str(resource_id)
+
+
+def page_of_resources(ids: Sequence[str], limit: int) -> Page[str]:
+    """A page of the ids that were found, one more than ``limit`` where there are more."""
+    page = list(ids[:limit])
+    return Page(items=page, cursor=encode_resource_cursor(page[-1]) if len(ids) > limit else None)
+
+
 # --- observation logs --------------------------------------------------------------------------------------
 
 
@@ -263,7 +343,7 @@ def decode_resource(resource_id: str, version: int, body: str) -> Resource:
 
 def encode_working_memory(memory: WorkingMemory) -> str:
     """All but key and version, which have columns of their own."""
-    updates = [{"run_id": item.run_id, "text": item.text, "patch": item.patch} for item in memory.updates]
+    updates = [asdict(item) for item in memory.updates]
     return to_json({"text": memory.text, "updates": updates})
 
 

@@ -19,8 +19,12 @@ class PostgresStorage(SQLStorage):
         busy_timeout: Seconds to wait for a free connection, or for a lock that another program holds, before
             StorageError.
 
+    Attributes:
+        url, schema: As given; the URL with its password.
+
     Raises ConfigError for another kind of URL. Needs the extra ``postgres``.
     """
 
     def __init__(self, url: str, *, schema: str | None = None, pool_size: int = 10, busy_timeout: float = 30.0) -> None:
+        self.url, self.schema = url, schema
         super().__init__(PostgresDatabase(url, SCHEMA, schema=schema, pool_size=pool_size, busy_timeout=busy_timeout))

@@ -65,10 +65,12 @@ class WorkingMemoryUpdate:
     Attributes:
         text: The whole new text; or
         patch: what is merged into the JSON object that the text is.
+        base: The text that ``text`` was made from; None: it takes the place of any.
     """
 
     run_id: str
     text: str | None = None
+    base: str | None = None
     patch: dict[str, Json] | None = None
 
 
@@ -304,10 +306,13 @@ class Hit:
 
     Attributes:
         excerpt: One line of it, around the first word that was looked for.
+        before, after: The messages around it, in their order, where they were asked for.
     """
 
     message: Message
     excerpt: str
+    before: tuple[Message, ...] = ()
+    after: tuple[Message, ...] = ()
 
 
 @cache

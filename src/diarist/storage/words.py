@@ -48,12 +48,19 @@ def text_terms(text: str) -> set[str]:
     return terms
 
 
+def check_query(query: str) -> None:
+    """Raises InputError for what is no text."""
+    if not isinstance(cast(Any, query), str):
+        raise InputError(f"query must be a text, not {query!r}")
+
+
 def query_terms(query: str) -> list[str]:
     """What a text must have to be found, in the query's order, each once.
 
     Raises:
-        InputError: The query has no word, or too many.
+        InputError: The query is no text, has no word, or too many.
     """
+    check_query(query)
     terms: dict[str, None] = {}
     for word, unspaced in _words(query):
         if unspaced and len(word) > PIECE:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
-from diarist.exceptions import ConfigError
 from diarist.postgres_database import PostgresDatabase
 from diarist.vectors import postgres_tables as tables
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import check_delete, check_query, check_same, check_settings
-from diarist.vectors.postgres_index import HNSW, IVFFlat
+from diarist.vectors.postgres_index import HNSW, IVFFlat, Kind, as_built, check_fits, check_kind
 
 __all__ = ["HNSW", "IVFFlat", "PgVectorStore"]
+
+logger = logging.getLogger("diarist")
 
 
 class PgVectorStore(VectorStore):
     """Vectors in a PostgreSQL database that any number of processes and machines may share.
 
-    The server needs the extension ``vector`` (pgvector), version 0.8 or newer; it is created in the database at first
-    use, which takes the right to do so.
+    The server needs the extension ``vector`` (pgvector), version 0.8 or newer; where the database has none, it is
+    created in the schema ``public`` at first use, which takes the right to do so.
 
     Args:
         url, schema, pool_size, busy_timeout: As for ``PostgresStorage``; the database may be the same.
         index: How an index made by this object is searched: approximately, by ``HNSW()`` or ``IVFFlat()``; or
-            exactly, None. An index that is there keeps its own kind; ``ef_search`` and ``probes`` are of the query.
+            exactly, None. An index that is there keeps its own kind, with a warning, until ``rebuild_index``;
+            ``ef_search`` and ``probes`` are of the query.
 
-    Raises ConfigError for another kind of URL. Needs the extra ``postgres``.
+    Raises ConfigError for another kind of URL, and another ``index``. Needs the extra ``postgres``.
     """
 
     def __init__(
@@ -37,10 +40,11 @@ class PgVectorStore(VectorStore):
         pool_size: int = 10,
         busy_timeout: float = 30.0,
     ) -> None:
+        check_kind(index)
         self._database = PostgresDatabase(
             url, tables.SCHEMA, schema=schema, pool_size=pool_size, busy_timeout=busy_timeout
         )
-        self._kind = index
+        self._kind: Kind = index
 
     @property
     def location(self) -> str:
@@ -50,22 +54,29 @@ class PgVectorStore(VectorStore):
         self, name: str, *, dimension: int, metric: Metric = "cosine", partition_by: str | None = None
     ) -> None:
         settings = check_settings(name, dimension, metric, partition_by)
-        if dimension > tables.MOST_DIMENSIONS or (self._kind is not None and dimension > tables.MOST_INDEXED):
-            raise ConfigError(
-                f"pgvector takes up to {tables.MOST_INDEXED:,} dimensions with HNSW or IVFFlat and"
-                f" {tables.MOST_DIMENSIONS:,} with index=None, not {dimension:,}; many embedders can give fewer"
+        check_fits(self._kind, settings)
+        found, searches = await self._database.write(tables.create_index, name, settings, self._kind)
+        check_same(name, found, settings)
+        if self._kind is not None and searches != [as_built(self._kind)]:
+            logger.warning(
+                "index %r of %s is searched by %s, and not by %s: rebuild_index(%r) changes that",
+                name,
+                self.location,
+                ", ".join(searches) or "looking through all of it",
+                as_built(self._kind),
+                name,
             )
-        check_same(name, await self._database.write(tables.create_index, name, settings, self._kind), settings)
 
     async def rebuild_index(self, name: str) -> None:
         """Build the search tree anew, from the vectors that are there now. Writers wait meanwhile.
 
+        It becomes what ``index`` of this store says, whatever it was before: another kind, other options, or none.
         ``IVFFlat`` finds little until this was done once with some thousand vectors, since it takes its lists from
         those it is built with; and again when they have become many more. Others do not need it.
 
-        Raises NotFoundError, StorageError.
+        Raises NotFoundError, StorageError; ConfigError where pgvector cannot have such an index.
         """
-        await self._database.write(tables.rebuild_index, name)
+        await self._database.write(tables.rebuild_index, name, self._kind)
 
     async def upsert(
         self,

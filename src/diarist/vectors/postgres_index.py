@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from diarist.exceptions import ConfigError
+from diarist.vectors.checks import Settings
+
+MOST_DIMENSIONS = 16_000
+MOST_INDEXED = 4_000
+"""Of half precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +34,14 @@ class HNSW:
         _check("ef_search", self.ef_search, 1, 1000)
 
     @property
-    def using(self) -> str:
-        """The end of CREATE INDEX: the method, an operator class to fill in, and options."""
-        return f"hnsw (embedding {{ops}}) WITH (m = {self.m}, ef_construction = {self.ef_construction})"
+    def method(self) -> str:
+        """PostgreSQL's name of it."""
+        return "hnsw"
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What it is built with."""
+        return {"m": self.m, "ef_construction": self.ef_construction}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +61,43 @@ class IVFFlat:
         _check("probes", self.probes, 1, 32_768)
 
     @property
-    def using(self) -> str:
+    def method(self) -> str:
         """As of ``HNSW``."""
-        return f"ivfflat (embedding {{ops}}) WITH (lists = {self.lists})"
+        return "ivfflat"
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As of ``HNSW``."""
+        return {"lists": self.lists}
 
 
-def _check(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ConfigError(f"{name} must be from {least} to {most}, not {value!r}")
+Kind = HNSW | IVFFlat | None
+"""How an index is searched; None: exactly."""
+
+
+def as_built(kind: HNSW | IVFFlat) -> str:
+    """How an index of this kind is built, as ``hnsw (ef_construction=64, m=16)``."""
+    return f"{kind.method} ({', '.join(sorted(f'{name}={value}' for name, value in kind.options.items()))})"
+
+
+def check_kind(kind: Any) -> None:
+    """Raises ConfigError."""
+    if kind is not None and not isinstance(kind, HNSW | IVFFlat):
+        raise ConfigError(f"index must be HNSW(...), IVFFlat(...) or None, not {kind!r}")
+
+
+def check_fits(kind: Kind, settings: Settings) -> None:
+    """Raises ConfigError where pgvector cannot have such an index."""
+    dimension = settings.dimension
+    if dimension > MOST_DIMENSIONS or (kind is not None and dimension > MOST_INDEXED):
+        raise ConfigError(
+            f"pgvector takes up to {MOST_INDEXED:,} dimensions with HNSW or IVFFlat and"
+            f" {MOST_DIMENSIONS:,} with index=None, not {dimension:,}; many embedders can give fewer"
+        )
+    if isinstance(kind, IVFFlat) and dimension == 1 and settings.metric != "euclidean":
+        raise ConfigError(f"IVFFlat with the metric {settings.metric} needs 2 dimensions or more: use HNSW() or None")
+
+
+def _check(name: str, value: Any, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 from sqlalchemy import (
-    DDL,
     Column,
     Connection,
     Identity,
@@ -34,12 +33,10 @@ from diarist.vectors.base import IndexInfo, Metadata, Metric, VectorHit, VectorR
 from diarist.vectors.checks import Settings, check_rows, check_vector, not_found
 from diarist.vectors.filters import Node, partition_in
 from diarist.vectors.postgres_filters import where
-from diarist.vectors.postgres_index import HNSW, IVFFlat
+from diarist.vectors.postgres_index import HNSW, IVFFlat, Kind, check_fits
 
-MOST_DIMENSIONS = 16_000
-MOST_INDEXED = 4_000
-"""Of half precision, which is what vectors have beyond ``_MOST_SINGLE`` dimensions."""
 _MOST_SINGLE = 2_000
+"""Dimensions; longer vectors have half precision."""
 _OLDEST = (0, 8)
 
 _tables = MetaData()
@@ -55,7 +52,16 @@ indexes = Table(
     Column("partition_by", Text),
     Column("type", Text, nullable=False),
 )
-event.listen(indexes, "before_create", DDL("CREATE EXTENSION IF NOT EXISTS vector"))
+
+
+def _create_extension(target: Table, connection: Connection, **more: object) -> None:
+    """In ``public``, where it is not there yet: in the schema of this store it would go with that, and take the
+    columns of all others along."""
+    public = connection.scalar(text("SELECT 1 FROM pg_namespace WHERE nspname = 'public'"))
+    connection.execute(text(f"CREATE EXTENSION IF NOT EXISTS vector{' SCHEMA public' if public else ''}"))
+
+
+event.listen(indexes, "before_create", _create_extension)
 
 SCHEMA = Schema(name="vectors", version=1, tables=_tables)
 
@@ -113,17 +119,48 @@ def the_index(connection: Connection, name: str) -> Index:
     return found
 
 
-def create_index(connection: Connection, name: str, settings: Settings, kind: HNSW | IVFFlat | None) -> Settings:
-    """The settings that the index has, which may be there already."""
+def create_index(connection: Connection, name: str, settings: Settings, kind: Kind) -> tuple[Settings, list[str]]:
+    """The settings that the index has, which may be there already, and how it is searched, as SQL says it."""
     values = {"name": name, "type": "vector" if settings.dimension <= _MOST_SINGLE else "halfvec"}
     made = insert(indexes).values(**values, **settings._asdict()).on_conflict_do_nothing().returning(indexes.c.number)
     if connection.scalar(made) is not None:
         _create_table(connection, the_index(connection, name), kind)
-    return the_index(connection, name).settings
+    index = the_index(connection, name)
+    return index.settings, [built for _, built in _searches(connection, index)]
 
 
-def rebuild_index(connection: Connection, name: str) -> None:
-    connection.execute(text(f"REINDEX TABLE {the_index(connection, name).table}"))
+def rebuild_index(connection: Connection, name: str, kind: Kind) -> None:
+    """The old one serves queries until the new one is there."""
+    connection.execute(select(indexes).where(indexes.c.name == name).with_for_update())  # one at a time
+    index = the_index(connection, name)
+    check_fits(kind, index.settings)
+    old = _searches(connection, index)
+    _create_search(connection, index, kind)
+    for found, _ in old:
+        connection.execute(text(f"DROP INDEX {found}"))
+
+
+def _create_search(connection: Connection, index: Index, kind: Kind) -> None:
+    if kind is not None:
+        options = ", ".join(f"{name} = {value}" for name, value in kind.options.items())
+        connection.execute(
+            text(
+                f"CREATE INDEX ON {index.table} USING {kind.method} (embedding {index.operator_class}) WITH ({options})"
+            )
+        )
+
+
+def _searches(connection: Connection, index: Index) -> list[tuple[str, str]]:
+    """The approximate indexes of a table: the name of each, quoted, and how it was built."""
+    found = connection.execute(
+        text(
+            "SELECT indexrelid::regclass::text, amname, reloptions FROM pg_index"
+            " JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam"
+            " WHERE indrelid = CAST(:table AS regclass) AND amname IN ('hnsw', 'ivfflat')"
+        ),
+        {"table": index.table},
+    )
+    return [(row[0], f"{row[1]} ({', '.join(sorted(row[2] or ()))})") for row in found]
 
 
 def list_indexes(connection: Connection) -> list[str]:
@@ -181,7 +218,7 @@ def query(
     vector: Sequence[float],
     top_k: int,
     node: Node,
-    kind: HNSW | IVFFlat | None,
+    kind: Kind,
 ) -> list[VectorHit]:
     index = the_index(connection, name)
     values: dict[str, Any] = {"vector": _as_text(check_vector(name, index.settings, vector)), "most": top_k}
@@ -218,7 +255,7 @@ def delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: 
     return connection.execute(text(f"DELETE FROM {index.table} WHERE {condition}"), values).rowcount
 
 
-def _create_table(connection: Connection, index: Index, kind: HNSW | IVFFlat | None) -> None:
+def _create_table(connection: Connection, index: Index, kind: Kind) -> None:
     connection.execute(
         text(
             f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
@@ -226,12 +263,10 @@ def _create_table(connection: Connection, index: Index, kind: HNSW | IVFFlat | N
         )
     )
     connection.execute(text(f"CREATE INDEX ON {index.table} (partition)"))
-    if kind is not None:
-        using = kind.using.format(ops=index.operator_class)
-        connection.execute(text(f"CREATE INDEX ON {index.table} USING {using}"))
+    _create_search(connection, index, kind)
 
 
-def _prepare_search(connection: Connection, kind: HNSW | IVFFlat | None, top_k: int) -> None:
+def _prepare_search(connection: Connection, kind: Kind, top_k: int) -> None:
     """What holds for this transaction. A filter that few vectors pass makes the search go on until enough do."""
     match kind:
         case HNSW():

@@ -65,7 +65,7 @@ class Cache:
     def _part(self, connection: Connection, index: Index, partition: str) -> Matrix:
         key, state = (index.number, partition), state_of(connection, index, partition)
         part = self._parts.get(key)
-        if part is None or part.state.erased < state.erased:
+        if part is None or part.state.erased < state.erased or not state.changed:
             part = _Part(Matrix(index.settings.dimension, index.settings.metric), State(0, state.erased))
             self._parts[key] = part
         # Another query may have been later than this one's transaction: what it has read is newer, and stays.

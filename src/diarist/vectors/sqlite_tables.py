@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     delete,
+    exists,
     func,
     select,
     update,
@@ -48,7 +49,8 @@ indexes = Table(
 _index_number = ForeignKey(indexes.c.number, ondelete="CASCADE")
 
 # Who has read a partition sees here whether that still holds: rows with a higher ``changed`` than was read are new,
-# and where ``erased`` has risen, rows have gone.
+# and where ``erased`` has risen, rows have gone. A partition without vectors has no row here. ``erased`` of one that is
+# made anew is above what it was before: the row ``_GONE`` of the index keeps the highest that there was.
 partitions = Table(
     "diarist_vector_partitions",
     _tables,
@@ -69,6 +71,9 @@ vectors = Table(
     Column("vector", LargeBinary, nullable=False),  # 32-bit numbers in the machine's order
     TableIndex("diarist_vectors_by_partition", "index_number", "partition", "changed"),
 )
+
+_GONE = "\0"
+"""No name of a partition: those have no NUL."""
 
 SCHEMA = Schema(name="vectors", version=1, tables=_tables)
 
@@ -104,11 +109,20 @@ _of_partition = (partitions.c.index_number == bindparam("index")) & (partitions.
 _STATE = select(partitions.c.changed, partitions.c.erased).where(_of_partition)
 _CHANGE = (
     insert(partitions)
-    .values(index_number=bindparam("index"), partition=bindparam("part"), changed=1, erased=0)
+    .values(index_number=bindparam("index"), partition=bindparam("part"), changed=1, erased=bindparam("erased"))
     .on_conflict_do_update(index_elements=["index_number", "partition"], set_={"changed": partitions.c.changed + 1})
     .returning(partitions.c.changed)
 )
 _ERASE = update(partitions).where(_of_partition).values(erased=partitions.c.erased + 1)
+_IS_LEFT = select(exists().where(_of_index, vectors.c.partition == bindparam("part")))
+_DROP = delete(partitions).where(_of_partition).returning(partitions.c.erased)
+_dropped = insert(partitions).values(
+    index_number=bindparam("index"), partition=_GONE, changed=0, erased=bindparam("erased")
+)
+_REMEMBER = _dropped.on_conflict_do_update(
+    index_elements=["index_number", "partition"],
+    set_={"erased": func.max(partitions.c.erased, _dropped.excluded.erased)},
+)
 _CHANGED_SINCE = select(vectors.c.id, vectors.c.vector, vectors.c.metadata).where(
     _of_index, vectors.c.partition == bindparam("part"), vectors.c.changed > bindparam("since")
 )
@@ -159,9 +173,9 @@ def upsert(
     index = the_index(connection, name)
     rows = check_rows(name, index.settings, ids, given, metadata)
     before = dict(_places(connection, index, [row.id for row in rows]))
-    _erase(connection, index, {before[row.id] for row in rows if before.get(row.id, row.partition) != row.partition})
+    erased = state_of(connection, index, _GONE).erased
     changed = {
-        part: connection.scalar(_CHANGE, {"index": index.number, "part": part})
+        part: connection.scalar(_CHANGE, {"index": index.number, "part": part, "erased": erased})
         for part in dict.fromkeys(row.partition for row in rows)
     }
     if rows:
@@ -179,6 +193,7 @@ def upsert(
                 for row in rows
             ],
         )
+    _erase(connection, index, {before[row.id] for row in rows if before.get(row.id, row.partition) != row.partition})
 
 
 def get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
@@ -204,6 +219,7 @@ def delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: 
 
 
 def state_of(connection: Connection, index: Index, partition: str) -> State:
+    """Zeros where it has no vectors."""
     row = connection.execute(_STATE, {"index": index.number, "part": partition}).one_or_none()
     return State(0, 0) if row is None else State(*row)
 
@@ -214,7 +230,9 @@ def changed_since(connection: Connection, index: Index, partition: str, since: i
 
 
 def partitions_of(connection: Connection, index: Index) -> list[str]:
-    found = select(partitions.c.partition).where(partitions.c.index_number == index.number)
+    found = select(partitions.c.partition).where(
+        partitions.c.index_number == index.number, partitions.c.partition != _GONE
+    )
     return list(connection.scalars(found))
 
 
@@ -239,8 +257,14 @@ def _places(connection: Connection, index: Index, ids: Sequence[str]) -> Iterato
 
 
 def _erase(connection: Connection, index: Index, parts: Collection[str]) -> None:
+    """Vectors have gone from these partitions, perhaps all of them."""
     for part in parts:
-        connection.execute(_ERASE, {"index": index.number, "part": part})
+        place = {"index": index.number, "part": part}
+        if connection.scalar(_IS_LEFT, place):
+            connection.execute(_ERASE, place)
+        else:
+            erased = connection.scalar(_DROP, place) or 0
+            connection.execute(_REMEMBER, {"index": index.number, "erased": erased + 1})
 
 
 def _batches(ids: Sequence[str]) -> Iterable[list[str]]:

@@ -521,6 +521,20 @@ async def test_chunks_of_earlier_rows_that_are_repaired_fall(chat: Conversation)
     await assert_exactly_once(chat, memory, run.id)
 
 
+async def test_rows_before_a_chunk_are_not_noted_with_rows_behind_it(chat: Conversation) -> None:
+    """What leaves the prompt is the oldest: a chunk on both sides of another could not be put in order with it."""
+    await buffered(chat)
+    run = await chat.begin(user("q2", 3))
+    await (await chat.open(run)).forget(await rewrite(chat, run, "a1"))
+    await chat.storage.finish_run(run, "committed")
+    await chat.turn(user("q3", 5))
+    await chat.settled()
+    assert chat.observer.calls[2:] == [FIRST]
+    memory = await chat.turn(user("q4", 30))
+    assert ids(memory.window()) == ["q1", "q2", "q3", "q4"]
+    await assert_exactly_once(chat, memory)
+
+
 class RewriteInBetween(InMemoryStorage):
     """Lets somebody in right before a log is saved: after everything has been checked."""
 

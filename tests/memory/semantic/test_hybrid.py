@@ -9,6 +9,7 @@ from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory import RetrievalConfig
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel, ToolCall
+from diarist.vectors import InMemoryVectorStore
 from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
 
 SAID = [
@@ -117,6 +118,17 @@ async def test_the_tool_finds_by_meaning() -> None:
     assert "Bob" not in answer
     (tool,) = [tool for tool in model.requests[0].tools if tool.name == "recall"]
     assert "mean something like" in (tool.description or "")
+
+
+async def test_the_tool_of_a_read_only_memory_finds_by_meaning_too() -> None:
+    storage, vector = InMemoryStorage(), InMemoryVectorStore()
+    diary = ObservationalMemoryConfig(model="extractive", retrieval=True)
+    more = {"storage": storage, "vector": vector, "observational_memory": diary, "semantic_recall": False}
+    writing = memory_with(TopicEmbedder(), **more)
+    await writing.save_messages(Message.user("My flight leaves at seven."), thread="trip", resource="ada")
+    await writing.settled()
+    model = await asked(memory_with(TopicEmbedder(), read_only=True, **more), "Italy")
+    assert "My flight leaves at seven." in model.requests[-1].text
 
 
 async def test_the_tool_goes_by_words_where_meaning_fails() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, processor
-from diarist.exceptions import ConfigError, ProcessorError
+from diarist.exceptions import ConfigError
 from diarist.memory import SemanticRecallConfig
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel
-from diarist.vectors import InMemoryVectorStore, VectorHit
+from diarist.vectors import InMemoryVectorStore, Metric, VectorHit
 from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
 
 
@@ -27,6 +27,23 @@ async def test_what_was_said_in_another_thread_is_shown_with_the_question() -> N
     assert " Assistant: Have fun!" in prompt  # its neighbour
     assert prompt.index("Rome on Friday") < prompt.index("What do I need")
     assert "compiler" not in prompt
+
+
+@pytest.mark.parametrize(("metric", "threshold"), [("dot", 0.5), ("euclidean", 0.6)])
+async def test_nearness_by_another_metric(metric: Metric, threshold: float) -> None:
+    store = InMemoryVectorStore()
+    config = SemanticRecallConfig(metric=metric, threshold=threshold)
+    for options in ({}, {"semantic_recall": config}):  # an index by cosine is there already
+        memory = memory_with(TopicEmbedder(), vector=store, **options)
+        await say(memory, "I fly to Rome on Friday.", thread=f"trip {metric} {options}")
+        await say(memory, "My compiler crashes.", thread=f"work {metric} {options}")
+        prompt = await say(memory, "What do I need for Italy?", thread=f"new {metric} {options}")
+        assert "I fly to Rome on Friday." in prompt
+    assert "compiler" not in prompt
+    found = [await store.describe(name) for name in await store.list_indexes()]
+    assert {info.metric for info in found if info is not None} == {"cosine", metric}
+    with pytest.raises(ConfigError, match="metric is 'cosine', 'dot', 'euclidean', not 'dotproduct'"):
+        SemanticRecallConfig(metric="dotproduct")  # pyright: ignore[reportArgumentType]
 
 
 async def test_recalled_messages_are_dated_and_in_their_order() -> None:
@@ -178,6 +195,10 @@ async def test_a_blocked_run_leaves_no_vectors() -> None:
     assert "secret" not in await say(memory, "Rome?", thread="two")
 
 
+class Wrong(TopicEmbedder):
+    dimension = 7
+
+
 class TestFailures:
     async def test_a_failing_embedder_never_fails_the_turn_and_is_made_up_for(
         self, caplog: pytest.LogCaptureFixture
@@ -216,14 +237,33 @@ class TestFailures:
         memory = memory_with(TopicEmbedder(), vector=Hanging(), semantic_recall=config)
         assert "Rome?" in await say(memory, "Rome?", thread="one")
 
-    async def test_vectors_of_another_length_are_a_mistake_in_the_configuration(self) -> None:
-        class Wrong(TopicEmbedder):
-            dimension = 7
-
+    async def test_vectors_of_another_length_are_an_error_at_the_start(self) -> None:
         memory = memory_with(Wrong())
-        with pytest.raises(ProcessorError, match="vectors of 4 numbers, and not of 7"):
-            await Agent(name="a", model=ScriptedModel("ok"), memory=memory).generate("Rome", thread="t")
-        await memory.settled()
+        with pytest.raises(ConfigError, match="vectors of 4 numbers, and not of 7"):
+            async with memory:
+                pass
+
+    async def test_vectors_of_another_length_never_fail_the_turn(self, caplog: pytest.LogCaptureFixture) -> None:
+        memory = memory_with(Wrong(), observational_memory=ObservationalMemoryConfig(model="extractive"))
+        with caplog.at_level(logging.WARNING, "diarist"):
+            assert "Rome" in await say(memory, "Rome", thread="t")
+        assert "vectors of 4 numbers, and not of 7" in caplog.text
+        with pytest.raises(ConfigError, match="and not of 7"):
+            await memory.embed_messages(thread="t")
+
+    async def test_the_start_tries_an_embedder_once_and_waits_for_no_repair(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        embedder = TopicEmbedder()
+        embedder.failing = RuntimeError("out of order")
+        with caplog.at_level(logging.WARNING, "diarist"):
+            async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")) as memory:
+                embedder.failing = None
+                await say(memory, "Rome", thread="t")
+        assert "out of order" in caplog.text
+        embedder.queries.clear()
+        async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")):
+            assert embedder.queries == []
 
     async def test_another_embedder_begins_anew(self) -> None:
         class Other(TopicEmbedder):
@@ -278,7 +318,6 @@ async def test_vectors_survive_the_process(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"semantic_recall": True}, "semantic recall needs an embedder"),
-        ({"vector": InMemoryVectorStore()}, "a vector store needs an embedder"),
         ({"semantic_recall": True, "vector": False, "embedder": "wordllama"}, "leave out vector=False"),
         ({"vector": False, "embedder": "wordllama"}, "embedder has no effect"),
         ({"semantic_recall": "yes", "embedder": "wordllama"}, "True, False or a SemanticRecallConfig"),

@@ -109,9 +109,12 @@ def test_some_servers_take_files_by_address() -> None:
     assert content["file"]["file_data"] == "https://example.com/a.pdf"
 
 
-def test_text_that_is_no_unicode() -> None:
-    with pytest.raises(BadRequestError, match="cannot be sent"):
-        sent(message("user", "\ud800"))
+def test_what_no_server_can_read_is_replaced() -> None:
+    """One such message in a thread would else fail every turn after it."""
+    call = ToolCallPart(call_id="c", name="look", args={"at": "caf\udce9", "size": 2**70})
+    user, assistant = sent(message("user", "half \ud83d"), message("assistant", call))
+    assert user["content"] == "half \ufffd"
+    assert json.loads(assistant["tool_calls"][0]["function"]["arguments"])["at"] == "caf\ufffd"
 
 
 # --- reasoning -------------------------------------------------------------------------------------------

@@ -316,7 +316,12 @@ async def test_a_failing_stream_gives_nothing_away() -> None:
     ("options", "message"),
     [
         ({"presets": ("pi",)}, "RegexFilter: presets must be one of 'pii', 'secrets', 'urls', not 'pi'"),
-        ({"presets": "pii"}, "must be lists of names"),
+        ({"presets": "pii"}, "presets must be a list of texts"),
+        ({"presets": 5}, "presets must be a list of texts"),
+        ({"phases": "input"}, "phases must be a list of texts"),
+        ({"patterns": 5}, "patterns must be"),
+        ({"replacement": 5}, "replacement must be a text"),
+        ({"tools": "no"}, "tools must be True or False"),
         ({"presets": ()}, "nothing to look for"),
         ({"strategy": "hide"}, "RegexFilter: strategy must be one of"),
         ({"phases": ("inputs",)}, "RegexFilter: phases must be one of"),

@@ -283,6 +283,8 @@ def test_anthropic_gets_its_own_reasoning_only(model: ScriptedModel, kept: list[
     parts = [thought("own", "anthropic", "s"), thought("from google", "google-vertex", "s"), thought("nobody's", None)]
     changed = strip_foreign_for_anthropic(prompt(("assistant", [*parts, said("a")])), model)
     assert shape(changed) == [("assistant", [*kept, "a"])]
+    assert changed is not None
+    assert strip_foreign_signatures(changed, model) is None, "no rule takes away what another one keeps"
 
 
 def test_others_get_all_reasoning_that_nobody_signed() -> None:

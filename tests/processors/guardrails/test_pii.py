@@ -214,12 +214,37 @@ async def test_a_detector_sees_input_and_tool_results_too() -> None:
 
 
 async def test_a_model_is_asked_for_names() -> None:
-    judge = ScriptedModel('{"detections": [{"type": "person", "text": "Ada"}, {"type": "planet", "text": "Mars"}, 3]}')
+    judge = ScriptedModel(
+        '{"detections": [{"type": "Person", "text": "ada"}, {"type": "email", "text": "a@b"}, '
+        '{"type": "person", "text": "Bob\\nSmith"}]}'
+    )
     model = ScriptedModel("ok")
     await Agent(model=model, input_processors=[guard("email", "person", model=judge)]).generate(
-        "Ada, a@b.example, Mars"
+        "Ada, a@b.example, Bob Smith"
     )
-    assert model.requests[0].prompt.messages[0].text == "[PERSON], [EMAIL], Mars"
+    assert model.requests[0].prompt.messages[0].text == "[PERSON], [EMAIL], [PERSON]"
+
+
+@pytest.mark.parametrize(
+    "detections",
+    [
+        '[{"type": "planet", "text": "Mars"}]',
+        "[3]",
+        '[{"type": "person"}]',
+        '[{"type": "person", "text": "Somebody Else"}]',
+        "{}",
+        "null",
+    ],
+)
+async def test_a_model_whose_detections_cannot_be_used_is_a_broken_detector(detections: str) -> None:
+    def run(**options: Any) -> Any:
+        judge = guard("person", model=ScriptedModel(f'{{"detections": {detections}}}'), **options)
+        return Agent(model=ScriptedModel("ok"), input_processors=[judge]).generate("Ada of Mars")
+
+    result = await run()
+    assert result.tripwire is not None
+    assert "could not be judged" in result.tripwire.reason
+    assert (await run(on_error="continue")).text == "ok"
 
 
 @pytest.mark.parametrize("broken", [lambda text: 1 / 0, lambda text: ["Ada"], lambda text: None])
@@ -253,8 +278,16 @@ def test_without_presidio_the_error_names_the_extra(monkeypatch: pytest.MonkeyPa
     ("options", "complaint"),
     [
         ({"detection_types": ["person"]}, "no pattern detects person"),
-        ({"detection_types": "email"}, "list of names"),
-        ({"detection_types": []}, "list of names"),
+        ({"detection_types": "email"}, "detection_types must be a list of texts"),
+        ({"detection_types": [1]}, "detection_types must be a list of texts"),
+        ({"detection_types": []}, "detection_types is empty"),
+        ({"detector": 5}, "detector must be a function"),
+        ({"salt": 5}, "salt"),
+        ({"preserve_format": "no"}, "preserve_format"),
+        ({"last_message_only": 1}, "last_message_only"),
+        ({"instructions": 5}, "instructions"),
+        ({"threshold": "0.5"}, "threshold"),
+        ({"span_chars": 4.5}, "span_chars"),
         ({"strategy": "rewrite"}, "strategy"),
         ({"redaction_method": "blur"}, "redaction_method"),
         ({"threshold": 0}, "threshold"),

@@ -13,7 +13,7 @@ from diarist import Agent, Processor
 from diarist.exceptions import ConfigError
 from diarist.message_list import SystemMessage
 from diarist.processors import InputStepResult, ProcessInputStepArgs, SystemPromptScrubber
-from diarist.testing import ScriptedModel, ToolCall
+from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import run_both, streamed_text, types
 
 INSTRUCTIONS = (
@@ -40,6 +40,49 @@ async def test_no_passage_leaks_wherever_the_answer_is_cut(cuts: list[int]) -> N
         result = await stream.result()
     assert streamed_text(chunks) == result.text == CLEAN
     assert "heron" not in f"{chunks}{result}"
+
+
+SHORT = ["7781-ALPHA", "launch code Heron", "ada@example.com", "sk-proj-abcdef", "tango", "(x) = [y]", "a.b"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(SHORT), st.lists(st.integers(1, 60), max_size=12), st.booleans())
+async def test_no_short_secret_leaks_wherever_the_answer_is_cut(secret: str, cuts: list[int], shout: bool) -> None:
+    said = secret.upper() if shout else secret
+    text = f"Sure, it is {said}. Or «{said}», ok?"
+    places = [0, *sorted({cut for cut in cuts if cut < len(text)}), len(text)]
+    pieces = [text[start:end] for start, end in pairwise(places)]
+    model = ScriptedModel(Reply(text="", reasoning=text, tool_calls=[ToolCall("post", {"text": text})]), pieces)
+
+    def post(text: str) -> str:
+        """Post a text."""
+        return text
+
+    scrubber = SystemPromptScrubber(secrets=[secret])
+    async with Agent(model=model, tools=[post], processors=[scrubber]).stream("go") as stream:
+        chunks = [chunk async for chunk in stream]
+        result = await stream.result()
+    assert result.text == "Sure, it is [SYSTEM_PROMPT]. Or «[SYSTEM_PROMPT]», ok?"
+    assert said not in f"{chunks}{result}"
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "expected"),
+    [
+        ("launch code 7781-ALPHA", "Launch code:\n7781-alpha!", "[SYSTEM_PROMPT]!"),
+        ("7781-ALPHA", "x7781-ALPHAx", "x[SYSTEM_PROMPT]x"),
+        ("lion", "A million LION fans", "A million [SYSTEM_PROMPT] fans"),
+        ("one two three four five six seven", "one two three four five six seven.", "[SYSTEM_PROMPT]."),
+        ("密码本", "这是密码本吗", "这是[SYSTEM_PROMPT]吗"),
+    ],
+)
+async def test_where_a_short_secret_is_found(secret: str, text: str, expected: str) -> None:
+    assert (await agent(list(text), secrets=[secret]).generate("go")).text == expected
+
+
+async def test_secrets_that_overlap_go_together() -> None:
+    result = await agent("It is abc-123-xyz.", secrets=["abc-123", "123-xyz"]).generate("go")
+    assert result.text == "It is [SYSTEM_PROMPT]."
 
 
 @pytest.mark.parametrize(
@@ -139,7 +182,16 @@ async def test_a_model_can_judge_and_a_broken_one_blocks() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"secrets": "x"}, "lists of texts"),
+        ({"secrets": "x"}, "secrets must be a list of texts"),
+        ({"secrets": [7]}, "secrets must be a list of texts"),
+        ({"secrets": ["long enough", ""]}, "number 2 has fewer than 3"),
+        ({"secrets": ["a b"]}, "fewer than 3"),
+        ({"custom_patterns": 5}, "custom_patterns must be a list"),
+        ({"placeholder_text": 5}, "placeholder_text"),
+        ({"min_words": "8"}, "min_words"),
+        ({"threshold": "0.5"}, "threshold"),
+        ({"span_chars": "4"}, "span_chars"),
+        ({"tools": "no"}, "tools"),
         ({"custom_patterns": ["("]}, "custom_patterns"),
         ({"min_words": 1}, "min_words"),
         ({"redaction_method": "hash"}, "redaction_method"),

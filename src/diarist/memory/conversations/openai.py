@@ -121,7 +121,7 @@ def _arguments(value: Json, builder: Builder, where: str) -> dict[str, Json]:
     parsed = _parsed(value) if isinstance(value, str) else value
     args = as_object(parsed)
     if args is None:
-        builder.note("tool arguments that are no JSON object, kept as text", where)
+        builder.note("tool arguments that cannot be used, kept as text", where)
         return {"arguments": parsed}
     return args
 

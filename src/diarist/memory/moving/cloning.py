@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -59,6 +59,10 @@ class Selection:
         )
 
 
+CopiedRows = AsyncGenerator[tuple[Message, Message]]
+"""Rows of a thread that are there, in their order, each with its copy in the other thread."""
+
+
 async def clone(
     storage: Storage,
     counter: TokenCounter,
@@ -66,12 +70,12 @@ async def clone(
     copy: Thread,
     selection: Selection,
     *,
-    derive: Callable[[Thread], Awaitable[None]],
+    derive: Callable[[Thread, Thread, CopiedRows], Awaitable[None]],
 ) -> Thread:
     """Write ``copy``, a new thread of the same resource, with what is selected of ``source``.
 
     Args:
-        derive: Called with the thread when it is there: makes what else is derived from messages.
+        derive: Called with both threads when the copy is there: makes what else is derived from messages.
     """
     if selection.ids is not None:
         known = await storage.existing_ids(source.id, sorted(selection.ids))
@@ -86,7 +90,7 @@ async def clone(
         if await cloning.count_again() != cloning.numbering.count:
             raise ConflictError(f"messages of thread {source.id!r} were removed while it was copied; try again")
         await cloning.share_log()
-        await derive(copy)
+        await derive(source, copy, cloning.pairs())
     except BaseException:
         await storage.delete_thread(copy.id)
         raise
@@ -158,6 +162,13 @@ class _Cloning:
     async def count_again(self) -> int:
         """How many rows would be copied now, of those that were there."""
         return sum([taken and seq_of(row) <= self.numbering.end async for row, taken in self._rows()])
+
+    async def pairs(self) -> CopiedRows:
+        """What was copied; of rows that are gone meanwhile nothing."""
+        async for row, _ in self._rows():
+            place = self.numbering.range_of(seq_of(row), seq_of(row))
+            if place is not None:
+                yield row, replace(row, id=self.renaming.message_id(row.id), thread_id=self.target.id, seq=place[0])
 
     # -- the diary of the thread
 

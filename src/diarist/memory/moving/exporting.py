@@ -60,9 +60,17 @@ class Exporter:
         yield last_line(self.moved)
 
     async def _owners(self, metadata: Mapping[str, Json] | None) -> list[str]:
+        """Whose threads there are, the newest thread first; then who has something and no threads."""
         owners: dict[str, None] = {}
         async for thread in self._threads(None, metadata):
             owners[thread.resource_id] = None
+        cursor: str | None = None
+        while metadata is None:
+            page = await self._storage.list_resources(cursor=cursor)
+            owners |= dict.fromkeys(page.items)
+            cursor = page.cursor
+            if cursor is None:
+                break
         return list(owners)
 
     async def _threads(self, resource: str | None, metadata: Mapping[str, Json] | None) -> AsyncIterator[Thread]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from types import TracebackType
 from typing import Literal, Self
 
@@ -56,6 +56,7 @@ class Importer:
         self._page: list[Message] = []
         self._logs: list[ObservationLog] = []
         self._counts: dict[str, int] = {}
+        self._incomplete: set[str] = set()  # threads that were skipped, and differ from what the file has
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,17 +80,18 @@ class Importer:
             await self._take_resource(item)
         elif self._thread is None:
             raise InputError(f"a {type(item).__name__.lower()} stands before the first thread")
-        elif self._writer is not None:
-            await self._take_part(self._writer, item)
+        else:
+            await self._take_part(self._thread, item)
 
-    async def _take_part(self, writer: ThreadWriter, item: Message | Working | Generation | ObservationLog) -> None:
+    async def _take_part(self, thread: Thread, item: Message | Working | Generation | ObservationLog) -> None:
         match item:
             case Message():
                 self._page.append(item)
                 if len(self._page) == PAGE:
-                    await self._write_page(writer)
+                    await self._end_page(thread)
             case Working():
-                await writer.put_working_memory(item.text)
+                if self._writer is not None:
+                    await self._writer.put_working_memory(item.text)
             case Generation():
                 self._logs.append(item.log)
             case ObservationLog():
@@ -99,20 +101,23 @@ class Importer:
 
     async def _begin(self, thread: Thread) -> None:
         self._check_owner(thread.resource_id, f"thread {thread.id!r}")
-        self._thread, self._logs = thread, []
-        if self._existing == "skip" and await self._storage.get_thread(thread.id) is not None:
+        self._thread, self._logs, self._counts[thread.id] = thread, [], 0
+        if self._existing == "skip" and (found := await self._storage.get_thread(thread.id)) is not None:
             self.moved.skipped.append(thread.id)
+            if found.resource_id != thread.resource_id:
+                self._incomplete.add(thread.id)
             return
-        self._counts[thread.id] = 0
         self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
 
     async def _finish(self) -> None:
         """The thread that was begun, if any, is complete."""
         thread, writer = self._thread, self._writer
-        self._thread = self._writer = None
-        if thread is None or writer is None:
+        if thread is None:
             return
-        await self._write_page(writer)
+        await self._end_page(thread)
+        self._thread = self._writer = None
+        if writer is None:
+            return
         if self._logs:
             self._check_logs(self._logs, f"thread:{thread.id}", "thread", thread.resource_id)
             await writer.put_log(self._logs)
@@ -125,12 +130,28 @@ class Importer:
         self.moved.threads += 1
         self._on_progress(self.moved)
 
-    async def _write_page(self, writer: ThreadWriter) -> None:
+    async def _end_page(self, thread: Thread) -> None:
         page, self._page = self._page, []
-        await writer.append(page)
-        self._counts[writer.run.thread_id] += len(page)
+        if self._writer is None:
+            await self._recognize(thread, page)
+            return
+        await self._writer.append(page)
+        self._counts[thread.id] += len(page)
         self.moved.messages += len(page)
         self._on_progress(self.moved)
+
+    async def _recognize(self, thread: Thread, page: Sequence[Message]) -> None:
+        """Of a thread that is skipped, count the messages that are stored as the file has them, up to the first that
+        is not: what the file notes of those holds."""
+        if thread.id in self._incomplete or not page:
+            return
+        known = self._counts[thread.id]
+        rows = await self._storage.list_messages(thread.id, after=known, limit=len(page))
+        for place, (message, row) in enumerate(zip_longest(page, rows), known + 1):
+            if message is None or row is None or row.seq != place or _content(row) != _content(message):
+                self._incomplete.add(thread.id)
+                return
+            self._counts[thread.id] = place
 
     # -- resources
 
@@ -170,9 +191,13 @@ class Importer:
         self._on_progress(self.moved)
 
     def _known_part(self, logs: Sequence[ObservationLog]) -> list[ObservationLog]:
-        """What of a diary is from threads that came in now."""
+        """What of a diary is from messages that came in now, or that were there already."""
         named = {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
-        gone = [Tombstone(thread_id=name, first_seq=1, last_seq=WHOLE) for name in sorted(named - self._counts.keys())]
+        gone = [
+            Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
+            for name in sorted(named)
+            if name not in self._counts or name in self._incomplete
+        ]
         if not logs:
             return []
         *history, head = logs
@@ -197,3 +222,7 @@ class Importer:
                     )
         if any(before.generation >= after.generation for before, after in pairwise(logs)):
             raise InputError(f"the generations of the diary {key!r} do not rise")
+
+
+def _content(message: Message) -> tuple[object, ...]:
+    return message.id, message.role, message.parts

@@ -26,8 +26,9 @@ from typing import Any, cast
 import orjson
 
 from diarist.exceptions import InputError
+from diarist.message_check import flaw
 from diarist.messages import Json, Message
-from diarist.storage.codec import from_json, to_json
+from diarist.storage.codec import checked_metadata, from_json, refuse_empty, to_json
 from diarist.storage.records import ObservationLog, Thread, log_from_json, log_to_json
 
 VERSION = 1
@@ -190,6 +191,8 @@ def _item(value: dict[str, Any], number: int) -> Item:
         match kind:
             case "thread":
                 _check(value, id=str, resource_id=str, title=str, metadata=dict, created_at=str)
+                refuse_empty(thread=value["id"], resource=value["resource_id"])
+                checked_metadata(value["metadata"])
                 created_at = datetime.fromisoformat(value.pop("created_at"))
                 return Thread(**value, created_at=created_at)
             case "working":
@@ -203,6 +206,8 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 return _read_log(value)
             case "resource":
                 _check(value, id=str, metadata=dict, working_memory=str)
+                refuse_empty(resource=value["id"])
+                checked_metadata(value["metadata"])
                 return _read_resource(value)
             case _:
                 raise InputError(f"an unknown type {kind!r}")
@@ -233,6 +238,9 @@ def _thread(thread: Thread) -> dict[str, Json]:
 
 def _message_of(value: dict[str, Any]) -> Message:
     message = Message.from_dict(value)
+    if wrong := flaw(message):
+        raise InputError(wrong)
+    checked_metadata(message.metadata)
     if message.role == "system":  # it would speak to the model with the voice of whoever runs the agent
         raise InputError("a thread keeps no messages of the role 'system'")
     return message

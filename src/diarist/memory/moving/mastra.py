@@ -121,7 +121,7 @@ class _Database:
         own_until = self._time(own["lastObservedAt"]) if own else None
         shared_until = _observed_in(metadata, self._time) or (self._time(shared["lastObservedAt"]) if shared else None)
         own_count = shared_count = 0
-        for number, message in enumerate(self._messages(thread.id), 1):
+        for number, message in enumerate(self._messages(thread.id, self._note), 1):
             own_count = number if _is_until(message, own_until) else own_count
             shared_count = number if _is_until(message, shared_until) else shared_count
             yield message
@@ -138,21 +138,21 @@ class _Database:
 
     # -- messages
 
-    def _messages(self, thread_id: str) -> Iterator[Message]:
+    def _messages(self, thread_id: str, note: Callable[[str], None]) -> Iterator[Message]:
         """In order. Results that follow their calls in messages of their own are put where they belong."""
         waiting: Message | None = None
         for row in self._rows("mastra_messages", "id", "content", "role", "createdAt", thread=thread_id):
-            parts, metadata = read_content(row["content"], self._note)
+            parts, metadata = read_content(row["content"], note)
             if row["role"] == "tool":
-                self._answer(waiting, [part for part in parts if isinstance(part, ToolPart)])
+                _answer(waiting, [part for part in parts if isinstance(part, ToolPart)], note)
                 continue
             if waiting is not None:
                 yield waiting
             waiting = None
             if row["role"] not in ("user", "assistant"):
-                self._note(f"messages of the role {row['role']!r}, left out")
+                note(f"messages of the role {row['role']!r}, left out")
             elif not parts:
-                self._note("empty messages, left out")
+                note("empty messages, left out")
             else:
                 waiting = Message(
                     id=row["id"],
@@ -163,15 +163,6 @@ class _Database:
                 )
         if waiting is not None:
             yield waiting
-
-    def _answer(self, message: Message | None, results: list[ToolPart]) -> None:
-        calls = {part.call_id: part for part in (message.tool_parts if message is not None else ())}
-        for result in results:
-            call = calls.get(result.call_id)
-            if call is None:
-                self._note("tool results without their call, left out")
-            else:
-                call.result, call.state = result.result, result.state
 
     # -- observations
 
@@ -201,7 +192,8 @@ class _Database:
         return ObservationLog(key=key, scope=scope, resource_id=resource_id, entries=(entry,))
 
     def _source(self, thread_id: str, count: int) -> Source:
-        digest = digest_rows(islice(self._messages(thread_id), count))
+        again = self._messages(thread_id, lambda _: None)  # what is left out has been told
+        digest = digest_rows(islice(again, count))
         return Source(thread_id=thread_id, first_seq=1, last_seq=count, digest=digest)
 
     # -- values
@@ -227,6 +219,16 @@ class _Database:
 
     def _note(self, text: str) -> None:
         self.notes[text] += 1
+
+
+def _answer(message: Message | None, results: list[ToolPart], note: Callable[[str], None]) -> None:
+    calls = {part.call_id: part for part in (message.tool_parts if message is not None else ())}
+    for result in results:
+        call = calls.get(result.call_id)
+        if call is None:
+            note("tool results without their call, left out")
+        else:
+            call.result, call.state = result.result, result.state
 
 
 def _is_until(message: Message, moment: datetime | None) -> bool:

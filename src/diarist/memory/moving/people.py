@@ -10,6 +10,7 @@ from diarist.memory.moving.importing import Existing, Importer
 from diarist.memory.moving.lines import Lines, Moved, items_of
 from diarist.memory.threads import Threads
 from diarist.messages import Json
+from diarist.storage.codec import refuse_empty
 
 
 class Moving(Threads):
@@ -40,6 +41,7 @@ class Moving(Threads):
             resource: Whose; by default everybody's.
             metadata: Only threads that have all these values; then nothing of resources as a whole.
         """
+        refuse_empty(resource=resource)
         async for line in Exporter(self.storage, self.counter).many(resource, metadata):
             yield line
 
@@ -70,6 +72,7 @@ class Moving(Threads):
         """
         if existing not in ("refuse", "skip"):
             raise InputError(f"existing is 'refuse' or 'skip', not {existing!r}")
+        refuse_empty(resource=resource)
         async with Importer(
             self.storage,
             self.counter,

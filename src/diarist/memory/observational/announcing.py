@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import cast
 
@@ -147,6 +148,19 @@ class Announcer:
     async def report(self, log: ObservationLog, error: Exception, tokens: int) -> None:
         """Say that memory could not even begin: a failed part without a start."""
         cycle = self.cycle("", "observation", log, tokens)
+        await self.fail(cycle, log, error, counts=False)
+
+    async def stop_waiting(self, operation: Operation, log: ObservationLog, tokens: int, *, since: datetime) -> None:
+        """Say that a run waits no longer for work that somebody else does: a failed part without a start, not counted.
+
+        Args:
+            tokens: As for ``cycle``: what the run would have had worked on.
+        """
+        cycle = replace(self.cycle("", operation, log, tokens), started_at=since)
+        error = TimeoutError(
+            f"the run did not wait longer than the {self._config.observe_timeout:g} s of observe_timeout; "
+            f"the {operation} goes on in the background"
+        )
         await self.fail(cycle, log, error, counts=False)
 
     async def send(self, part: DataChunk, key: str, *, error: str = "") -> None:

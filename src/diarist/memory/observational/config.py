@@ -73,7 +73,8 @@ class ObservationalMemoryConfig:
         language: Language of the notes, such as ``"German"``; the user's own by default.
         timezone: IANA name; all dates and times of the notes are in it.
         observe_timeout: Seconds that one run waits for the Observer and the Reflector, all calls
-            together. What takes longer is given up and the turn goes on.
+            together. What takes longer is given up, or goes on in the background where it was begun there;
+            an event says so, and the turn goes on.
         background_timeout: Seconds that one piece of work in the background may take.
         on_debug_event: Gets each ``data-om-*`` event, those of background work and of manual calls too, and each
             decision with the sizes that it was made of (type ``decision``), as one flat mapping. A plain function;

@@ -214,10 +214,10 @@ class Engine:
             ThreadBusyError: Somebody else is observing the resource.
             StorageError: The storage failed.
         """
-        page = await self._storage.list_threads(resource_id=resource_id, limit=1)
-        if not page.items:
+        thread_id = await self._any_thread(resource_id)
+        if not thread_id:
             return
-        memory = await self._open(page.items[0].id, resource_id, None, emit, manual=True)
+        memory = await self._open(thread_id, resource_id, None, emit, manual=True)
         await ResourceObserver(
             memory,
             lambda thread_id: self._cycles(memory.config, thread_id, resource_id, emit or _ignore, manual=True),
@@ -226,6 +226,24 @@ class Engine:
             limit=memory.config.observation.max_tokens_per_batch,
             progress=progress,
         ).run()
+
+    async def reflecting(self, thread_id: str, resource_id: str, *, emit: Emit | None = None) -> Cycles:
+        """What condenses a log because somebody asked for it. Finishes first what a crash cut short, as ``open`` does.
+
+        Args:
+            thread_id: The thread that events name; empty for any one of the resource.
+
+        Raises StorageError.
+        """
+        log = await self._settle(thread_id, resource_id, None)
+        thread_id = thread_id or await self._any_thread(resource_id)
+        config = effective_config(self.config, log.overrides)
+        return self._cycles(config, thread_id, resource_id, emit or _ignore, manual=True)
+
+    async def _any_thread(self, resource_id: str) -> str:
+        """A thread of the resource; empty where it has none."""
+        page = await self._storage.list_threads(resource_id=resource_id, limit=1)
+        return page.items[0].id if page.items else ""
 
     async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
         """Say in an event that a thread's memory cannot be opened."""

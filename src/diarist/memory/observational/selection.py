@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby
 
 from diarist.memory.observational.limits import Limits
+from diarist.memory.observational.log.coverage import Coverage, seq_of
 from diarist.memory.observational.window import tokens_of
 from diarist.messages import Message
 
@@ -46,6 +47,20 @@ def leave_newest(units: Sequence[Sequence[Message]], raw: Sequence[Message], tok
         for unit, taken in zip(units, accumulate(tokens_of(unit) for unit in units), strict=True)
         if taken <= room
     ]
+
+
+def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> list[list[Sequence[Message]]]:
+    """The units in pieces, parted where a chunk that waits stands between them.
+
+    Chunks become notes oldest first. One that covered rows on both sides of another could not be put in order
+    with it: newer rows would leave the prompt before older ones.
+    """
+    pieces: list[list[Sequence[Message]]] = []
+    for unit in units:
+        if not pieces or waiting.end_before(seq_of(unit[0])) > seq_of(pieces[-1][-1][-1]):
+            pieces.append([])
+        pieces[-1].append(unit)
+    return pieces
 
 
 def split_batches(

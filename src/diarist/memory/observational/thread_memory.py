@@ -240,21 +240,30 @@ class ThreadMemory(ThreadView):
 
     async def _wait_for_job(self, operation: Operation) -> None:
         """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
-        started = asyncio.get_running_loop().time()
+        since, started = self.clock(), asyncio.get_running_loop().time()
         while self.jobs.running(operation) and not self.patience.exhausted and not await self.refresh():
             await self.jobs.wait(operation, min(self.patience.left, _LOOK_AGAIN))
             started = self.patience.spend(started)
         await self.refresh()
+        if self.jobs.running(operation):
+            await self._stop_waiting(operation, since)
+
+    async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
+        """Say so if the run may not wait longer, though somebody is still at it. That is once: it never waits again."""
+        if self.patience.exhausted:
+            tokens = tokens_of(self.rows.all) if operation == "observation" else self.log.tokens
+            await self.cycles.stop_waiting(operation, self.log, tokens, since=since)
 
     async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
         """Observe what is due, batch by batch, while the run waits; ``everything`` that may be observed, if asked.
 
         Returns whether to decide anew: somebody else has changed the log meanwhile, or enough is done for now.
         """
-        limits, started = self.limits(), asyncio.get_running_loop().time()
+        limits, since, started = self.limits(), self.clock(), asyncio.get_running_loop().time()
         async with self._claim("observation") as mine:
             self.patience.spend(started)
             if not mine:
+                await self._stop_waiting("observation", since)
                 return await self.refresh()
             if await self._take_in() and not everything:
                 return True
@@ -314,10 +323,11 @@ class ThreadMemory(ThreadView):
 
     async def _reflect_now(self) -> bool:
         """Reflect while the run waits; returns as ``_observe_now`` does."""
-        started = asyncio.get_running_loop().time()
+        since, started = self.clock(), asyncio.get_running_loop().time()
         async with self._claim("reflection") as mine:
             self.patience.spend(started)
             if not mine:
+                await self._stop_waiting("reflection", since)
                 return False
             if await self._take_in():
                 return True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from diarist.exceptions import ConfigError, InputError
+from diarist.memory.options import check_number, check_seconds, check_whole
 from diarist.memory.semantic.chunks import CHUNK_LENGTH
 from diarist.storage.records import Scope
-from diarist.vectors import Filter
+from diarist.vectors import Filter, Metric
 from diarist.vectors.filters import AllOf, AnyOf, Compare, Node, Not, parse_filter
 
 _MOST = 100
@@ -23,7 +25,9 @@ class SemanticRecallConfig:
         top_k: Messages to show at most, those that were found; their neighbours come on top.
         message_range: Neighbours to show with each: so many before and after it, or a pair (before, after).
         scope: ``resource`` looks through all threads of the user, ``thread`` through the present one.
-        threshold: The least nearness, from -1 to 1 (the cosine of the two vectors). None: however far. What is near
+        metric: How near two vectors are: see ``diarist.vectors.Metric``. Each metric has an index of its own, made
+            anew from all messages.
+        threshold: The least nearness, by ``metric``: for ``cosine`` from -1 to 1. None: however far. What is near
             differs by embedder.
         filter: Which messages to look through; keys are ``role``, ``thread_id``, ``created_at`` (seconds since 1970)
             and ``metadata.<key>`` for the metadata of messages. See ``diarist.vectors.filters``.
@@ -36,6 +40,7 @@ class SemanticRecallConfig:
     top_k: int = 4
     message_range: int | tuple[int, int] = 1
     scope: Scope = "resource"
+    metric: Metric = "cosine"
     threshold: float | None = None
     filter: Filter | None = field(default=None, hash=False)
     max_tokens: int = 1_500
@@ -43,18 +48,18 @@ class SemanticRecallConfig:
     chunk_length: int = CHUNK_LENGTH
 
     def __post_init__(self) -> None:
-        _between("top_k", self.top_k, 1, _MOST)
+        check_whole("top_k", self.top_k, 1, _MOST)
         for number in self.before_and_after:
-            _between("message_range", number, 0, _MOST)
+            check_whole("message_range", number, 0, _MOST)
         if self.scope not in ("thread", "resource"):
             raise ConfigError(f"scope is 'thread' or 'resource', not {self.scope!r}")
+        if self.metric not in get_args(Metric):
+            raise ConfigError(f"metric is {', '.join(map(repr, get_args(Metric)))}, not {self.metric!r}")
         if self.threshold is not None:
-            _between("threshold", self.threshold, -1, 1)
-        if self.max_tokens < 50:
-            raise ConfigError(f"max_tokens must be at least 50, not {self.max_tokens!r}")
-        if not self.timeout > 0:
-            raise ConfigError(f"timeout must be a positive number of seconds, not {self.timeout!r}")
-        _between("chunk_length", self.chunk_length, 100, 100_000)
+            check_number("threshold", self.threshold, *nearness(self.metric))
+        check_whole("max_tokens", self.max_tokens, 50)
+        check_seconds("timeout", self.timeout)
+        check_whole("chunk_length", self.chunk_length, 100, 100_000)
         try:
             node = parse_filter(self.filter)
         except InputError as error:
@@ -75,6 +80,11 @@ class SemanticRecallConfig:
         return cast(tuple[int, int], pair)
 
 
+def nearness(metric: Metric) -> tuple[float, float]:
+    """The least and the greatest nearness by a metric."""
+    return {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf), "euclidean": (0.0, 1.0)}[metric]
+
+
 def _keys(node: Node) -> set[str]:
     match node:
         case Compare():
@@ -83,8 +93,3 @@ def _keys(node: Node) -> set[str]:
             return _keys(inner)
         case AllOf(nodes) | AnyOf(nodes):
             return set[str]().union(*map(_keys, nodes))
-
-
-def _between(name: str, value: Any, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(f"{name} must be from {least} to {most}, not {value!r}")

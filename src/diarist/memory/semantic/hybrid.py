@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any, cast
 
-from diarist.exceptions import ConfigError, InputError
+from diarist.exceptions import InputError
+from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.semantic.index import Near, SemanticIndex
 from diarist.messages import Message
 from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.codec import check_limit
 from diarist.storage.records import Hit, Page
+from diarist.storage.words import check_query
+from diarist.vectors import Filter
+from diarist.vectors.filters import is_value
 
 POOL = 100
 """The most that either way finds, and so the most there is to page through is twice that."""
@@ -31,37 +37,62 @@ class HybridSearch:
     Args:
         tolerant: Where meaning fails, or takes longer than 10 seconds, words must do; that is logged. Otherwise
             failures are raised.
+        wanted: Which messages to look through.
+        threshold: The least nearness of what is found by meaning. Raises InputError for one that there cannot be.
     """
 
-    def __init__(self, index: SemanticIndex, storage: Storage, *, tolerant: bool) -> None:
+    def __init__(
+        self,
+        index: SemanticIndex,
+        storage: Storage,
+        *,
+        tolerant: bool,
+        wanted: MessageFilter | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        number = cast(Any, threshold)
+        least, most = index.nearness
+        if number is not None and (type(number) not in (int, float) or not least <= number <= most):
+            raise InputError(f"threshold must be from {least:g} to {most:g}, not {number!r}")
         self._index = index
         self._storage = storage
         self._tolerant = tolerant
+        self._wanted = wanted or MessageFilter()
+        self._threshold = threshold
 
     async def __call__(
         self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
     ) -> Page[Hit]:
         """A page. Raises InputError for a query without text, a limit below 1, a foreign cursor."""
+        check_query(query)
         if not query.strip():
             raise InputError("the query is empty: say what to look for")
-        if limit < 1:
-            raise InputError(f"limit must be at least 1, not {limit}")
+        check_limit(limit, least=1)
         start = _decode(cursor)
         words = await self._words(query, resource_id, thread_id)
         near = await self._near(query, resource_id, thread_id)
         order = fused([list(words), list(near)])
         items: list[Hit] = []
-        for place in order[start : start + limit]:
+        while start < len(order) and len(items) < limit:
+            place = order[start]
             hit = words.get(place) or await self._hit(near[place], resource_id)
             items += [hit] if hit is not None else []
-        more = start + limit < len(order)
-        return Page(items=items, cursor=_encode(start + limit) if more else None)
+            start += 1
+        return Page(items=items, cursor=_encode(start) if start < len(order) else None)
 
     async def _words(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Hit]:
         if not isinstance(self._storage, SearchStorage):
             return {}
         try:
-            page = await self._storage.search_messages(query, resource_id=resource_id, thread_id=thread_id, limit=POOL)
+            page = await filtered_hits(
+                self._storage,
+                query,
+                self._wanted,
+                resource_id=resource_id,
+                thread_id=thread_id,
+                limit=POOL,
+                cursor=None,
+            )
         except InputError:  # no words that could be looked for, or too many: it may mean something all the same
             return {}
         return {(hit.message.thread_id or "", hit.message.id): hit for hit in page.items}
@@ -69,9 +100,14 @@ class HybridSearch:
     async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Near]:
         try:
             async with asyncio.timeout(_PATIENCE if self._tolerant else None):
-                found = await self._index.near(query, resource_id=resource_id, thread_id=thread_id, limit=POOL)
-        except ConfigError:
-            raise
+                found = await self._index.near(
+                    query,
+                    resource_id=resource_id,
+                    thread_id=thread_id,
+                    limit=POOL,
+                    threshold=self._threshold,
+                    filter=_conditions(self._wanted),
+                )
         except Exception as error:  # of somebody's store or embedder
             if not self._tolerant:
                 raise
@@ -84,11 +120,28 @@ class HybridSearch:
         if not rows:
             await self._index.discard([near])
             return None
+        if not self._wanted.takes(rows[0]):
+            return None
         return Hit(message=rows[0], excerpt=self._excerpt(near, rows[0]))
 
     def _excerpt(self, near: Near, row: Message) -> str:
         text = " ".join(self._index.excerpt(near, row).split())
         return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+
+
+def _conditions(wanted: MessageFilter) -> Filter:
+    """What vectors can tell of the messages that pass; some more may pass these."""
+    said: dict[str, float] = {}
+    if wanted.since is not None:
+        said["$gte"] = wanted.since.timestamp()
+    if wanted.until is not None:
+        said["$lte"] = wanted.until.timestamp()
+    values = {
+        f"metadata.{key}": {"$eq": value}
+        for key, value in (wanted.metadata or {}).items()
+        if is_value(key) and is_value(value)
+    }
+    return {**({"created_at": said} if said else {}), **values}
 
 
 def fused(rankings: list[list[Place]]) -> list[Place]:

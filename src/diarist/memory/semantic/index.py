@@ -7,31 +7,36 @@ only when the vectors up to it are stored; what was done twice has the same ids.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
 
 import orjson
 
+from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.log.removal import threads_of
 from diarist.memory.semantic.chunks import chunks_of
+from diarist.memory.semantic.config import nearness
+from diarist.memory.semantic.embedding import HARMLESS, Made, embed_pieces
+from diarist.memory.semantic.removal import CURSORS, PREFIX, MessageVectors, lease_of
+from diarist.memory.semantic.vector_rows import cursor_id, metadata_of, vector_id
 from diarist.messages import Message, new_id
 from diarist.models.embedders import Embedder, embed_texts
 from diarist.storage.base import Storage
-from diarist.storage.records import Thread
-from diarist.vectors import Filter, Metadata, VectorStore
+from diarist.storage.records import Lease, Thread
+from diarist.vectors import Filter, Metadata, Metric, VectorStore
 from diarist.vectors.checks import LONGEST_NAME
-from diarist.vectors.filters import is_value
 
 _ROWS = 64
-_IDS_AT_ONCE = 500
+_COPIES = 256
 _LEASE = 60.0
-_PREFIX = "messages "
-_CURSORS = " cursors"
+_PATIENCE = 10.0
+_TRIES = 120
 
 logger = logging.getLogger("diarist")
 
@@ -55,20 +60,65 @@ class _Cursor:
     pending: tuple[str, ...] = ()
 
 
-class SemanticIndex:
-    """The vectors of all messages of a storage."""
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A row, its copy in another thread, and how many chunks it has."""
 
-    def __init__(self, storage: Storage, vectors: VectorStore, embedder: Embedder, *, chunk_length: int) -> None:
+    row: Message
+    copy: Message
+    chunks: int
+
+
+class SemanticIndex:
+    """The vectors of all messages of a storage.
+
+    Attributes:
+        vectors: The store that they are in.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        vectors: VectorStore,
+        embedder: Embedder,
+        *,
+        chunk_length: int,
+        metric: Metric = "cosine",
+    ) -> None:
         self._storage = storage
-        self._vectors = vectors
+        self._metric: Metric = metric
+        self.vectors = vectors
+        self._removal = MessageVectors(vectors)
         self._embedder = embedder
         self._chunk_length = chunk_length
         self._owner = new_id("embedding")
         self._ready = False
-        name = f"{_PREFIX}{embedder.name} {embedder.dimension}"
-        if len(name.encode()) > LONGEST_NAME - len(_CURSORS):
-            name = f"{_PREFIX}{blake2b(name.encode(), digest_size=16).hexdigest()}"
-        self._name, self._cursors = name, f"{name}{_CURSORS}"
+        name = f"{PREFIX}{embedder.name} {embedder.dimension}{'' if metric == 'cosine' else f' {metric}'}"
+        if len(name.encode()) > LONGEST_NAME - len(CURSORS):
+            name = f"{PREFIX}{blake2b(name.encode(), digest_size=16).hexdigest()}"
+        self._name, self._cursors = name, f"{name}{CURSORS}"
+
+    async def check(self) -> None:
+        """Try the embedder once, where nothing of it is stored yet.
+
+        Whatever may pass is logged and left to the first use. Raises ConfigError where the vectors are of another
+        length than it says, or the store cannot have such an index.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                found = await self.vectors.describe(self._name)
+                if found is None or not found.count:
+                    await embed_texts(self._embedder, [HARMLESS], purpose="query")
+                    await self._open()
+        except ConfigError:
+            raise
+        except Exception as error:  # of somebody's store or embedder
+            logger.warning("the embedder %s cannot be tried at the start: %r", self._embedder.name, error)
+
+    @property
+    def nearness(self) -> tuple[float, float]:
+        """The least and the greatest nearness that there can be."""
+        return nearness(self._metric)
 
     # -- finding
 
@@ -96,7 +146,7 @@ class SemanticIndex:
         conditions: list[Filter] = [{"resource_id": resource_id}, filter or {}]
         if thread_id is not None:
             conditions.append({"thread_id": thread_id})
-        hits = await self._vectors.query(
+        hits = await self.vectors.query(
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
         found: dict[tuple[str, str], Near] = {}
@@ -140,10 +190,9 @@ class SemanticIndex:
         StorageError; what was done stays, and the next call goes on from there.
         """
         await self._open()
-        lease = await self._storage.acquire_lease(f"embed:{thread.id}", self._owner, ttl=_LEASE)
-        if lease is None:
-            return None
-        try:
+        async with self._claimed(thread.id) as lease:
+            if lease is None:
+                return None
             cursor = await self._cursor(thread.id)
             if cursor.pending:
                 await self._drop_gone(thread.id, cursor.pending)
@@ -153,8 +202,37 @@ class SemanticIndex:
                 count += len(rows)
                 await self._storage.renew_lease(lease, ttl=_LEASE)
             return count
+
+    async def go_back(self, thread: Thread, row: Message) -> None:
+        """Remove the vectors of a row; ``catch_up`` embeds it once more, and what is behind it.
+
+        Raises ConfigError, StorageError; ThreadBusyError where another process is embedding the thread for a minute.
+        """
+        await self._open()
+        for _ in range(_TRIES):
+            async with self._claimed(thread.id) as lease:
+                if lease is not None:
+                    cursor = await self._cursor(thread.id)
+                    if cursor.seq >= seq_of(row):
+                        await self._save(thread, _Cursor(seq_of(row) - 1, cursor.pending))
+                    await self._removal.remove(
+                        resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
+                    )
+                    return
+            await asyncio.sleep(_LEASE / _TRIES)
+        raise ThreadBusyError(f"thread {thread.id!r} is being embedded by another process; try again later")
+
+    @asynccontextmanager
+    async def _claimed(self, thread_id: str) -> AsyncGenerator[Lease | None]:
+        """Nobody else embeds the thread meanwhile; None where somebody does."""
+        lease = await self._storage.acquire_lease(lease_of(thread_id), self._owner, ttl=_LEASE)
+        try:
+            yield lease
         finally:
-            await self._storage.release_lease(lease)
+            if lease is not None:
+                await self._storage.release_lease(lease)
+                if await self._storage.get_thread(thread_id) is None:  # who removed it came before this work ended
+                    await self._storage.delete_lease(lease.name)
 
     async def behind(self, resource_id: str) -> list[Thread]:
         """The threads of a resource that have messages which were not embedded yet."""
@@ -169,21 +247,28 @@ class SemanticIndex:
     async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
         """Store the vectors of these rows and move the cursor behind them."""
         pieces = [(row, number, text) for row in rows for number, text in enumerate(chunks_of(row, self._chunk_length))]
-        ids = list(dict.fromkeys(row.id for row, _, _ in pieces))
-        if ids:
-            vectors = await embed_texts(self._embedder, [text for _, _, text in pieces])
-            await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
-            said = [(piece, vector) for piece, vector in zip(pieces, vectors, strict=True) if any(vector)]
-            await self._vectors.upsert(
-                self._name,
-                [_vector_id(thread.id, row.id, number) for (row, number, _), _ in said],
-                [vector for _, vector in said],
-                [_metadata(thread, row, number) for (row, number, _), _ in said],
-            )
-            await self._drop_gone(thread.id, ids)
-        moved = _Cursor(seq_of(rows[-1]))
+        if pieces:
+            await self._store(thread, cursor, await embed_pieces(self._embedder, thread.id, pieces))
+        return await self._move(thread, seq_of(rows[-1]))
+
+    async def _store(self, thread: Thread, cursor: _Cursor, made: Iterable[Made]) -> None:
+        """Store vectors of chunks of rows, but for zeros."""
+        said = [(row, number, vector) for row, number, vector in made if any(vector)]
+        ids = list(dict.fromkeys(row.id for row, _, _ in said))
+        await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
+        await self.vectors.upsert(
+            self._name,
+            [vector_id(thread.id, row.id, number) for row, number, _ in said],
+            [vector for _, _, vector in said],
+            [metadata_of(thread, row, number) for row, number, _ in said],
+        )
+        await self._drop_gone(thread.id, ids)
+
+    async def _move(self, thread: Thread, seq: int) -> _Cursor:
+        """All up to here is stored."""
+        moved = _Cursor(seq)
         if await self._storage.get_thread(thread.id) is None:
-            await self.remove(thread_id=thread.id)
+            await self._removal.remove(resource_id=thread.resource_id, thread_id=thread.id)
         else:
             await self._save(thread, moved)
         return moved
@@ -192,40 +277,89 @@ class SemanticIndex:
         """Who removes messages removes their vectors afterwards, but not those that are stored still later."""
         known = await self._storage.existing_ids(thread_id, ids)
         if gone := [id for id in ids if id not in known]:
-            await self._remove(self._name, {"thread_id": thread_id}, gone)
+            await self._removal.remove_messages(self._name, {"thread_id": thread_id}, gone)
 
-    # -- removing
+    # -- copying
 
-    async def remove(
-        self,
-        *,
-        resource_id: str | None = None,
-        thread_id: str | None = None,
-        message_ids: Collection[str] | None = None,
-    ) -> int:
-        """Remove the vectors of messages, of a thread or of a resource, those of earlier embedders included; returns
-        how many there were."""
+    async def copy(self, source_id: str, copy: Thread, rows: AsyncIterator[tuple[Message, Message]]) -> None:
+        """Give a new thread the vectors of the thread that it is a copy of, as far as that is embedded.
+
+        ``catch_up`` embeds the rest: also where this is cut short, or messages of the source are gone meanwhile.
+
+        Args:
+            rows: Rows of the source, in their order, each with its copy.
+
+        Raises ConfigError, StorageError.
+        """
         await self._open()
-        named = {"resource_id": resource_id, "thread_id": thread_id}  # both where known: else all resources are read
-        wanted = {key: value for key, value in named.items() if value is not None}
-        count = 0
-        for name in [name for name in await self._vectors.list_indexes() if name.startswith(_PREFIX)]:
-            if thread_id is None or message_ids is None:
-                removed = await self._vectors.delete(name, filter=wanted)
-                count += 0 if name.endswith(_CURSORS) else removed
-            elif not name.endswith(_CURSORS):
-                count += await self._remove(name, wanted, message_ids)
-        return count
+        async with self._claimed(copy.id) as lease:
+            if lease is None:
+                return
+            end = (await self._cursor(source_id)).seq
+            cursor = await self._cursor(copy.id)
+            async for page in self._pages(rows, cursor.seq, end):
+                moved = await self._copy(source_id, copy, page, cursor)
+                if moved is None:
+                    break
+                cursor = moved
+                await self._storage.renew_lease(lease, ttl=_LEASE)
 
-    async def _remove(self, name: str, wanted: Filter, message_ids: Collection[str]) -> int:
-        count, ids = 0, iter(message_ids)
-        while some := list(islice(ids, _IDS_AT_ONCE)):
-            count += await self._vectors.delete(name, filter={**wanted, "message_id": {"$in": some}})
-        return count
+    async def take_back(self, copy: Thread) -> None:
+        """Remove the vectors of a copy that did not come about. Never raises: that is what is to be told."""
+        try:
+            await self._removal.remove(resource_id=copy.resource_id, thread_id=copy.id)
+        except Exception as error:  # of somebody's store; what is left is removed when it is found
+            logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
+
+    async def _pages(
+        self, rows: AsyncIterator[tuple[Message, Message]], begin: int, end: int
+    ) -> AsyncIterator[list[_Copied]]:
+        """Rows without gaps in the copy, of which the source has all vectors, some hundred vectors at a time."""
+        page: list[_Copied] = []
+        size = 0
+        async for row, copied in rows:
+            if seq_of(row) > end or seq_of(copied) != begin + 1:
+                break
+            begin += 1
+            chunks = len(chunks_of(row, self._chunk_length))
+            page.append(_Copied(row, copied, chunks))
+            size += max(1, chunks)
+            if size >= _COPIES:
+                yield page
+                page, size = [], 0
+        if page:
+            yield page
+
+    async def _copy(self, source_id: str, copy: Thread, page: list[_Copied], cursor: _Cursor) -> _Cursor | None:
+        """Copy vectors of these rows; None where the source has not all of the rows any more."""
+        found = await self._vectors_of(source_id, {one.row.id: one.chunks for one in page if one.chunks})
+        ids = [one.row.id for one in page]
+        if len(await self._storage.existing_ids(source_id, ids)) < len(ids):
+            return None
+        copies = {one.row.id: one.copy for one in page}
+        if found:
+            await self._store(copy, cursor, [(copies[id], number, vector) for (id, number), vector in found.items()])
+        return await self._move(copy, seq_of(page[-1].copy))
+
+    async def _vectors_of(self, thread_id: str, chunks: Mapping[str, int]) -> dict[tuple[str, int], list[float]]:
+        """Vectors of messages of a thread, by id and number of the chunk.
+
+        Args:
+            chunks: How many chunks each would have now. There are more where they were once shorter: whether there
+                is one more is always asked.
+        """
+        found: dict[tuple[str, int], list[float]] = {}
+        asked = {id: range(count + 1) for id, count in chunks.items()}
+        while asked:
+            places = {vector_id(thread_id, id, number): (id, number) for id in asked for number in asked[id]}
+            records = await self.vectors.get(self._name, list(places))
+            found |= {places[key]: record.vector for key, record in records.items()}
+            asked = {id: range(some.stop, 2 * some.stop) for id, some in asked.items() if (id, some.stop - 1) in found}
+        return found
 
     async def close(self) -> None:
         self._ready = False
-        await self._vectors.close()
+        await self.vectors.close()
         await self._embedder.close()
 
     # -- cursors
@@ -234,12 +368,14 @@ class SemanticIndex:
         """Raises ConfigError where the index is there with another dimension."""
         if not self._ready:
             dimension = self._embedder.dimension
-            await self._vectors.create_index(self._name, dimension=dimension, partition_by="resource_id")
-            await self._vectors.create_index(self._cursors, dimension=2)
+            await self.vectors.create_index(
+                self._name, dimension=dimension, metric=self._metric, partition_by="resource_id"
+            )
+            await self.vectors.create_index(self._cursors, dimension=2)
             self._ready = True
 
     async def _cursor(self, thread_id: str) -> _Cursor:
-        found = (await self._vectors.get(self._cursors, [_cursor_id(thread_id)])).values()
+        found = (await self.vectors.get(self._cursors, [cursor_id(thread_id)])).values()
         for record in found:
             return _Cursor(int(record.metadata["seq"]), tuple(orjson.loads(str(record.metadata["pending"]))))
         return _Cursor()
@@ -254,30 +390,4 @@ class SemanticIndex:
         # Any vector will do, as long as not all are the same: trees of near vectors take those badly.
         angle = int.from_bytes(blake2b(thread.id.encode(), digest_size=4).digest())
         vector = [math.cos(angle), math.sin(angle)]
-        await self._vectors.upsert(self._cursors, [_cursor_id(thread.id)], [vector], [data])
-
-
-def _metadata(thread: Thread, row: Message, chunk: int) -> Metadata:
-    """What queries and removals ask for; no words of the message."""
-    found: dict[str, str | int | float | bool] = {
-        f"metadata.{key}": value for key, value in row.metadata.items() if is_value(value) and is_value(key)
-    }
-    found |= {
-        "resource_id": thread.resource_id,
-        "thread_id": thread.id,
-        "message_id": row.id,
-        "seq": seq_of(row),
-        "chunk": chunk,
-        "role": row.role,
-    }
-    if row.created_at is not None:
-        found["created_at"] = row.created_at.timestamp()
-    return found
-
-
-def _vector_id(thread_id: str, message_id: str, chunk: int) -> str:
-    return blake2b(orjson.dumps([thread_id, message_id, chunk]), digest_size=16).hexdigest()
-
-
-def _cursor_id(thread_id: str) -> str:
-    return f"thread:{thread_id}"
+        await self.vectors.upsert(self._cursors, [cursor_id(thread.id)], [vector], [data])

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from diarist.chunks import DataChunk
-from diarist.exceptions import ConfigError, StorageError
+from diarist.exceptions import StorageError
 from diarist.memory.observational.prompt.sent_block import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.index import Near, SemanticIndex
@@ -30,8 +30,7 @@ class SemanticRecall(Processor[Any]):
     said embedded once it has ended well.
 
     It needs to be among the input processors, before the one that stores the run's messages. A store or embedder that
-    fails never fails the turn: it is logged, and told in a chunk ``data-recall-failed``. Vectors of a wrong dimension
-    do: that is a mistake in the configuration.
+    fails never fails the turn: it is logged, and told in a chunk ``data-recall-failed``.
 
     Args:
         config: None looks for nothing; the messages are embedded all the same.
@@ -97,8 +96,6 @@ class SemanticRecall(Processor[Any]):
         try:
             async with asyncio.timeout(config.timeout):
                 found = await self._found(config, context, question, known)
-        except ConfigError:
-            raise
         except Exception as error:  # whatever somebody's store or embedder raises, the turn goes on without
             logger.warning("semantic recall failed in run %s: %r", context.run_id, error)
             context.writer.custom(DataChunk("data-recall-failed", {"error": repr(error)}))

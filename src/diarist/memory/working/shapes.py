@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.working import json_schema
+from diarist.json_schema import JsonSchema
 from diarist.memory.working.config import DEFAULT_TEMPLATE, WorkingMemoryConfig
 from diarist.memory.working.merging import merge, object_of
 from diarist.memory.working.prompts import load_prompt
@@ -89,7 +89,7 @@ class TextShape(Shape):
             )
         if text == current or _bones(text) in ("", _bones(self.blank)):
             return None
-        return WorkingMemoryUpdate(run_id=run_id, text=text)
+        return WorkingMemoryUpdate(run_id=run_id, text=text, base=current or self.blank)
 
     def parameters(self) -> dict[str, Json]:
         memory = {"type": "string", "description": "The whole new working memory, in Markdown."}
@@ -110,9 +110,10 @@ class ObjectShape(Shape):
         self.how_to_keep = load_prompt("keep_json")
         self._type = None if isinstance(schema, Mapping) else schema
         self._schema: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else self._schema_of_type()
-        if wrong := next(json_schema.faults(self._schema, self._schema), None):
+        self._checker = JsonSchema(self._schema, partial=True)
+        if self._type is None and (wrong := next(self._checker.faults(), None)):
             raise ConfigError(f"working_memory.schema: {wrong}")
-        if json_schema.resolved(self._schema, self._schema).get("type") != "object":
+        if not self._checker.is_object:
             raise ConfigError(f"working_memory.schema must be a schema of type object, not {schema!r}")
 
     @cached_property
@@ -142,7 +143,7 @@ class ObjectShape(Shape):
     def _problems(self, value: dict[str, Any]) -> list[str]:
         """What is wrong with the fields that are there."""
         if self._type is None:
-            return json_schema.problems(value, self._schema)
+            return self._checker.problems(value)
         from pydantic import ValidationError
 
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Sequence
 from typing import Literal
 
@@ -37,11 +39,11 @@ class Embedder(ABC):
 
 
 async def embed_texts(embedder: Embedder, texts: Sequence[str], *, purpose: Purpose = "document") -> list[list[float]]:
-    """A vector for each of any number of texts, batch by batch.
+    """A vector of 32-bit numbers for each of any number of texts, batch by batch.
 
     Raises:
         ConfigError: The vectors have another dimension than the embedder says.
-        ModelError: A call failed, or gave too few or too many vectors.
+        ModelError: A call failed, gave too few or too many vectors, or one with numbers that are not finite.
     """
     vectors: list[list[float]] = []
     for start in range(0, len(texts), embedder.max_batch):
@@ -55,4 +57,11 @@ async def embed_texts(embedder: Embedder, texts: Sequence[str], *, purpose: Purp
         raise ConfigError(
             f"{embedder.name} gives vectors of {wrong} numbers, and not of {embedder.dimension}: pass dimension={wrong}"
         )
-    return vectors
+    return [_finite(embedder, vector) for vector in vectors]
+
+
+def _finite(embedder: Embedder, vector: Sequence[float]) -> list[float]:
+    numbers = array("f", vector)
+    if not math.isfinite(sum(numbers)):
+        raise ModelResponseError(f"{embedder.name} gave a vector with numbers that are not finite")
+    return numbers.tolist()

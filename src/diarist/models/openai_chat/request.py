@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any, cast
 
-import orjson
-
+from diarist.encoding import dumps
 from diarist.exceptions import BadRequestError
 from diarist.messages import (
     FilePart,
@@ -58,14 +57,7 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
         body["response_format"] = _response_format(request.output, dialect)
     body.update((name, value) for name, value in options.items() if name not in _NOT_BODY)
     body.update(options.get("extra_body") or {})
-    try:
-        return orjson.dumps(
-            {name: value for name, value in body.items() if value is not None},
-            default=str,
-            option=orjson.OPT_NON_STR_KEYS,
-        )
-    except orjson.JSONEncodeError as error:
-        raise BadRequestError(f"{provider} cannot be sent this request: {error}", provider=provider) from error
+    return dumps({name: value for name, value in body.items() if value is not None})
 
 
 def extra_headers(request: ModelRequest, provider: str) -> dict[str, str]:
@@ -142,7 +134,7 @@ def _echo(out: dict[str, Any], part: ReasoningPart) -> None:
 
 
 def _call(part: ToolCallPart) -> dict[str, Any]:
-    arguments = orjson.dumps(part.args, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    arguments = dumps(part.args).decode()
     out: dict[str, Any] = {
         "id": part.call_id,
         "type": "function",

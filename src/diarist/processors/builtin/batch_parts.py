@@ -22,7 +22,7 @@ class _Batch:
     since: float = 0.0
 
 
-class BatchParts(Processor[Any]):
+class BatchParts(Processor[Any, _Batch]):
     """Joins neighbouring text deltas, for clients that pay for every message. Put it last in ``output_processors``.
 
     A batch is sent when it is full, when a text comes ``max_wait`` after its first, and before any other chunk, so
@@ -59,7 +59,7 @@ class BatchParts(Processor[Any]):
     def create_state(self) -> _Batch:
         return _Batch()
 
-    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _Batch]) -> StreamHookResult:
         """Collect a text, or let a batch go."""
         part, batch = args.part, args.state
         if not isinstance(part, TextDelta):

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from diarist.chunks import DataChunk, ModelFinish, Usage
 from diarist.models.prices import cost
 from diarist.processors.base import ProcessInputStepArgs, ProcessLLMResponseArgs, Processor, ProcessorArgs
-from diarist.processors.builtin.options import one_of, positive
+from diarist.processors.builtin.options import has_methods, one_of, positive
 from diarist.storage.base import Storage
 
 logger = logging.getLogger("diarist")
@@ -80,7 +80,7 @@ class _Run:
     warned: set[str] = field(default_factory=set[str])
 
 
-class CostGuard(Processor[Any]):
+class CostGuard(Processor[Any, _Run]):
     """Looks before each model call at what has been spent, and blocks or warns when that is ``max_cost`` or more.
 
     The call that goes over the limit is not known beforehand, so the limit is overrun by at most one call per
@@ -130,12 +130,13 @@ class CostGuard(Processor[Any]):
         self._max_cost, self._scope, self._window = max_cost, scope, window
         self._blocks, self._blocks_unknown = strategy == "block", unknown_price == "block"
         self._ledger: CostLedger = InMemoryLedger() if ledger is None else ledger
+        has_methods("CostGuard", "ledger", self._ledger, "spent", "add")
         self._price = price
 
     def create_state(self) -> _Run:
         return _Run()
 
-    async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
+    async def process_input_step(self, args: ProcessInputStepArgs[Any, _Run]) -> None:
         """Compare what was spent with the limit."""
         if self._blocks_unknown and self._price(args.model.id, Usage(input_tokens=1)) is None:
             args.abort(f"no price is known for {args.model.id}", metadata={"model": args.model.id})
@@ -150,7 +151,7 @@ class CostGuard(Processor[Any]):
             logger.warning("cost-guard: run %s goes on though %s", args.run_id, what)
             args.writer.custom(DataChunk("data-cost-warning", numbers, transient=True))
 
-    async def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
+    async def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Run]) -> None:
         """Book what the call cost, however the run goes on."""
         finish = args.response[-1] if args.response else None
         if args.from_cache or not isinstance(finish, ModelFinish):
@@ -160,21 +161,21 @@ class CostGuard(Processor[Any]):
             if self._first_time(args, args.model.id):
                 logger.warning("cost-guard: no price is known for %s; its calls count as free", args.model.id)
             return
-        state: _Run = args.state
+        state = args.state
         state.spent += amount
         if (key := self._key(args)) is not None:
             await self._ledger.add(key, amount)
 
-    async def _spent(self, args: ProcessorArgs[Any]) -> float:
+    async def _spent(self, args: ProcessorArgs[Any, _Run]) -> float:
         key = self._key(args)
-        state: _Run = args.state
+        state = args.state
         return state.spent if key is None else await self._ledger.spent(key, window=self._window)
 
-    def _key(self, args: ProcessorArgs[Any]) -> str | None:
+    def _key(self, args: ProcessorArgs[Any, _Run]) -> str | None:
         owner = {"run": None, "thread": args.thread_id, "resource": args.resource_id}[self._scope]
         return None if owner is None else f"{self._scope}:{owner}"
 
-    def _first_time(self, args: ProcessorArgs[Any], what: str) -> bool:
-        state: _Run = args.state
+    def _first_time(self, args: ProcessorArgs[Any, _Run], what: str) -> bool:
+        state = args.state
         known, state.warned = what in state.warned, state.warned | {what}
         return not known

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from diarist.messages import DataPart, Message, Part, ReasoningPart, SourcePart, TextPart, ToolPart
+from diarist.processors.builtin.provider_text import identity
 from diarist.processors.builtin.redacting_stream import RedactingStream
 
 
@@ -28,16 +29,20 @@ def _redacted(part: Part, stream: RedactingStream, *, tools: bool) -> Part:
     match part:
         case TextPart():
             text = stream.redact(part.text)
-            return part if text == part.text else replace(part, text=text)
+            attached = part.provider_data if text == part.text else identity(part.provider_data)
+            data = stream.redact_attached(attached)
+            same = text == part.text and data is part.provider_data
+            return part if same else replace(part, text=text, provider_data=data)
         case ReasoningPart():
             text = stream.redact(part.text)
-            if text == part.text:
+            if text == part.text and stream.redact_attached(part.provider_data) is part.provider_data:
                 return part
             return ReasoningPart(text=text)  # what its maker signed was another text
         case ToolPart() if tools:
             args, result = stream.redact_json(part.args), stream.redact_json(part.result)
-            same = args == part.args and result == part.result
-            return part if same else replace(part, args=args, result=result)
+            data = stream.redact_attached(part.provider_data)
+            same = args == part.args and result == part.result and data is part.provider_data
+            return part if same else replace(part, args=args, result=result, provider_data=data)
         case DataPart():
             data = stream.redact_json(part.data)
             return part if data == part.data else replace(part, data=data)

@@ -8,8 +8,6 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from diarist.chunks import (
     Chunk,
     DataChunk,
@@ -18,19 +16,24 @@ from diarist.chunks import (
     ObjectChunk,
     ReasoningDelta,
     ReasoningEnd,
+    ReasoningStart,
     SourceChunk,
     StepFinish,
     StepStart,
     TextDelta,
     TextEnd,
+    TextStart,
     ToolApprovalChunk,
     ToolCallChunk,
     ToolErrorChunk,
     ToolInputDelta,
     ToolResultChunk,
 )
+from diarist.encoding import dumps
+from diarist.messages import Json
 from diarist.payloads import TextPayload, ToolCallPayload, ToolInputDeltaPayload
 from diarist.processors.builtin.json_text import map_text
+from diarist.processors.builtin.provider_text import identity, redacted_data
 from diarist.processors.streaming_redaction import Look, MakeSkim, Redactor, Replace, Span, SpanBuffer, no_skim
 
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
@@ -43,7 +46,8 @@ class RedactingStream:
     wait behind them, so that the order stays; a block's end lets everything go. What goes on in the next block of
     the step (a text with citations comes in several) is taken out there. The arguments of a tool call are
     judged when they are complete: their deltas are held until then, since what matches may be written with
-    escapes in them. Reasoning that was changed loses its signature, which would no longer fit.
+    escapes in them. Reasoning that was changed loses its signature, which would no longer fit. What a provider attached
+    is redacted as well; of a text that was changed, only its maker and id stay.
 
     Args:
         skim: Makes a quick look for one text, where there is one.
@@ -57,11 +61,17 @@ class RedactingStream:
         self._begin_step()
 
     def _begin_step(self) -> None:
-        self._text: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace, self._skim())
+        self._text: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace_text, self._skim())
         self._reasoning: SpanBuffer[Chunk] = SpanBuffer(self._look, self._replace_reasoning, self._skim())
+        self._text_changed = False
         self._reasoning_changed = False
         self._inputs: dict[str, list[ToolInputDelta]] = {}
         self._last: TextPayload | None = None
+
+    def _replace_text(self, matched: str, span: Span) -> str:
+        replaced = self._replace(matched, span)
+        self._text_changed = self._text_changed or replaced != matched
+        return replaced
 
     def _replace_reasoning(self, matched: str, span: Span) -> str:
         replaced = self._replace(matched, span)
@@ -76,6 +86,10 @@ class RedactingStream:
         """Every text in a JSON value."""
         return map_text(value, self.redact)
 
+    def redact_attached(self, data: dict[str, Json] | None) -> dict[str, Json] | None:
+        """Every text in what a provider attached to a part."""
+        return redacted_data(data, self.redact)
+
     def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """What may go out now that ``chunk`` has come."""
         if isinstance(chunk, TextDelta):  # nearly all chunks
@@ -84,20 +98,23 @@ class RedactingStream:
             case ReasoningDelta():
                 return self._delta(chunk, self._reasoning)
             case TextEnd():
-                return [*self._flushed(TextDelta, self._text), chunk]
+                return [*self._flushed(TextDelta, self._text), self._ended(chunk)]
             case ReasoningEnd():
                 return [*self._flushed(ReasoningDelta, self._reasoning), self._signed(chunk)]
+            case TextStart() | ReasoningStart():
+                return self._in_order(self._attached(chunk))
             case StepStart():
                 self._begin_step()
                 return (chunk,)
             case StepFinish() | Finish():
-                rest = [*self._flushed(TextDelta, self._text), *self._flushed(ReasoningDelta, self._reasoning)]
-                return [*rest, *self._unclaimed(), chunk]
+                return [*self._rest(), *self._unclaimed(), chunk]
             case ToolInputDelta() if self._tools:
                 self._inputs.setdefault(chunk.payload.tool_call_id, []).append(chunk)
                 return ()
             case ToolCallChunk() if self._tools:
-                return [out for part in self._call(chunk) for out in self._in_order(part)]
+                return [*self._rest(), *self._call(chunk)]
+            case ToolCallChunk() | ToolApprovalChunk() | ToolResultChunk() | ToolErrorChunk():
+                return [*self._rest(), self._other(chunk)]
             case _:
                 return self._in_order(self._other(chunk))
 
@@ -111,6 +128,10 @@ class RedactingStream:
         if len(out) == 1 and isinstance(text := out[0], str):
             return (chunk if text == payload.text else type(chunk)(payload=TextPayload(text=text, id=payload.id)),)
         return self._as_chunks(type(chunk), out)
+
+    def _rest(self) -> list[Chunk]:
+        """All that is held: the texts end here, whether or not the model says so."""
+        return [*self._flushed(TextDelta, self._text), *self._flushed(ReasoningDelta, self._reasoning)]
 
     def _flushed(self, kind: type[TextDelta | ReasoningDelta], buffer: SpanBuffer[Chunk]) -> list[Chunk]:
         return self._as_chunks(kind, buffer.flush())
@@ -134,11 +155,27 @@ class RedactingStream:
                 return self._as_chunks(kind, buffer.put(chunk))
         return [chunk]
 
+    def _ended(self, end: TextEnd) -> Chunk:
+        changed, self._text_changed = self._text_changed, False
+        if not changed:
+            return self._attached(end)
+        data = self.redact_attached(identity(end.payload.provider_data))
+        return replace(end, payload=replace(end.payload, provider_data=data))
+
     def _signed(self, end: ReasoningEnd) -> ReasoningEnd:
-        if not self._reasoning_changed:
+        changed, self._reasoning_changed = self._reasoning_changed, False
+        data = end.payload.provider_data
+        if not changed and self.redact_attached(data) is data:
             return end
-        self._reasoning_changed = False
         return replace(end, payload=replace(end.payload, signature=None, provider_data=None))
+
+    def _attached(self, chunk: TextStart | TextEnd | ReasoningStart) -> Chunk:
+        data = self.redact_attached(chunk.payload.provider_data)
+        if data is chunk.payload.provider_data:
+            return chunk
+        changed = copy(chunk)
+        changed.payload = replace(chunk.payload, provider_data=data)
+        return changed
 
     # -- tool calls
 
@@ -150,7 +187,7 @@ class RedactingStream:
         redacted = self._redacted_call(call)
         if redacted is call and self._is_clean(written):
             return [*deltas, chunk]
-        text = self.redact(orjson.dumps(redacted.args, default=str).decode())
+        text = self.redact(dumps(redacted.args).decode())
         out: list[Chunk] = []
         if deltas and not call.args_error:  # what is no JSON cannot be cleaned with certainty, so it is left out
             payload = ToolInputDeltaPayload(tool_call_id=call.tool_call_id, args_text_delta=text)
@@ -158,11 +195,13 @@ class RedactingStream:
         return [*out, replace(chunk, payload=redacted)]
 
     def _redacted_call(self, call: ToolCallPayload) -> ToolCallPayload:
-        args = self.redact_json(call.args)
+        args, data = self.redact_json(call.args), self.redact_attached(call.provider_data)
         error = call.args_error
         if error and not self._is_clean(error):
-            error = "the arguments are no JSON object"  # they are quoted there, possibly with escapes in them
-        return call if args is call.args and error == call.args_error else replace(call, args=args, args_error=error)
+            error = "the arguments cannot be used"  # they are quoted there, possibly with escapes in them
+        if args is call.args and data is call.provider_data and error == call.args_error:
+            return call
+        return replace(call, args=args, args_error=error, provider_data=data)
 
     def _is_clean(self, written: str) -> bool:
         """Whether nothing matches in JSON text, neither as it stands nor with its escapes resolved."""
@@ -191,7 +230,8 @@ class RedactingStream:
                 chunk = replace(chunk, payload=self._redacted_call(chunk.payload))
             case ToolResultChunk() if self._tools:
                 result, args = self.redact_json(chunk.payload.result), self.redact_json(chunk.payload.args)
-                chunk = replace(chunk, payload=replace(chunk.payload, result=result, args=args))
+                data = self.redact_attached(chunk.payload.provider_data)
+                chunk = replace(chunk, payload=replace(chunk.payload, result=result, args=args, provider_data=data))
             case ToolErrorChunk() if self._tools:
                 error, args = self.redact(chunk.payload.error), self.redact_json(chunk.payload.args)
                 chunk = replace(chunk, payload=replace(chunk.payload, error=error, args=args))

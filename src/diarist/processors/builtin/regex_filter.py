@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from diarist.exceptions import ConfigError
 from diarist.messages import Message
@@ -20,7 +20,7 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.options import one_of
+from diarist.processors.builtin.options import flags, one_of, text_list, texts
 from diarist.processors.builtin.presets import PRESETS
 from diarist.processors.builtin.redacting_messages import redacted_message, redacted_messages
 from diarist.processors.builtin.redacting_stream import RedactingStream
@@ -86,8 +86,10 @@ class RegexFilter(Processor[Any]):
         phases: Sequence[Phase] = ("input", "output"),
         tools: bool = True,
     ) -> None:
-        if isinstance(presets, str) or isinstance(phases, str):
-            raise ConfigError("RegexFilter: presets and phases must be lists of names, not a single text")
+        presets = text_list("RegexFilter", "presets", presets)
+        phases = cast(Sequence[Phase], text_list("RegexFilter", "phases", phases))
+        texts("RegexFilter", replacement=replacement)
+        flags("RegexFilter", tools=tools)
         one_of("RegexFilter", "strategy", strategy, ("block", "redact", "warn"))
         for phase in phases:
             one_of("RegexFilter", "phases", phase, ("input", "output"))
@@ -167,7 +169,7 @@ def _rules(
     for preset in presets:
         one_of("RegexFilter", "presets", preset, tuple(PRESETS))
         rules |= PRESETS[preset]
-    if isinstance(patterns, str | re.Pattern):
+    if isinstance(patterns, str | re.Pattern) or not isinstance(cast(Any, patterns), Iterable):
         raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single one")
     if not isinstance(patterns, Mapping):
         patterns = {f"pattern-{number}": pattern for number, pattern in enumerate(patterns, 1)}

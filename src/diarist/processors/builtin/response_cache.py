@@ -10,13 +10,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import orjson
-
 from diarist.chunks import Chunk, ModelFinish
-from diarist.messages import Json
-from diarist.payloads import Usage, wire
+from diarist.encoding import dumps
+from diarist.payloads import Usage
 from diarist.processors.base import LLMRequestResult, ProcessLLMRequestArgs, ProcessLLMResponseArgs, Processor
-from diarist.processors.builtin.options import positive
+from diarist.processors.builtin.options import function, has_methods, positive
 from diarist.processors.builtin.stored_chunks import chunks_from_json, chunks_to_json
 from diarist.run_context import Outcome
 from diarist.storage.base import Storage
@@ -89,7 +87,7 @@ class _Staged:
     waiting: bool = False
 
 
-class ResponseCache(Processor[Any]):
+class ResponseCache(Processor[Any, _Staged]):
     """Answers a request from an earlier, equal one: the model is not called, and usage is zero.
 
     An answer is kept when its run has ended well; those of blocked, failed and cancelled runs are not, nor
@@ -104,7 +102,7 @@ class ResponseCache(Processor[Any]):
             their prompts is the same.
 
     Raises:
-        ConfigError: A ttl that is not positive.
+        ConfigError: A ttl that is not positive, a store without ``get`` and ``put``.
 
     Example::
 
@@ -118,28 +116,30 @@ class ResponseCache(Processor[Any]):
         store: CacheStore | None = None,
         *,
         ttl: float = 3600.0,
-        key: Callable[[ProcessLLMRequestArgs[Any]], str | None] | None = None,
+        key: Callable[[ProcessLLMRequestArgs[Any, _Staged]], str | None] | None = None,
     ) -> None:
         positive("ResponseCache", "ttl", ttl)
         self._store: CacheStore = InMemoryCache() if store is None else store
+        has_methods("ResponseCache", "store", self._store, "get", "put")
+        function("ResponseCache", "key", key)
         self._ttl = ttl
         self._key = key or request_key
 
     def create_state(self) -> _Staged:
         return _Staged()
 
-    async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> LLMRequestResult | None:
+    async def process_llm_request(self, args: ProcessLLMRequestArgs[Any, _Staged]) -> LLMRequestResult | None:
         """Answer, if the store knows how."""
-        state: _Staged = args.state
+        state = args.state
         state.key = self._key(args)
         known = None if state.key is None else await self._store.get(state.key)
         if known is None:
             return None
         return {"response": [_free(chunk) for chunk in known]}
 
-    def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
+    def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Staged]) -> None:
         """Keep the answer for the end of the run; an attempt that is repeated replaces the one before."""
-        state: _Staged = args.state
+        state = args.state
         state.answers.pop(args.step_number, None)
         if args.from_cache or state.key is None or not _is_whole(args.response):
             return
@@ -154,20 +154,19 @@ class ResponseCache(Processor[Any]):
                 await self._store.put(key, chunks, ttl=self._ttl)
 
 
-def request_key(args: ProcessLLMRequestArgs[Any]) -> str:
+def request_key(args: ProcessLLMRequestArgs[Any, _Staged]) -> str:
     """A hash of the model's id and all that it is sent."""
     request = args.request
-    value: dict[str, Json] = {
+    value: dict[str, Any] = {
         "model": args.model.id,
-        "prompt": [[message.role, [[part.type, wire(part)] for part in message.parts]] for message in args.prompt],
-        "tools": [wire(tool) for tool in request.tools],
+        "prompt": [[message.role, [[part.type, part] for part in message.parts]] for message in args.prompt],
+        "tools": request.tools,
         "tool_choice": request.tool_choice,
-        "settings": wire(request.settings),
-        "output": wire(request.output),
+        "settings": request.settings,
+        "output": request.output,
         "provider_options": request.provider_options,
     }
-    data = orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(dumps(value, sort_keys=True)).hexdigest()
 
 
 def _is_whole(response: list[Chunk]) -> bool:

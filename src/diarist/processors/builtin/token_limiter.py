@@ -16,7 +16,7 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
-from diarist.processors.builtin.options import one_of, positive
+from diarist.processors.builtin.options import has_methods, one_of, positive
 from diarist.processors.builtin.prompt_units import Unit, split
 from diarist.tokens import TokenCounter, count_image, default_counter
 
@@ -39,7 +39,7 @@ class _State:
     cut: bool = False
 
 
-class TokenLimiter(Processor[Any]):
+class TokenLimiter(Processor[Any, _State]):
     """Keeps the prompt under a number of tokens by leaving out old messages. Put it last in ``input_processors``.
 
     Only the prompt is trimmed, never what is stored. The current run's messages always stay, and a tool call
@@ -98,9 +98,9 @@ class TokenLimiter(Processor[Any]):
 
     # -- the prompt
 
-    def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
+    def process_llm_request(self, args: ProcessLLMRequestArgs[Any, _State]) -> Prompt | None:
         """Leave out old messages; blocks where that does not help."""
-        state: _State = args.state
+        state = args.state
         system, units = split(args.prompt, args.message_list, lambda message: self._tokens(message, state))
         run = sum(unit.tokens for unit in units if unit.fixed)
         if system + run > self.limit:
@@ -171,7 +171,7 @@ class TokenLimiter(Processor[Any]):
 
     # -- the answer
 
-    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
+    def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _State]) -> StreamHookResult:
         """Count the step's text, and end it at ``output_limit``."""
         part, state, limit = args.part, args.state, self._output_limit
         if limit is None:
@@ -228,6 +228,7 @@ class _Tiktoken:
 
 def _counter(encoding: str | TokenCounter) -> TokenCounter:
     if not isinstance(encoding, str):
+        has_methods("TokenLimiter", "encoding", encoding, "count")
         return encoding
     if encoding == default_counter().name:
         return default_counter()

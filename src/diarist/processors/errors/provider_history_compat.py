@@ -44,6 +44,8 @@ class ProviderHistoryCompat(Processor[Any]):
     """
 
     def __init__(self, *, additional_rules: Sequence[CompatRule] = ()) -> None:
+        if not isinstance(cast(Any, additional_rules), list | tuple):
+            raise ConfigError(f"additional_rules must be a list of CompatRule, not {additional_rules!r}")
         self.rules: tuple[CompatRule, ...] = (*BUILT_IN_RULES, *additional_rules)
         names: set[str] = set()
         for rule in self.rules:

@@ -10,7 +10,6 @@ from typing import Any
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
-    ConfigError,
     ContentFilterError,
     ModelAPIError,
     ModelConnectionError,
@@ -19,6 +18,7 @@ from diarist.exceptions import (
     RateLimitError,
 )
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, Processor
+from diarist.processors.builtin.options import function_list, not_negative
 
 ErrorMatcher = Callable[[ModelError], bool]
 """Whether an error is worth another try."""
@@ -54,7 +54,7 @@ class StreamErrorRetry(Processor[Any]):
             model can take over. Default 30.
 
     Raises:
-        ConfigError: A negative number.
+        ConfigError: Something else than a number from 0 on, matchers that are no functions.
 
     Example::
 
@@ -64,13 +64,11 @@ class StreamErrorRetry(Processor[Any]):
     edits_in_place = False
 
     def __init__(self, max_retries: int = 1, *, matchers: Sequence[ErrorMatcher] = (), max_delay: float = 30.0) -> None:
-        if max_retries < 0:
-            raise ConfigError(f"StreamErrorRetry: max_retries must not be negative, not {max_retries}")
-        if max_delay < 0:
-            raise ConfigError(f"StreamErrorRetry: max_delay must not be negative, not {max_delay}")
+        not_negative("StreamErrorRetry", "max_retries", max_retries)
+        not_negative("StreamErrorRetry", "max_delay", max_delay)
         self.max_retries = max_retries
         self.max_delay = max_delay
-        self._matchers = (is_transient, *matchers)
+        self._matchers = (is_transient, *function_list("StreamErrorRetry", "matchers", matchers))
 
     def create_state(self) -> Counter[int]:
         """Retries by step."""

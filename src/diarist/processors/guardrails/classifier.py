@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json
 from diarist.models.base import Model, ModelSettings, OutputSchema
+from diarist.processors.builtin.options import function, texts
 from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.verdict import Verdict, VerdictLike, as_verdict
@@ -52,7 +53,7 @@ class ModelClassifier(AsksModel):
         self._schema = _schema(self._categories, answer_text)
 
     async def __call__(self, text: str) -> Verdict:
-        """Raises ModelError: the call failed, or the answer is no verdict."""
+        """Raises ModelError: the call failed, or the answer is no verdict on every category."""
         data = f"<text>\n{quoted(text)}\n</text>"
         return self._read(await ask(self.model, self._task, data, _SETTINGS, self._schema))
 
@@ -61,18 +62,21 @@ class ModelClassifier(AsksModel):
         scores = value.get("scores")
         if not isinstance(scores, dict):
             raise ModelResponseError(f"the verdict of {self.model.id} has no scores: {answer:.200}")
-        known = {name: score for name, score in cast(dict[str, Json], scores).items() if name in self._categories}
         text, reason = value.get("text"), value.get("reason")
         try:
-            return as_verdict(
+            given = as_verdict(
                 Verdict(
-                    scores=known,
+                    scores=cast(dict[str, Any], scores),
                     reason=reason if isinstance(reason, str) else "",
                     text=text if self._answer_text and isinstance(text, str) else None,
                 )
             )
         except ValueError as error:
             raise ModelResponseError(f"the verdict of {self.model.id} cannot be read: {error}") from error
+        verdict = given.of(self._categories)
+        if missing := [name for name in self._categories if name not in verdict.scores]:
+            raise ModelResponseError(f"the verdict of {self.model.id} has no score for {', '.join(missing)}")
+        return verdict
 
 
 class Classifier:
@@ -103,12 +107,12 @@ def make_classifier(
     """
     if model is not None and classifier is not None:
         raise ConfigError(f"{owner}: give model or classifier, not both")
+    texts(owner, instructions=of_model.get("instructions", ""))
     if model is not None:
         return Classifier(ModelClassifier(model, **of_model))
     if classifier is None:
         return None
-    if not callable(cast(Any, classifier)):
-        raise ConfigError(f"{owner}: classifier must be a function of the text, not {classifier!r}")
+    function(owner, "classifier", classifier)
     return Classifier(classifier)
 
 

@@ -6,10 +6,10 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
-from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepStart, TextDelta
+from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepStart, TextDelta, TextEnd
 from diarist.exceptions import ConfigError, TripWire
 from diarist.messages import Json, Message, Part, TextPart
 from diarist.processors.base import (
@@ -20,6 +20,8 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
+from diarist.processors.builtin.options import flags, one_of, whole
+from diarist.processors.builtin.provider_text import identity
 from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
 
 logger = logging.getLogger("diarist")
@@ -53,12 +55,12 @@ class StreamState:
 
     held: SentenceBuffer
     passed: deque[str]
-    reasoning_changed: bool = False
+    changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
 
     def clear(self) -> None:
         self.held.clear()
         self.passed.clear()
-        self.reasoning_changed = False
+        self.changed.clear()
 
 
 class Guard(Processor[Any], ABC):
@@ -83,17 +85,21 @@ class Guard(Processor[Any], ABC):
         include_reasoning: bool = True,
     ) -> None:
         name = type(self).__name__
-        choose(name, "strategy", strategy, strategies)
-        choose(name, "on_error", on_error, ("fail", "continue"))
+        one_of(name, "strategy", strategy, strategies)
+        one_of(name, "on_error", on_error, ("fail", "continue"))
+        flags(
+            name,
+            run_in_parallel=run_in_parallel,
+            last_message_only=last_message_only,
+            include_reasoning=include_reasoning,
+        )
         if run_in_parallel and strategy in _EDITING:
             raise ConfigError(
                 f"{name}: with run_in_parallel the model has been called already, so that strategy {strategy!r} comes "
                 "too late; use 'block' or 'warn'"
             )
-        if span_chars is not None and span_chars < 1:
-            raise ConfigError(f"{name}: span_chars must be positive or None, not {span_chars}")
-        if chunk_window < 0:
-            raise ConfigError(f"{name}: chunk_window must not be negative, not {chunk_window}")
+        check_span(name, span_chars)
+        whole(name, "chunk_window", chunk_window, least=0)
         self.strategy = strategy
         self.on_error = on_error
         self.run_in_parallel = run_in_parallel
@@ -187,9 +193,7 @@ class StreamGuard(Guard):
             state.clear()  # a new step, or another attempt at the same one
             return part
         out: list[Chunk] = [chunk for span in state.held.flush() for chunk in await self._let_go(args, span)]
-        if isinstance(part, ReasoningEnd) and state.reasoning_changed:
-            state.reasoning_changed = False
-            part = unsigned(part)
+        part = ended(part, state.changed)
         return [*out, part] if out else part
 
     async def _let_go(self, args: ProcessOutputStreamArgs[Any], span: HeldSpan) -> list[Chunk]:
@@ -198,8 +202,7 @@ class StreamGuard(Guard):
         if isinstance(outcome, str):
             state.passed.append(span.text)
             return [span.delta(outcome)]
-        if isinstance(span.like, ReasoningDelta):
-            state.reasoning_changed = True
+        state.changed.add(type(span.like))
         text = "" if self.strategy == "filter" else outcome.text or ""
         return [span.delta(text)] if text else []
 
@@ -211,15 +214,10 @@ def unjudged(processor_id: str, error: Exception) -> NoReturn:
     raise TripWire(reason, processor_id=processor_id, metadata={"error": what}) from error
 
 
-def choose(owner: str, option: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise ConfigError for a value that an option does not take."""
-    if value not in allowed:
-        raise ConfigError(f"{owner}: {option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-def check_threshold(owner: str, threshold: float) -> None:
-    if not 0 < threshold <= 1:
-        raise ConfigError(f"{owner}: threshold must be above 0 and at most 1, not {threshold}")
+def check_span(owner: str, span_chars: int | None) -> None:
+    """Raise ConfigError unless ``span_chars`` is a number of characters, or None."""
+    if span_chars is not None:
+        whole(owner, "span_chars (or None)", span_chars, least=1)
 
 
 def with_text(message: Message, text: str) -> Message:
@@ -232,13 +230,21 @@ def with_text(message: Message, text: str) -> Message:
 def with_texts(message: Message, texts: Sequence[str]) -> Message:
     """The message with these texts in its text parts."""
     left = iter(texts)
-    parts: list[Part] = [
-        replace(part, text=next(left)) if isinstance(part, TextPart) else part for part in message.parts
-    ]
+    parts: list[Part] = [_with_text(part, next(left)) if isinstance(part, TextPart) else part for part in message.parts]
     return replace(message, parts=parts, part_tokens=None)
 
 
-def unsigned(part: ReasoningEnd) -> ReasoningEnd:
-    """The end of reasoning whose text was changed: its maker would refuse it, so nothing names its maker."""
-    payload = replace(part.payload, signature=None, provider=None, provider_data=None)
-    return replace(part, payload=payload)
+def _with_text(part: TextPart, text: str) -> TextPart:
+    return part if text == part.text else replace(part, text=text, provider_data=identity(part.provider_data))
+
+
+def ended(part: Chunk, changed: set[type[Chunk]]) -> Chunk:
+    """The end of a block whose text was changed, by the kinds of delta in ``changed``: of reasoning, its maker would
+    refuse it, so that nothing names its maker; of text, citations would quote what was there."""
+    if isinstance(part, ReasoningEnd) and ReasoningDelta in changed:
+        changed.discard(ReasoningDelta)
+        return replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
+    if isinstance(part, TextEnd) and TextDelta in changed:
+        changed.discard(TextDelta)
+        return replace(part, payload=replace(part.payload, provider_data=identity(part.payload.provider_data)))
+    return part

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model, ModelSettings
+from diarist.processors.builtin.options import function, share, text_list, whole
 from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
-from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard, check_threshold
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard
 from diarist.processors.guardrails.prompts import load_prompt
 
 DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]
@@ -85,7 +86,11 @@ class LanguageDetector(InputGuard, StreamGuard):
             span_chars=span_chars,
             include_reasoning=include_reasoning,
         )
-        check_threshold("LanguageDetector", threshold)
+        name = "LanguageDetector"
+        share(name, "threshold", threshold)
+        whole(name, "min_text_length", min_text_length, least=0)
+        function(name, "detector", detector)
+        function(name, "translator", translator)
         self.targets = _codes(targets)
         self.threshold = threshold
         self.min_text_length = min_text_length
@@ -139,7 +144,7 @@ def _translator(strategy: str, model: str | Model | None, translator: Translate 
 
 
 def _codes(targets: str | Sequence[str]) -> tuple[str, ...]:
-    codes = (targets,) if isinstance(targets, str) else tuple(targets)
+    codes = (targets,) if isinstance(targets, str) else text_list("LanguageDetector", "targets", targets)
     if not codes:
         raise ConfigError("LanguageDetector: targets is empty; name at least one language")
     for code in codes:

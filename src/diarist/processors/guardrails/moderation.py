@@ -7,8 +7,9 @@ from typing import Literal
 
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
+from diarist.processors.builtin.options import share, text_list
 from diarist.processors.guardrails.classifier import Classify, make_classifier
-from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard, check_threshold
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.verdict import FLAGGED, Verdict
 
@@ -88,7 +89,7 @@ class ModerationProcessor(InputGuard, StreamGuard):
             chunk_window=chunk_window,
             include_reasoning=include_reasoning,
         )
-        check_threshold("ModerationProcessor", threshold)
+        share("ModerationProcessor", "threshold", threshold)
         described = describe("ModerationProcessor", categories, CATEGORIES)
         found = make_classifier(
             "ModerationProcessor",
@@ -111,8 +112,7 @@ class ModerationProcessor(InputGuard, StreamGuard):
         """The categories over the threshold, if any."""
         verdict = await self._classifier.judge(text)
         if self._only is not None:
-            scores = {name: score for name, score in verdict.scores.items() if name in self._only}
-            verdict = Verdict(scores=scores, reason=verdict.reason)
+            verdict = verdict.of(self._only)
         return flagged("the text was flagged", verdict, self.threshold)
 
 
@@ -135,8 +135,10 @@ def describe(
     """Name to description of the categories asked for. Raises ConfigError where there is none."""
     if categories is None:
         return dict(known)
-    if isinstance(categories, str) or not categories:
-        raise ConfigError(f"{owner}: {option} must be names, or a mapping of name to description, not {categories!r}")
-    if isinstance(categories, Mapping):
-        return dict(categories)
-    return {name: known.get(name, "") for name in categories}
+    names = text_list(owner, f"{option}, or a mapping of name to description,", categories)
+    if not names:
+        raise ConfigError(f"{owner}: {option} is empty; name at least one")
+    if not isinstance(categories, Mapping):
+        return {name: known.get(name, "") for name in names}
+    text_list(owner, f"the descriptions in {option}", categories.values())
+    return dict(categories)

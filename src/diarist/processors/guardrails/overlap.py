@@ -16,6 +16,11 @@ _LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
 """Short texts, and how many of them, whose answer is remembered: words come again and again."""
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text, as an ``Overlap`` counts and compares them."""
+    return [match[0].casefold() for match in _WORD.finditer(text)]
+
+
 class Overlap:
     """Passages of some secret texts; ``look`` is for a ``Redactor``.
 
@@ -35,7 +40,7 @@ class Overlap:
         """After each run of fewer words than a passage: the words that may follow."""
         self._known: dict[str, int | None] = {}
         for text in texts:
-            self._add([match[0].casefold() for match in _WORD.finditer(text)])
+            self._add(words_of(text))
         self._words = frozenset(self._next.get((), ()))
         self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
 

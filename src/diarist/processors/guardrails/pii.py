@@ -6,7 +6,7 @@ import hmac
 import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
@@ -14,9 +14,10 @@ from diarist.exceptions import ConfigError, ModelResponseError, TripWire
 from diarist.messages import Message, TextPart
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs
+from diarist.processors.builtin.options import flags, function, one_of, share, text_list, texts
 from diarist.processors.builtin.redacting_messages import redacted_message
 from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
-from diarist.processors.guardrails.guard import OnError, Where, check_threshold, choose, with_texts
+from diarist.processors.guardrails.guard import OnError, Where, with_texts
 from diarist.processors.guardrails.pii_detectors import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
@@ -103,6 +104,9 @@ class PIIDetector(RedactingGuard):
     ) -> None:
         if detector is not None and model is not None:
             raise ConfigError("PIIDetector: give model or detector, not both")
+        function("PIIDetector", "detector", detector)
+        texts("PIIDetector", instructions=instructions)
+        flags("PIIDetector", preserve_format=preserve_format, last_message_only=last_message_only)
         super().__init__(
             strategy=strategy,
             on_error=on_error,
@@ -110,14 +114,14 @@ class PIIDetector(RedactingGuard):
             span_chars=span_chars,
             rewrite=self._take_out if detector is not None or model is not None else None,
         )
-        choose("PIIDetector", "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
-        check_threshold("PIIDetector", threshold)
+        one_of("PIIDetector", "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
+        share("PIIDetector", "threshold", threshold)
         by_form, others = _split(detection_types, model is not None or detector is not None)
         self.redaction_method = redaction_method
         self.preserve_format = preserve_format
         self.threshold = threshold
         self.last_message_only = last_message_only
-        self._salt = secrets.token_bytes(16) if salt is None else salt.encode() if isinstance(salt, str) else salt
+        self._salt = _salt(salt)
         self._patterns = PIIPatterns(by_form)
         self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
 
@@ -183,9 +187,7 @@ class PIIDetector(RedactingGuard):
         scores = {item.type: item.score for item in found}
 
         def look(text: str, start: int, final: bool) -> tuple[list[Span], int]:
-            return [
-                Span(*match.span(), item.type) for item in found for match in re.finditer(re.escape(item.text), text)
-            ], 0
+            return [Span(*match.span(), item.type) for item in found for match in _places(item.text, text)], 0
 
         def replace(matched: str, span: Span) -> str:
             return self.decide(args, matched, span.label, where, scores[span.label])
@@ -198,7 +200,17 @@ class PIIDetector(RedactingGuard):
         items = list(cast(Iterable[Any], await value if inspect.isawaitable(value) else value))
         if bad := [item for item in items if not isinstance(item, Detection)]:
             raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
-        return [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
+        sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
+        if lost := sorted({item.type for item in sure if not any(_places(item.text, text))}):
+            raise ValueError(f"the detector names a text that does not stand there: {', '.join(lost)}")
+        return sure
+
+
+def _places(piece: str, text: str) -> Iterator[re.Match[str]]:
+    """Where a piece stands in a text, if need be in another case or with other white space."""
+    if piece in text:
+        return re.finditer(re.escape(piece), text)
+    return re.finditer(r"\s+".join(map(re.escape, piece.split())), text, re.IGNORECASE)
 
 
 PERSONAL = ("person", "address", "date-of-birth", "identity-number")
@@ -213,7 +225,7 @@ class ModelDetector(AsksModel):
         listed = "\n".join(f"- {name}" for name in types)
         parts = (load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions.strip())
         self._task = "\n\n".join(part for part in parts if part)
-        self._types = frozenset(types)
+        self._types = {name.casefold(): name for name in types}
 
     async def __call__(self, text: str) -> list[Detection]:
         """Raises ModelError: the call failed, or the answer is no list of detections."""
@@ -224,18 +236,28 @@ class ModelDetector(AsksModel):
         found: list[Detection] = []
         for entry in cast(list[Any], listed):
             match entry:
-                case {"type": str(name), "text": str(value)} if name in self._types:
-                    found.append(Detection(name, value))
+                case {"type": str(name), "text": str(value)} if name.casefold() in self._types:
+                    found.append(Detection(self._types[name.casefold()], value))
+                case {"type": str(name), "text": str()} if name.casefold() in DETECTION_TYPES:
+                    pass  # what has a form is not asked of the model
                 case _:
-                    pass
+                    raise ModelResponseError(f"a detection of {self.model.id} has no text, or no type asked for")
         return found
+
+
+def _salt(salt: str | bytes | Any | None) -> bytes:
+    if salt is None:
+        return secrets.token_bytes(16)
+    if not isinstance(salt, str | bytes):
+        raise ConfigError(f"PIIDetector: salt must be a text or bytes, not {type(salt).__name__}")
+    return salt.encode() if isinstance(salt, str) else salt
 
 
 def _split(types: Sequence[str] | None, asks: bool) -> tuple[list[str], list[str]]:
     """The types that have a form, and the others. Raises ConfigError for others where nobody is asked."""
-    if isinstance(types, str) or (types is not None and not types):
-        raise ConfigError(f"PIIDetector: detection_types must be a list of names, not {types!r}")
-    wanted = DEFAULT_TYPES if types is None else types
+    wanted = DEFAULT_TYPES if types is None else text_list("PIIDetector", "detection_types", types)
+    if not wanted:
+        raise ConfigError("PIIDetector: detection_types is empty; name at least one")
     others = [name for name in wanted if name not in DETECTION_TYPES]
     if others and not asks:
         raise ConfigError(

@@ -9,9 +9,10 @@ from diarist.exceptions import ConfigError
 from diarist.messages import as_text
 from diarist.models.base import Model
 from diarist.processors.base import ProcessToolResultArgs, ToolResultResult
+from diarist.processors.builtin.options import flags, share
 from diarist.processors.guardrails import injection_patterns
 from diarist.processors.guardrails.classifier import Classify, make_classifier
-from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, check_threshold
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError
 from diarist.processors.guardrails.injection_patterns import DETECTION_TYPES
 from diarist.processors.guardrails.moderation import describe, flagged
 from diarist.processors.guardrails.prompts import load_prompt
@@ -72,7 +73,8 @@ class PromptInjectionDetector(InputGuard):
             run_in_parallel=run_in_parallel,
             last_message_only=last_message_only,
         )
-        check_threshold(name, threshold)
+        share(name, "threshold", threshold)
+        flags(name, tool_results=tool_results)
         types = describe(name, detection_types, DETECTION_TYPES, option="detection_types")
         if model is None and classifier is None and (unknown := types.keys() - DETECTION_TYPES.keys()):
             raise ConfigError(
@@ -101,7 +103,7 @@ class PromptInjectionDetector(InputGuard):
         verdict = self._by_patterns(text)
         if self._classifier is not None and not verdict.over(self.threshold):
             judged = await self._classifier.judge(text)
-            known = {name: score for name, score in judged.scores.items() if name in self._types or name == FLAGGED}
+            known = judged.of((*self._types, FLAGGED)).scores
             verdict = Verdict(scores={**verdict.scores, **known}, reason=judged.reason, text=judged.text)
         finding = flagged("the text tries to take control", verdict, self.threshold)
         if finding is None or self.strategy != "rewrite":

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepStart, TextDelta
+from diarist.chunks import Chunk, DataChunk, ReasoningDelta, StepStart, TextDelta
 from diarist.messages import Json, Message
 from diarist.processors.base import (
     DROP,
@@ -21,9 +21,10 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
+from diarist.processors.builtin.options import flags, one_of
 from diarist.processors.builtin.redacting_messages import redacted_messages
 from diarist.processors.builtin.redacting_stream import RedactingStream
-from diarist.processors.guardrails.guard import OnError, Where, choose, unjudged, unsigned
+from diarist.processors.guardrails.guard import OnError, Where, check_span, ended, unjudged
 from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
 from diarist.processors.streaming_redaction import Look, MakeSkim, Span, no_skim
 
@@ -43,7 +44,7 @@ class RedactState:
     streams: dict[Where, RedactingStream] = field(default_factory=dict[Where, RedactingStream])
     reported: set[tuple[Where, str]] = field(default_factory=set[tuple[Where, str]])
     found: set[str] = field(default_factory=set[str])
-    reasoning_changed: bool = False
+    changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
 
 
 class RedactingGuard(Processor[Any], ABC):
@@ -65,8 +66,11 @@ class RedactingGuard(Processor[Any], ABC):
         span_chars: int | None,
         rewrite: Rewrite | None,
     ) -> None:
-        choose(type(self).__name__, "strategy", strategy, STRATEGIES)
-        choose(type(self).__name__, "on_error", on_error, ("fail", "continue"))
+        name = type(self).__name__
+        one_of(name, "strategy", strategy, STRATEGIES)
+        one_of(name, "on_error", on_error, ("fail", "continue"))
+        flags(name, tools=tools)
+        check_span(name, span_chars)
         self.strategy = strategy
         self.on_error = on_error
         self.tools = tools
@@ -111,7 +115,7 @@ class RedactingGuard(Processor[Any], ABC):
     def _begin_step(self, state: RedactState) -> None:
         """A new step, or another attempt at the same one."""
         state.held.clear()
-        state.reasoning_changed = False
+        state.changed.clear()
         state.streams.pop("output", None)
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
@@ -177,8 +181,8 @@ class RedactingGuard(Processor[Any], ABC):
 
         async def judged(span: HeldSpan) -> Chunk:
             text = await rewrite(args, span.text, "output")
-            if text != span.text and isinstance(span.like, ReasoningDelta):
-                state.reasoning_changed = True
+            if text != span.text:
+                state.changed.add(type(span.like))
             return span.delta(text)
 
         if isinstance(part, TextDelta | ReasoningDelta):
@@ -186,10 +190,7 @@ class RedactingGuard(Processor[Any], ABC):
         if isinstance(part, DataChunk):
             return [part]
         out = [await judged(span) for span in state.held.flush()]
-        if isinstance(part, ReasoningEnd) and state.reasoning_changed:
-            state.reasoning_changed = False
-            part = unsigned(part)
-        return [*out, part]
+        return [*out, ended(part, state.changed)]
 
 
 def _sent(out: Sequence[Chunk]) -> StreamHookResult:

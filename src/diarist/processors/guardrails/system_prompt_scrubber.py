@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from diarist.exceptions import ConfigError, TripWire
+from diarist.exceptions import TripWire
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
+from diarist.processors.builtin.options import one_of, share, text_list, texts, whole
 from diarist.processors.guardrails.classifier import Classify, make_classifier
-from diarist.processors.guardrails.guard import OnError, Where, check_threshold, choose
-from diarist.processors.guardrails.overlap import Overlap
+from diarist.processors.guardrails.guard import OnError, Where
+from diarist.processors.guardrails.literals import checked_secrets, literal
+from diarist.processors.guardrails.overlap import Overlap, words_of
 from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
 from diarist.processors.patterns import PatternSet
@@ -38,7 +40,9 @@ class SystemPromptScrubber(RedactingGuard):
     user may be quoted.
 
     Args:
-        secrets: Further texts that must not be repeated.
+        secrets: Further texts that must not be repeated: any passage of a long one, and one with fewer than
+            ``min_words`` words (a code, a key, an address) as it is written, whatever its case. One of letters alone
+            counts as a whole word only.
         strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire. ``"warn"``: a log line and a
             ``data-system-prompt`` chunk. ``"filter"``: the passage is left out.
         redaction_method: ``"placeholder"`` (default), ``"mask"`` (letters and digits become ``*``) or ``"remove"``.
@@ -55,7 +59,8 @@ class SystemPromptScrubber(RedactingGuard):
         on_error: ``"fail"`` (default): a text that could not be judged blocks. ``"continue"``: it passes.
 
     Raises:
-        ConfigError: An option out of its range, or a pattern that is no regular expression.
+        ConfigError: An option out of its range, a secret of fewer than 3 characters, or a pattern that is no
+            regular expression.
 
     Example::
 
@@ -83,8 +88,10 @@ class SystemPromptScrubber(RedactingGuard):
         on_error: OnError = "fail",
     ) -> None:
         name = "SystemPromptScrubber"
-        if isinstance(secrets, str) or isinstance(custom_patterns, str):
-            raise ConfigError(f"{name}: secrets and custom_patterns must be lists of texts, not a single text")
+        secrets = checked_secrets(name, text_list(name, "secrets", secrets))
+        custom_patterns = text_list(name, "custom_patterns", custom_patterns)
+        texts(name, placeholder_text=placeholder_text, instructions=instructions)
+        whole(name, "min_words", min_words, least=2)
         self._classifier = make_classifier(
             name,
             model,
@@ -100,17 +107,17 @@ class SystemPromptScrubber(RedactingGuard):
             span_chars=span_chars,
             rewrite=None if self._classifier is None else self._judged,
         )
-        choose(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
-        check_threshold(name, threshold)
-        if min_words < 2:
-            raise ConfigError(f"{name}: min_words must be at least 2, not {min_words}")
+        one_of(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
+        share(name, "threshold", threshold)
         self.redaction_method = redaction_method
         self.placeholder_text = placeholder_text
         self.threshold = threshold
         self.min_words = min_words
-        self._secrets = tuple(secrets)
+        self._long = tuple(secret for secret in secrets if len(words_of(secret)) >= min_words)
+        short = [secret for secret in secrets if secret not in self._long]
+        written = {f"secret-{number}": literal(secret) for number, secret in enumerate(short, 1)}
         given = {f"custom-{number}": pattern for number, pattern in enumerate(custom_patterns, 1)}
-        self._patterns = PatternSet({**ANNOUNCEMENTS, **given}, option=f"{name}: custom_patterns")
+        self._patterns = PatternSet({**ANNOUNCEMENTS, **written, **given}, option=f"{name}: custom_patterns")
         self._overlap = lru_cache(maxsize=16)(self._index)
 
     async def close(self) -> None:
@@ -119,7 +126,7 @@ class SystemPromptScrubber(RedactingGuard):
 
     def _passages(self, args: ProcessorArgs[Any]) -> Overlap:
         own = tuple(message.text for message in args.message_list.system if message.tag is None)
-        return self._overlap((*own, *self._secrets))
+        return self._overlap((*own, *self._long))
 
     def skimming(self, args: ProcessorArgs[Any]) -> MakeSkim:
         overlap = self._passages(args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -35,6 +35,16 @@ class Verdict:
         """As it stands in a tripwire's metadata and in data chunks."""
         return {"categories": list(self.over(threshold)), "scores": dict(self.scores), "reason": self.reason}
 
+    def of(self, categories: Iterable[str]) -> Verdict:
+        """What it says of these categories; their case, and how their words are joined, does not count."""
+        asked = {_spelling(name): name for name in categories}
+        scores: dict[str, float] = {}
+        for given, score in self.scores.items():
+            name = asked.get(_spelling(given))
+            if name is not None:
+                scores[name] = max(score, scores.get(name, 0.0))
+        return Verdict(scores=scores, reason=self.reason, text=self.text)
+
 
 CLEAN = Verdict()
 
@@ -59,6 +69,10 @@ def as_verdict(value: Any) -> Verdict:
     if isinstance(value, Verdict):
         return Verdict(scores=checked, reason=value.reason, text=value.text)
     return Verdict(scores=checked)
+
+
+def _spelling(name: str) -> str:
+    return "-".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def _score(name: object, value: Any) -> float:

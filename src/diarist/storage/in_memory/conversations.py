@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import gt, lt
 from typing import Literal
 
 from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
@@ -15,6 +16,7 @@ from diarist.storage.codec import (
     ThreadRow,
     canonical,
     check_limit,
+    check_place,
     check_thread,
     check_title,
     checked,
@@ -105,17 +107,19 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         metadata: Mapping[str, Json] | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        newest_first: bool = True,
     ) -> Page[Thread]:
         check_limit(limit, least=1)
-        before = None if cursor is None else decode_cursor(cursor)
+        last = None if cursor is None else decode_cursor(cursor)
+        beyond = lt if newest_first else gt
         wanted = {to_json(key): canonical(value) for key, value in (metadata or {}).items()}
         with self._lock:
             rows = [found.row for found in self._threads.values() if self._is_visible(found)]
         rows = [
             row
-            for row in sorted(rows, key=_by_time, reverse=True)
+            for row in sorted(rows, key=_by_time, reverse=newest_first)
             if resource_id in (None, row.resource_id)
-            and (before is None or _by_time(row) < before)
+            and (last is None or beyond(_by_time(row), last))
             and wanted.items() <= _canonical_items(row.metadata)
         ]
         page = rows[:limit]
@@ -299,6 +303,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         run_id: str | None = None,
     ) -> list[Message]:
         most = check_limit(limit)
+        check_place(after=after, before=before)
         with self._lock:
             thread = self._threads.get(thread_id)
             if thread is None:

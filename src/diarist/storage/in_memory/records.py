@@ -9,21 +9,24 @@ from diarist.exceptions import ConflictError
 from diarist.messages import Json
 from diarist.storage.base import EventStorage, LeaseStorage, LogStorage, ResourceStorage, WorkingMemoryStorage
 from diarist.storage.codec import (
+    OF_RESOURCE,
     at_micros,
     check_limit,
     checked,
     decode_log,
     decode_resource,
+    decode_resource_cursor,
     decode_working_memory,
     encode_log,
     encode_resource,
     encode_working_memory,
     from_json,
+    page_of_resources,
     to_json,
     ttl_micros,
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
-from diarist.storage.records import Event, Lease, ObservationLog, Resource, RowRef, WorkingMemory
+from diarist.storage.records import Event, Lease, ObservationLog, Page, Resource, RowRef, WorkingMemory
 
 
 @dataclass(slots=True)
@@ -64,6 +67,14 @@ class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage,
                 raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
             self._resources[resource.id] = saved
         return decode_resource(resource.id, *saved)
+
+    async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+        check_limit(limit, least=1)
+        last = decode_resource_cursor(cursor)
+        with self._lock:
+            keys = [*self._working_memories, *self._logs]
+            ids = {*self._resources, *(key.removeprefix(OF_RESOURCE) for key in keys if key.startswith(OF_RESOURCE))}
+        return page_of_resources(sorted(found for found in ids if last is None or found > last), limit)
 
     async def get_working_memory(self, key: str) -> WorkingMemory:
         with self._lock:
@@ -154,6 +165,10 @@ class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage,
         with self._lock:
             if self._is_held(lease):
                 self._leases[lease.name] = (lease, 0)
+
+    async def delete_lease(self, name: str) -> bool:
+        with self._lock:
+            return self._leases.pop(name, None) is not None
 
     def _is_held(self, lease: Lease) -> bool:
         held, until = self._leases.get(lease.name, (None, 0))

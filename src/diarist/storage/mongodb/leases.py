@@ -36,6 +36,10 @@ def release_lease(db: Db, lease: Lease) -> None:
     db[_NAME].update_one(_held(lease), {"$set": {"expires_at": 0}})
 
 
+def delete_lease(db: Db, name: str) -> bool:
+    return db[_NAME].delete_one({"_id": name}).deleted_count > 0
+
+
 def _held(lease: Lease) -> dict[str, Any]:
     valid = {"$expr": {"$gt": ["$expires_at", NOW]}}
     return {"_id": lease.name, "owner": lease.owner, "token": lease.token, **valid}

@@ -23,7 +23,7 @@ from diarist.storage.mongodb.client import Db, Document
 from diarist.storage.mongodb.expressions import NOW, literal, literals, raised
 from diarist.storage.records import ObservationLog, RowRef
 
-_HEADS, _HISTORY = "diarist_logs", "diarist_log_history"
+HEADS, _HISTORY = "diarist_logs", "diarist_log_history"
 MARK_LASTS = timedelta(days=1)
 """How long the mark of a removed log stays, far longer than any saver is on its way."""
 
@@ -31,7 +31,7 @@ IsStored = Callable[[Db, RowRef], bool]
 
 
 def get_log(db: Db, key: str, after: int) -> ObservationLog | None:
-    found = db[_HEADS].find_one({"_id": key, "version": {"$gt": after}})
+    found = db[HEADS].find_one({"_id": key, "version": {"$gt": after}})
     return None if found is None else decode_log(found["body"])
 
 
@@ -41,7 +41,7 @@ def save_log(
     saved = replace(log, version=expected_version + 1)
     body = encode_log(saved)
     while True:
-        head = db[_HEADS].find_one({"_id": log.key})
+        head = db[HEADS].find_one({"_id": log.key})
         for row in rows:
             if not is_stored(db, row):
                 raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
@@ -51,7 +51,7 @@ def save_log(
         if head is not None:
             _move(db, head)
         if _replace(db, log.key, head, saved, body):
-            _move(db, db[_HEADS].find_one({"_id": log.key}))
+            _move(db, db[HEADS].find_one({"_id": log.key}))
             return saved
 
 
@@ -65,14 +65,14 @@ def _replace(db: Db, key: str, head: Document | None, saved: ObservationLog, bod
     elif head is not None and saved.generation > head["generation"]:
         values["outgoing"] = literal({"generation": head["generation"], "body": head["body"]})
     try:
-        done = db[_HEADS].update_one(expected, [{"$set": values}], upsert=head is None)
+        done = db[HEADS].update_one(expected, [{"$set": values}], upsert=head is None)
     except DuplicateKeyError:
         return False
     return done.matched_count == 1 or done.upserted_id is not None
 
 
 def list_generations(db: Db, key: str) -> list[ObservationLog]:
-    head = db[_HEADS].find_one({"_id": key, "version": {"$gt": 0}})
+    head = db[HEADS].find_one({"_id": key, "version": {"$gt": 0}})
     if head is None:
         return []
     _move(db, head)
@@ -80,7 +80,7 @@ def list_generations(db: Db, key: str) -> list[ObservationLog]:
 
 
 def rewrite_generation(db: Db, log: ObservationLog) -> bool:
-    head = db[_HEADS].find_one({"_id": log.key, "version": {"$gt": 0}})
+    head = db[HEADS].find_one({"_id": log.key, "version": {"$gt": 0}})
     if head is None:
         return False
     _move(db, head)
@@ -89,17 +89,17 @@ def rewrite_generation(db: Db, log: ObservationLog) -> bool:
 
 
 def delete_generations(db: Db, key: str) -> int:
-    head = db[_HEADS].find_one({"_id": key, "version": {"$gt": 0}})
+    head = db[HEADS].find_one({"_id": key, "version": {"$gt": 0}})
     if head is None:
         return 0
     _move(db, head)
     # A new epoch: what somebody still moves into the old one is not seen.
-    db[_HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$set": {"epoch": ObjectId()}})
+    db[HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$set": {"epoch": ObjectId()}})
     return db[_HISTORY].delete_many({"epoch": head["epoch"]}).deleted_count
 
 
 def delete_log(db: Db, key: str) -> bool:
-    head = db[_HEADS].find_one_and_delete({"_id": key, "version": {"$gt": 0}})
+    head = db[HEADS].find_one_and_delete({"_id": key, "version": {"$gt": 0}})
     if head is not None:
         db[_HISTORY].delete_many({"epoch": head["epoch"]})
     return head is not None
@@ -107,10 +107,10 @@ def delete_log(db: Db, key: str) -> bool:
 
 def delete_log_of_thread(db: Db, key: str, until: int) -> None:
     """Remove a log that was begun until then (microseconds since 1970), and leave a mark against late savers."""
-    head = db[_HEADS].find_one({"_id": key, "version": {"$gt": 0}, "born": {"$lte": until}})
+    head = db[HEADS].find_one({"_id": key, "version": {"$gt": 0}, "born": {"$lte": until}})
     try:
         gone: Document = {**literals(_NOTHING), "mark": raised("mark"), "mark_until": _MARK_UNTIL}
-        db[_HEADS].update_one({"_id": key, "born": {"$lte": until}}, [{"$set": gone}], upsert=True)
+        db[HEADS].update_one({"_id": key, "born": {"$lte": until}}, [{"$set": gone}], upsert=True)
     except DuplicateKeyError:
         return  # a later log of the same name
     if head is not None:
@@ -126,7 +126,7 @@ def mark_removal(db: Db, *keys: str) -> None:
         while True:
             try:
                 changes = {**kept, "mark": raised("mark"), "mark_until": until}
-                db[_HEADS].update_one({"_id": key}, [{"$set": changes}], upsert=True)
+                db[HEADS].update_one({"_id": key}, [{"$set": changes}], upsert=True)
                 break
             except DuplicateKeyError:
                 continue  # two that both make it: the second finds it
@@ -144,6 +144,6 @@ def _move(db: Db, head: Document | None) -> None:
     place: dict[str, Any] = {"epoch": head["epoch"], "generation": outgoing["generation"]}
     with suppress(DuplicateKeyError):  # somebody else has just moved it
         db[_HISTORY].update_one(place, {"$setOnInsert": {"body": outgoing["body"], "key": head["_id"]}}, upsert=True)
-    db[_HEADS].update_one(
+    db[HEADS].update_one(
         {"_id": head["_id"], "epoch": head["epoch"], "version": head["version"]}, {"$set": {"outgoing": None}}
     )

@@ -7,12 +7,32 @@ from typing import Any
 from pymongo.errors import DuplicateKeyError
 
 from diarist.exceptions import ConflictError
-from diarist.storage.codec import decode_resource, decode_working_memory, encode_resource, encode_working_memory
+from diarist.storage.codec import (
+    OF_RESOURCE,
+    decode_resource,
+    decode_working_memory,
+    encode_resource,
+    encode_working_memory,
+    page_of_resources,
+)
 from diarist.storage.mongodb.client import Db
 from diarist.storage.mongodb.expressions import NOW, literals
-from diarist.storage.records import Resource, WorkingMemory
+from diarist.storage.mongodb.logs import HEADS
+from diarist.storage.records import Page, Resource, WorkingMemory
 
+_BEHIND = OF_RESOURCE[:-1] + chr(ord(OF_RESOURCE[-1]) + 1)
 _RESOURCES, _MEMORIES = "diarist_resources", "diarist_working_memories"
+
+
+def list_resources(db: Db, limit: int, after: str | None) -> Page[str]:
+    """A page from each of the three collections, and of these the first ones."""
+    ids: set[str] = set()
+    for collection, prefix in ((_RESOURCES, ""), (_MEMORIES, OF_RESOURCE), (HEADS, OF_RESOURCE)):
+        beyond = {"$gte": prefix} if after is None else {"$gt": prefix + after}
+        wanted = {"_id": {**beyond, **({"$lt": _BEHIND} if prefix else {})}, "version": {"$gt": 0}}
+        found = db[collection].find(wanted, {"_id": 1}).sort("_id", 1).limit(min(limit, 2**31 - 2) + 1)
+        ids.update(doc["_id"].removeprefix(prefix) for doc in found)
+    return page_of_resources(sorted(ids)[: limit + 1], limit)
 
 
 def get_resource(db: Db, resource_id: str) -> Resource:

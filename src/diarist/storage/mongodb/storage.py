@@ -10,8 +10,10 @@ from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.codec import (
     check_limit,
+    check_place,
     check_thread,
     checked,
+    decode_resource_cursor,
     encode_message,
     encode_sent,
     to_json,
@@ -93,9 +95,10 @@ class MongoDBStorage(Storage):
         metadata: Mapping[str, Json] | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        newest_first: bool = True,
     ) -> Page[Thread]:
         limit = check_limit(limit, least=1)
-        return await self._server.run(threads.list_threads, resource_id, metadata, limit, cursor)
+        return await self._server.run(threads.list_threads, resource_id, metadata, limit, cursor, newest_first)
 
     async def delete_thread(self, thread_id: str) -> bool:
         return await self._server.run(threads.delete_thread, thread_id)
@@ -137,6 +140,7 @@ class MongoDBStorage(Storage):
         run_id: str | None = None,
     ) -> list[Message]:
         most = check_limit(limit)
+        check_place(after=after, before=before)
         return await self._server.run(rows_.list_messages, thread_id, after, before, most, newest_first, run_id)
 
     async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
@@ -157,6 +161,10 @@ class MongoDBStorage(Storage):
     async def save_resource(self, resource: Resource) -> Resource:
         checked(resource.id, "a resource id")
         return await self._server.run(resources.save_resource, resource)
+
+    async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+        limit, after = check_limit(limit, least=1), decode_resource_cursor(cursor)
+        return await self._server.run(resources.list_resources, limit, after)
 
     async def get_working_memory(self, key: str) -> WorkingMemory:
         return await self._server.run(resources.get_working_memory, key)
@@ -198,6 +206,9 @@ class MongoDBStorage(Storage):
 
     async def release_lease(self, lease: Lease) -> None:
         await self._server.run(leases.release_lease, lease)
+
+    async def delete_lease(self, name: str) -> bool:
+        return await self._server.run(leases.delete_lease, name)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
         checked(key, "the key of an event")

@@ -95,8 +95,14 @@ def update_thread(
 
 
 def list_threads(
-    db: Db, resource_id: str | None, metadata: Mapping[str, Json] | None, limit: int, cursor: str | None
+    db: Db,
+    resource_id: str | None,
+    metadata: Mapping[str, Json] | None,
+    limit: int,
+    cursor: str | None,
+    newest_first: bool,
 ) -> Page[Thread]:
+    order, beyond = (-1, "$lt") if newest_first else (1, "$gt")
     wanted: Document = dict(_VISIBLE)
     if resource_id is not None:
         wanted["resource_id"] = resource_id
@@ -104,9 +110,9 @@ def list_threads(
         wanted["meta"] = {"$all": [_mark(key, value) for key, value in metadata.items()]}
     if cursor is not None:
         created_at, thread_id = decode_cursor(cursor)
-        same_time = {"created_at": created_at, "_id": {"$lt": thread_id}}
-        wanted["$or"] = [{"created_at": {"$lt": created_at}}, same_time]
-    found = db[THREADS].find(wanted).sort([("created_at", -1), ("_id", -1)]).limit(most(limit, 1))
+        same_time = {"created_at": created_at, "_id": {beyond: thread_id}}
+        wanted["$or"] = [{"created_at": {beyond: created_at}}, same_time]
+    found = db[THREADS].find(wanted).sort([("created_at", order), ("_id", order)]).limit(most(limit, 1))
     rows = [_row(doc) for doc in found]
     page = rows[:limit]
     more = len(rows) > limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, insert, or_, select, update
+from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, insert, or_, select, update
 
 from diarist.database import now
 from diarist.storage.records import Lease
@@ -29,6 +29,8 @@ _INSERT = insert(leases).values(expires_at=_until)
 _RENEW = update(leases).where(_held).values(expires_at=_until)
 _RELEASE = update(leases).where(_held).values(expires_at=0)
 
+_DELETE = delete(leases).where(leases.c.name == _name)
+
 
 def acquire_lease(connection: Connection, name: str, owner: str, ttl: int) -> Lease | None:
     """``ttl`` is in microseconds here, as below."""
@@ -47,6 +49,10 @@ def renew_lease(connection: Connection, lease: Lease, ttl: int) -> bool:
 
 def release_lease(connection: Connection, lease: Lease) -> None:
     connection.execute(_RELEASE, _keys(lease))
+
+
+def delete_lease(connection: Connection, name: str) -> bool:
+    return connection.execute(_DELETE, {"lease": name}).rowcount > 0
 
 
 def _keys(lease: Lease) -> dict[str, str | int]:

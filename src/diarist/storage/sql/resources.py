@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Text, bindparam, insert, select, update
+from sqlalchemy import Connection, Text, bindparam, func, insert, select, union, update
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError
-from diarist.storage.codec import decode_resource, encode_resource
-from diarist.storage.records import Resource
-from diarist.storage.sql.schema import resources
+from diarist.storage.codec import OF_RESOURCE, decode_resource, encode_resource, page_of_resources
+from diarist.storage.records import Page, Resource
+from diarist.storage.sql.schema import logs, resources, working_memories
 
+_BEHIND = OF_RESOURCE[:-1] + chr(ord(OF_RESOURCE[-1]) + 1)
 _id = bindparam("resource", type_=Text())
 _GET = select(resources.c.version, resources.c.body).where(resources.c.id == _id)
 _INSERT = insert(resources)
@@ -18,6 +19,20 @@ _UPDATE = (
     .where(resources.c.id == _id, resources.c.version == bindparam("expected"))
     .values(version=bindparam("next"), body=bindparam("new_body"))
 )
+
+
+def list_resources(connection: Connection, limit: int, after: str | None) -> Page[str]:
+    of_keys = [
+        select(func.substr(table.c.key, len(OF_RESOURCE) + 1).label("id")).where(
+            table.c.key >= OF_RESOURCE, table.c.key < _BEHIND
+        )
+        for table in (working_memories, logs)
+    ]
+    found = union(select(resources.c.id), *of_keys).subquery()
+    query = select(found.c.id).order_by(found.c.id).limit(limit + 1)
+    if after is not None:
+        query = query.where(found.c.id > after)
+    return page_of_resources(list(connection.scalars(query)), limit)
 
 
 def get_resource(connection: Connection, resource_id: str) -> Resource:

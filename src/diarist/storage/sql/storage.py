@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from diarist.database import Database
+from diarist.database import Database, stored_version
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import (
     check_limit,
+    check_place,
     check_thread,
     checked,
+    decode_resource_cursor,
     encode_message,
     encode_sent,
     to_json,
@@ -52,6 +54,10 @@ class SQLStorage(Storage, SearchStorage):
     async def purge(self) -> None:
         await self._database.write(purge_index)
 
+    async def has_tables(self, group: str) -> bool:
+        """Whether another group of diarist's tables lies in the same database, such as ``vectors``."""
+        return await self._database.read(stored_version, group) is not None
+
     @property
     def location(self) -> str:
         return self._database.location
@@ -83,9 +89,10 @@ class SQLStorage(Storage, SearchStorage):
         metadata: Mapping[str, Json] | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        newest_first: bool = True,
     ) -> Page[Thread]:
         limit = check_limit(limit, least=1)
-        return await self._database.read(threads.list_threads, resource_id, metadata, limit, cursor)
+        return await self._database.read(threads.list_threads, resource_id, metadata, limit, cursor, newest_first)
 
     async def delete_thread(self, thread_id: str) -> bool:
         return await self._database.write(threads.delete_thread, thread_id)
@@ -127,6 +134,7 @@ class SQLStorage(Storage, SearchStorage):
         run_id: str | None = None,
     ) -> list[Message]:
         most = check_limit(limit)
+        check_place(after=after, before=before)
         return await self._database.read(_messages.list_messages, thread_id, after, before, most, newest_first, run_id)
 
     async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
@@ -159,6 +167,10 @@ class SQLStorage(Storage, SearchStorage):
     async def save_resource(self, resource: Resource) -> Resource:
         checked(resource.id, "a resource id")
         return await self._database.write(resources.save_resource, resource)
+
+    async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+        limit, after = check_limit(limit, least=1), decode_resource_cursor(cursor)
+        return await self._database.read(resources.list_resources, limit, after)
 
     async def get_working_memory(self, key: str) -> WorkingMemory:
         return await self._database.read(working_memory.get_working_memory, key)
@@ -200,6 +212,9 @@ class SQLStorage(Storage, SearchStorage):
 
     async def release_lease(self, lease: Lease) -> None:
         await self._database.write(leases.release_lease, lease)
+
+    async def delete_lease(self, name: str) -> bool:
+        return await self._database.write(leases.delete_lease, name)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
         checked(key, "the key of an event")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import gt, lt
 
 from sqlalchemy import (
     BigInteger,
@@ -10,8 +11,10 @@ from sqlalchemy import (
     Connection,
     Select,
     and_,
+    asc,
     bindparam,
     delete,
+    desc,
     exists,
     func,
     insert,
@@ -133,16 +136,18 @@ def list_threads(
     metadata: Mapping[str, Json] | None,
     limit: int,
     cursor: str | None,
+    newest_first: bool,
 ) -> Page[Thread]:
-    query = _SELECT.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit + 1)
+    order, beyond = (desc, lt) if newest_first else (asc, gt)
+    query = _SELECT.order_by(order(threads.c.created_at), order(threads.c.id)).limit(limit + 1)
     if resource_id is not None:
         query = query.where(threads.c.resource_id == resource_id)
     for key, value in (metadata or {}).items():
         query = query.where(_has_metadata(key, canonical(value)))
     if cursor is not None:
         created_at, thread_id = decode_cursor(cursor)
-        same_time = and_(threads.c.created_at == created_at, threads.c.id < thread_id)
-        query = query.where(or_(threads.c.created_at < created_at, same_time))
+        same_time = and_(threads.c.created_at == created_at, beyond(threads.c.id, thread_id))
+        query = query.where(or_(beyond(threads.c.created_at, created_at), same_time))
     rows = [ThreadRow(*row) for row in connection.execute(query)]
     more = len(rows) > limit
     page = rows[:limit]

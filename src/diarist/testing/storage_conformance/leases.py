@@ -68,3 +68,15 @@ class LeaseConformance:
         assert not await storage.renew_lease(lease, ttl=60)
         await storage.release_lease(lease)
         assert await storage.acquire_lease("nothing", "b", ttl=60) is not None
+
+    async def test_a_deleted_lease_leaves_nothing(self, storage: Storage, second_storage: Storage) -> None:
+        lease = await storage.acquire_lease("observe", "a", ttl=60)
+        assert lease is not None
+        assert await storage.acquire_lease("observe", "a", ttl=60) is not None
+        assert await storage.acquire_lease("reflect", "a", ttl=60) is not None
+        assert await second_storage.delete_lease("observe")
+        assert not await storage.delete_lease("observe")
+        assert not await storage.renew_lease(lease, ttl=60)
+        again = await second_storage.acquire_lease("observe", "b", ttl=60)
+        assert again == Lease(name="observe", owner="b", token=1)
+        assert await second_storage.acquire_lease("reflect", "b", ttl=60) is None

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from diarist.exceptions import ConflictError
+from diarist.exceptions import ConflictError, InputError
 from diarist.storage import Resource, Storage
+from diarist.storage.records import ObservationLog, WorkingMemory
+from diarist.testing.storage_conformance.helpers import thread
 
 
 class ResourceConformance:
@@ -55,3 +57,33 @@ class ResourceConformance:
         saved.metadata["tags"].append("saved")
         (await storage.get_resource("ada")).metadata["tags"].append("out")
         assert (await storage.get_resource("ada")).metadata == {"tags": ["a"]}
+
+    async def test_resources_are_listed_if_they_have_something_of_their_own(self, storage: Storage) -> None:
+        await storage.create_thread(thread("t", "only threads"))
+        await storage.save_working_memory(WorkingMemory(key="thread:t", text="of a thread"))
+        await storage.save_resource(Resource(id="ada", metadata={"a": 1}))
+        for name in ("ada", "\U0001f600", "z", "", "\uffee", "resource:x"):
+            await storage.save_working_memory(WorkingMemory(key=f"resource:{name}", text="x"))
+        log = ObservationLog(key="resource:bob", scope="resource", resource_id="bob")
+        await storage.save_log(log, expected_version=0)
+        await storage.save_log(replace(log, key="resource:gone"), expected_version=0)
+        await storage.delete_log("resource:gone")
+        names = ["", "ada", "bob", "resource:x", "z", "\uffee", "\U0001f600"]
+        assert (await storage.list_resources()).items == names
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await storage.list_resources(limit=3, cursor=cursor)
+            found += page.items
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert found == names
+        assert (await storage.list_resources(limit=len(names))).cursor is None
+
+    async def test_a_limit_or_cursor_of_resources_that_is_none_is_refused(self, storage: Storage) -> None:
+        with pytest.raises(InputError, match="limit"):
+            await storage.list_resources(limit=0)
+        for cursor in ("!", "WzEsImEiXQ"):
+            with pytest.raises(InputError, match="cursor"):
+                await storage.list_resources(cursor=cursor)

@@ -116,6 +116,18 @@ class ThreadConformance:
                 break
         assert seen == [f"old-{number}" for number in reversed(range(9))]
 
+    async def test_pages_that_begin_with_the_oldest(self, storage: Storage) -> None:
+        for number in range(5):
+            await storage.create_thread(thread(str(number), created_at=NOON + timedelta(seconds=number // 2)))
+        seen: list[str] = []
+        cursor = None
+        while not seen or cursor is not None:
+            page = await storage.list_threads(limit=2, cursor=cursor, newest_first=False)
+            seen += [item.id for item in page.items]
+            await storage.update_thread("0", title=str(len(seen)))
+            cursor = page.cursor
+        assert seen == ["0", "1", "2", "3", "4"]
+
     async def test_last_page_has_no_cursor(self, storage: Storage) -> None:
         for number in range(4):
             await storage.create_thread(thread(str(number), created_at=NOON))

@@ -21,7 +21,7 @@ class WorkingMemoryConformance:
 
     async def test_working_memory_comes_back_with_its_version(self, storage: Storage) -> None:
         updates = (
-            WorkingMemoryUpdate(run_id="one", text="# Ada \ud83d \0"),
+            WorkingMemoryUpdate(run_id="one", text="# Ada \ud83d \0", base="# \ud83d"),
             WorkingMemoryUpdate(run_id="two", patch={"a": {"b": None, "c": [1]}}),
         )
         given = WorkingMemory(key=KEY, text="Ada \ud83d \0", updates=updates)

@@ -12,14 +12,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import orjson
-
+from diarist.encoding import dumps
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.messages import Message, part_to_dict
 from diarist.storage.records import Observation, ObservationLog, Source
 
 _BEYOND = 1 << 62
-_JSON = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 class Coverage:
@@ -79,7 +77,7 @@ def digest_rows(rows: Iterable[Message]) -> str:
     for row in rows:
         if row.role != "system":
             content = [row.id, row.role, [part_to_dict(part) for part in row.parts]]
-            state.update(orjson.dumps(content, default=str, option=_JSON))
+            state.update(dumps(content, sort_keys=True))
     return state.hexdigest()[:32]
 
 

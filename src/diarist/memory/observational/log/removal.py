@@ -97,6 +97,32 @@ async def remove_rows(
     return receipt
 
 
+async def own_words(storage: Storage, row: Message) -> set[str]:
+    """The words that of all messages of its thread only this one says."""
+    words, _ = await _look(storage, _stones_of(row))
+    return words
+
+
+async def remove_traces(
+    storage: Storage, logs: Sequence[ObservationLog], row: Message, words: set[str], counter: TokenCounter
+) -> None:
+    """Take out of the logs what was made from a row that stays, which is raw again by this.
+
+    Notes that are being made of it are dropped.
+
+    Args:
+        words: What is taken out as well wherever it is said, such as ``own_words``.
+    """
+    for log in logs:
+        await _clean(storage, log, _stones_of(row), words, counter, (), stays=True)
+    if row.thread_id is not None:
+        await _clean_generated_title(storage, row.thread_id, [row.id])
+
+
+def _stones_of(row: Message) -> tuple[Tombstone, ...]:
+    return (Tombstone(thread_id=row.thread_id or "", first_seq=seq_of(row), last_seq=seq_of(row)),)
+
+
 def thread_of(log: ObservationLog) -> str:
     """The thread of a log of scope ``thread``; no name at all for that of a resource, which has many."""
     return log.key.removeprefix("thread:") if log.scope == "thread" else ""
@@ -181,13 +207,18 @@ async def _clean(
     words: set[str],
     counter: TokenCounter,
     rows: Sequence[RowRef],
+    *,
+    stays: bool = False,
 ) -> Receipt:
-    """Take out of a log, of its history and of all copies of its words what was made from the rows."""
+    """Take out of a log, of its history and of all copies of its words what was made from the rows.
+
+    ``stays``: The rows are not removed, so no tombstones are left.
+    """
     words = words - _own_words()
     for past in (log, *(await storage.list_generations(log.key) if words and log.scope == "resource" else ())):
         words -= await _said_elsewhere(storage, past, stones, words)
     erasure = Erasure(tuple(stones), frozenset(words))
-    before, after = await _mark(storage, log, erasure, rows)
+    before, after = await _mark(storage, log, erasure, rows, stays=stays)
     history = await storage.list_generations(log.key)
     for past in history:
         cleaned = erase_past(past, erasure)
@@ -200,7 +231,7 @@ async def _clean(
 
 
 async def _mark(
-    storage: Storage, log: ObservationLog, erasure: Erasure, rows: Sequence[RowRef]
+    storage: Storage, log: ObservationLog, erasure: Erasure, rows: Sequence[RowRef], *, stays: bool
 ) -> tuple[ObservationLog, ObservationLog]:
     """Save the tombstones, and take out what is made from the rows; returns the log before and after."""
     before = log
@@ -213,7 +244,9 @@ async def _mark(
     def change(log: ObservationLog) -> ObservationLog:
         nonlocal before
         before = log
-        return erase(log, history, erasure)
+        erased = erase(log, history, erasure)
+        fresh = [stone for stone in erasure.stones if stone not in log.tombstones]
+        return without_stones(erased, fresh) if stays else erased
 
     after = await _update(storage, log, change, check=read_history, rows=rows)
     return before, after

@@ -17,7 +17,7 @@ from diarist.memory.observational.limits import Limits
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.selection import split_batches
+from diarist.memory.observational.selection import split_at_chunks, split_batches
 from diarist.memory.observational.window import observable_units, tokens_of
 from diarist.memory.observational.work.background import Background
 from diarist.memory.observational.work.other_threads import buffer_other_threads
@@ -160,7 +160,7 @@ async def buffer_observations(
         coverage = Coverage(log.entries, job.thread_id)
         rows = await _raw_rows(storage, coverage, job, run_id)
         ensure_counted(rows, counter)
-        for batch in _worth_a_call(rows, job, limits, run_id):
+        for batch in _worth_a_call(rows, job, limits, run_id, Coverage(log.buffered, job.thread_id)):
             own = run_id is not None and batch[0].run_id == run_id
             sources = sources_of(batch, rows, coverage, job.thread_id)
             work = Batch(rows=batch, sources=sources, run_id=run_id if own else None)
@@ -209,7 +209,11 @@ async def _raw_rows(storage: Storage, coverage: Coverage, job: Job, run_id: str 
     return [row for row in rows if row.role != "system" and seq_of(row) not in coverage]
 
 
-def _worth_a_call(rows: list[Message], job: Job, limits: Limits, run_id: str | None) -> list[list[Message]]:
-    units = observable_units(rows, job.pinned)
-    batches = split_batches(units, limits.batch_tokens, run_id, least=limits.least_batch_tokens)
-    return [batch for batch in batches if tokens_of(batch) >= limits.least_batch_tokens]
+def _worth_a_call(
+    rows: list[Message], job: Job, limits: Limits, run_id: str | None, waiting: Coverage
+) -> list[list[Message]]:
+    """Rows for one call each. Too few wait until there are more of them, but before a chunk none are added."""
+    pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
+    calls = [split_batches(piece, limits.batch_tokens, run_id, least=limits.least_batch_tokens) for piece in pieces]
+    newest = [batch for batch in calls[-1] if tokens_of(batch) >= limits.least_batch_tokens] if calls else []
+    return [*(batch for batches in calls[:-1] for batch in batches), *newest]

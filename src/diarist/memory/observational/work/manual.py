@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from diarist.exceptions import StorageError, ThreadBusyError
 from diarist.memory.observational.cycles import Cycles, NotSmallerError
@@ -32,33 +34,39 @@ class _Target(ReflectionPlan):
         return max(super().limit_tokens, self.target_tokens)
 
 
-async def reflect(cycles: Cycles, thread_id: str, resource_id: str, *, guidance: str | None = None) -> ObservationLog:
+async def reflect(
+    cycles: Cycles, thread_id: str, resource_id: str, *, wait: float, guidance: str | None = None
+) -> ObservationLog:
     """Replace all active entries, but for those of a live run, by one; an empty log stays as it is.
 
     Args:
+        wait: Seconds to wait for somebody else who is reflecting; then what that made is what is replaced.
         guidance: What to keep or drop, in the user's words. Without it, the result should have 60% of the tokens.
 
     Raises:
-        ThreadBusyError: Somebody else is reflecting.
+        ThreadBusyError: Somebody else was reflecting all that time.
         ModelError, RoleError: The Reflector failed, or without guidance its text was hardly smaller.
     """
-    async with cycles.logs.claim(thread_id, resource_id, "reflection") as mine:
-        _require(mine, thread_id)
+    async with _turn(cycles, thread_id, resource_id, wait):
         log = await _read(cycles, thread_id, resource_id)
         kind, share = (ReflectionPlan, _SHRINK_TO) if guidance is None else (_Wish, 1.0)
         plan = _plan(log, int(share * log.tokens), kind)
         return log if plan is None else await _reflect(cycles, log, plan, guidance)
 
 
-async def compact(cycles: Cycles, thread_id: str, resource_id: str, target_tokens: int) -> ObservationLog:
+async def compact(
+    cycles: Cycles, thread_id: str, resource_id: str, target_tokens: int, *, wait: float
+) -> ObservationLog:
     """Reflect until the active entries have at most so many tokens, or nothing more is gained.
 
+    Args:
+        wait: As for ``reflect``.
+
     Raises:
-        ThreadBusyError: Somebody else is reflecting.
+        ThreadBusyError: Somebody else was reflecting all that time.
         ModelError, RoleError: The Reflector failed; what was done before is kept.
     """
-    async with cycles.logs.claim(thread_id, resource_id, "reflection") as mine:
-        _require(mine, thread_id)
+    async with _turn(cycles, thread_id, resource_id, wait):
         log = await _read(cycles, thread_id, resource_id)
         while log.tokens > target_tokens:
             plan = _plan(log, target_tokens + 1, _Target)
@@ -73,11 +81,16 @@ async def compact(cycles: Cycles, thread_id: str, resource_id: str, target_token
     return log
 
 
-def _require(mine: bool, thread_id: str) -> None:
-    if not mine:
-        raise ThreadBusyError(
-            f"the notes of thread {thread_id!r} are being condensed by somebody else; try again later"
-        )
+@asynccontextmanager
+async def _turn(cycles: Cycles, thread_id: str, resource_id: str, wait: float) -> AsyncGenerator[None]:
+    async with cycles.logs.claim(thread_id, resource_id, "reflection", wait=wait) as mine:
+        if not mine:
+            whose = f"thread {thread_id!r}" if thread_id else f"resource {resource_id!r}"
+            raise ThreadBusyError(
+                f"the diary of {whose} is being condensed by somebody else, for longer than the {wait:g} s of "
+                "thread_wait; try again later"
+            )
+        yield
 
 
 async def _read(cycles: Cycles, thread_id: str, resource_id: str) -> ObservationLog:

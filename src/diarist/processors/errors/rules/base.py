@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from diarist.exceptions import ConfigError, ModelAPIError, ModelError
 from diarist.messages import Message, Prompt
 from diarist.models.base import Model
+from diarist.processors.builtin.options import function
 
 Fix = Callable[[list[Message]], bool]
 ApplyToPrompt = Callable[[Prompt, Model], Prompt | None]
@@ -45,6 +46,11 @@ class CompatRule:
             raise ConfigError(f"compatibility rule {self.name!r} does nothing: give fix or apply_to_prompt")
         if (self.fix is None) != (not self.error_patterns):
             raise ConfigError(f"compatibility rule {self.name!r}: fix and error_patterns go together")
+        owner = f"compatibility rule {self.name!r}"
+        function(owner, "fix", self.fix)
+        function(owner, "apply_to_prompt", self.apply_to_prompt)
+        if not isinstance(self.error_patterns, list | tuple):
+            raise ConfigError(f"{owner}: error_patterns must be a list of patterns, not {self.error_patterns!r}")
         object.__setattr__(self, "_compiled", tuple(self._compile(pattern) for pattern in self.error_patterns))
 
     def _compile(self, pattern: str | re.Pattern[str]) -> re.Pattern[str]:
@@ -52,7 +58,7 @@ class CompatRule:
             return pattern
         try:
             return re.compile(pattern, re.IGNORECASE)
-        except re.error as error:
+        except (re.error, TypeError) as error:
             raise ConfigError(f"compatibility rule {self.name!r}: {pattern!r} is no pattern: {error}") from error
 
     def matches(self, error: ModelError) -> bool:

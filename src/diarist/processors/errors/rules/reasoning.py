@@ -42,15 +42,19 @@ def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
 
 def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
     """A signature proves reasoning to its own provider; any other refuses or misreads it."""
+    own = _anthropic if is_anthropic(model) else _own
     return without(
-        prompt,
-        lambda _, part: isinstance(part, ReasoningPart) and bool(part.signature) and not is_own(maker(part), model),
+        prompt, lambda _, part: isinstance(part, ReasoningPart) and bool(part.signature) and not own(part, model)
     )
+
+
+def _own(part: ReasoningPart, model: Model) -> bool:
+    return is_own(maker(part), model)
 
 
 def _anthropic(part: ReasoningPart, model: Model) -> bool:
     # Signatures of Anthropic's models hold at every door that sells them.
-    return maker(part) == "anthropic" or is_own(maker(part), model)
+    return maker(part) == "anthropic" or _own(part, model)
 
 
 def _is_empty(part: ReasoningPart) -> bool:

@@ -1,0 +1,101 @@
+"""Checking JSON values against a JSON schema (draft 2020-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+_DATA = ("enum", "const", "default", "examples")
+
+
+class JsonSchema:
+    """A JSON schema. References may lead anywhere within it; none is fetched.
+
+    Args:
+        partial: Values may know only a part: nothing is ``required``.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], *, partial: bool = False) -> None:
+        from referencing import Registry, Resource
+        from referencing.jsonschema import DRAFT202012
+
+        self._schema = schema
+        self._partial = partial
+        root: Any = Resource(contents=schema, specification=DRAFT202012)
+        registry: Any = Registry[Any]()
+        self._registry: Any = registry.with_resource("", root)
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with the schema itself, references that lead nowhere included."""
+        from jsonschema import Draft202012Validator
+
+        meta: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+        yield from (_told(error) for error in meta.iter_errors(self._schema))
+        yield from (f"{ref!r} is not in the schema" for ref in _references(self._schema) if self._lookup(ref) is None)
+
+    def problems(self, value: object) -> list[str]:
+        """What is wrong with ``value``, each with its place; empty where it fits."""
+        validator = _validator(self._partial)(self._schema, registry=self._registry)
+        return [_told(error) for error in validator.iter_errors(value)]
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it describes an object, itself or by reference."""
+        schema: Mapping[str, Any] = self._schema
+        seen: set[str] = set()
+        while isinstance(ref := schema.get("$ref"), str) and ref not in seen:
+            seen.add(ref)
+            schema = self._lookup(ref) or {}
+        return schema.get("type") == "object"
+
+    def _lookup(self, ref: str) -> Mapping[str, Any] | None:
+        from referencing.exceptions import Unresolvable
+
+        try:
+            found = self._registry.resolver().lookup(ref).contents
+        except Unresolvable:
+            return None
+        return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else None
+
+
+@cache
+def _validator(partial: bool) -> Any:
+    from jsonschema import Draft202012Validator, validators
+
+    make: Any = validators
+    return make.extend(Draft202012Validator, {"required": _anything} if partial else {})
+
+
+def _anything(*_: Any) -> tuple[()]:
+    return ()
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in cast(list[Any], schema):
+            yield from _references(item)
+    elif isinstance(schema, Mapping):
+        for name, item in cast(Mapping[str, Any], schema).items():
+            if name == "$ref" and isinstance(item, str):
+                yield item
+            elif name not in _DATA:
+                yield from _references(item)
+
+
+def _told(error: ValidationError) -> str:
+    """The place and the reason; where one of several schemas should fit, the reasons of each."""
+    place = ".".join(str(name) for name in error.absolute_path)
+    why = " or ".join(dict.fromkeys(map(_reason, error.context or (error,))))
+    return f"{place}: {why}" if place else why
+
+
+def _reason(error: ValidationError) -> str:
+    value = repr(error.instance)
+    return error.message if len(value) <= _SHOWN else error.message.replace(value, f"{value[:_SHOWN]}…")

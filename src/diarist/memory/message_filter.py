@@ -1,0 +1,148 @@
+"""Which messages people ask for, and reading no others: page by page, in the order of what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from diarist.exceptions import InputError
+from diarist.memory.observational.log.coverage import seq_of
+from diarist.messages import Json, Message
+from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.codec import canonical, check_limit, checked_metadata
+from diarist.storage.records import Hit, Page
+
+MessageRange = int | tuple[int, int]
+"""Neighbours of a message: so many before and after it, or a pair (before, after)."""
+
+_PAGE = 100
+_MOST_NEIGHBOURS = 100
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """Messages that every one of these lets through.
+
+    Attributes:
+        since, until: Aware moments: said at ``since`` or later, and before ``until``; what has no time does not pass.
+        metadata: All these values, compared as JSON: 1, 1.0 and True differ.
+
+    Raises InputError for a moment without a time zone, and for what is not JSON.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    metadata: Mapping[str, Json] | None = None
+    _wanted: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            moment: object = getattr(self, name)
+            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+                raise InputError(f"{name} needs a datetime with a time zone, not {moment!r}")
+        self._wanted.update({key: canonical(value) for key, value in checked_metadata(self.metadata).items()})
+
+    @property
+    def takes_all(self) -> bool:
+        return self.since is None and self.until is None and not self._wanted
+
+    def takes(self, row: Message) -> bool:
+        said = row.created_at
+        if (self.since or self.until) and said is None:
+            return False
+        if said is not None and (
+            (self.since is not None and said < self.since) or (self.until is not None and said >= self.until)
+        ):
+            return False
+        return all(key in row.metadata and canonical(row.metadata[key]) == text for key, text in self._wanted.items())
+
+    def has_passed(self, row: Message) -> bool:
+        """Whether nothing that is older than this row, to the second, can pass."""
+        return self.since is not None and row.created_at is not None and self.since - row.created_at > _SECOND
+
+
+async def filtered_rows(
+    storage: Storage,
+    thread_id: str,
+    wanted: MessageFilter,
+    *,
+    after: int | None,
+    before: int | None,
+    limit: int | None,
+    newest_first: bool,
+) -> list[Message]:
+    """As ``Storage.list_messages``, of the rows that pass; the others are read and dropped, some at a time."""
+    if wanted.takes_all:
+        return await storage.list_messages(
+            thread_id, after=after, before=before, limit=limit, newest_first=newest_first
+        )
+    most = check_limit(limit)
+    found: list[Message] = []
+    while len(found) < most:
+        rows = await storage.list_messages(
+            thread_id, after=after, before=before, limit=_PAGE, newest_first=newest_first
+        )
+        found += [row for row in rows if wanted.takes(row)]
+        if len(rows) < _PAGE:
+            break
+        after, before = (after, seq_of(rows[-1])) if newest_first else (seq_of(rows[-1]), before)
+    return found[:most]
+
+
+async def filtered_hits(
+    storage: SearchStorage,
+    query: str,
+    wanted: MessageFilter,
+    *,
+    resource_id: str,
+    thread_id: str | None,
+    limit: int,
+    cursor: str | None,
+) -> Page[Hit]:
+    """As ``SearchStorage.search_messages``, of the messages that pass; the last page may be empty."""
+    check_limit(limit, least=1)
+    found: list[Hit] = []
+    size = limit if wanted.takes_all else _PAGE
+    while True:
+        page = await storage.search_messages(
+            query, resource_id=resource_id, thread_id=thread_id, limit=size, cursor=cursor
+        )
+        places = [place for place, hit in enumerate(page.items) if wanted.takes(hit.message)]
+        room = limit - len(found)
+        if len(places) > room:  # again, up to the last that there is room for: the cursor must stand behind it
+            size = places[room - 1] + 1
+            continue
+        found += [page.items[place] for place in places]
+        if page.cursor is None or len(found) == limit:
+            return Page(items=found, cursor=page.cursor)
+        if page.items and wanted.has_passed(page.items[-1].message):
+            return Page(items=found)
+        cursor, size = page.cursor, _PAGE
+
+
+def before_and_after(message_range: MessageRange) -> tuple[int, int]:
+    """How many neighbours are asked for. Raises InputError."""
+    value: Any = message_range
+    pair: tuple[Any, ...] = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2 or any(type(number) is not int or not 0 <= number <= _MOST_NEIGHBOURS for number in pair):
+        raise InputError(
+            f"message_range is a number from 0 to {_MOST_NEIGHBOURS}, or a pair (before, after) of them, not {value!r}"
+        )
+    return cast(tuple[int, int], pair)
+
+
+async def with_neighbours(storage: Storage, hits: Sequence[Hit], before: int, after: int) -> list[Hit]:
+    """The hits with the messages around them, as many as there are."""
+    return [await _with_neighbours(storage, hit, before, after) for hit in hits]
+
+
+async def _with_neighbours(storage: Storage, hit: Hit, before: int, after: int) -> Hit:
+    thread_id, seq = hit.message.thread_id, hit.message.seq
+    if thread_id is None or seq is None:
+        return hit
+    earlier = await storage.list_messages(thread_id, before=seq, limit=before, newest_first=True) if before else []
+    later = await storage.list_messages(thread_id, after=seq, limit=after) if after else []
+    return replace(hit, before=tuple(earlier[::-1]), after=tuple(later))

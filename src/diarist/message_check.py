@@ -1,0 +1,100 @@
+"""What is wrong with a message that the program made itself: Python lets everything into its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any, cast, get_args
+
+from diarist.messages import (
+    DataPart,
+    FilePart,
+    Message,
+    Part,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    Role,
+    SourcePart,
+    TextPart,
+    ToolCallPart,
+    ToolPart,
+    ToolResultPart,
+    ToolState,
+)
+
+_ROLES: tuple[str, ...] = get_args(Role)
+_STATES: tuple[str, ...] = get_args(ToolState)
+
+_FIELDS: dict[type[Any], dict[str, tuple[type[Any], ...]]] = {
+    TextPart: {"text": (str,), "provider_data": (dict, NoneType)},
+    ReasoningPart: {"text": (str,), "signature": (str, NoneType), "provider_data": (dict, NoneType)},
+    ToolPart: {"call_id": (str,), "name": (str,), "args": (dict,), "provider_data": (dict, NoneType)},
+    FilePart: {"media_type": (str,), "data": (bytes, NoneType), "url": (str, NoneType)},
+    SourcePart: {"url": (str,), "title": (str,), "id": (str,)},
+    DataPart: {"type": (str,), "id": (str,)},
+    ToolCallPart: {"call_id": (str,), "name": (str,), "args": (dict,)},
+    ToolResultPart: {"call_id": (str,), "name": (str,), "text": (str,)},
+}
+
+_PARTS: tuple[type[Any], ...] = get_args(Part)
+_PROMPT_PARTS: tuple[type[Any], ...] = get_args(PromptPart)
+
+
+def flaw(message: Message) -> str | None:
+    """What is wrong with a message, in words; None if nothing."""
+    if not isinstance(message.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"id must be str, not {_kind(message.id)}"
+    if not isinstance(message.metadata, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"metadata must be dict, not {_kind(message.metadata)}"
+    return _turn_flaw(message, _PARTS)
+
+
+def prompt_flaw(prompt: Prompt) -> str | None:
+    """What is wrong with a provider's prompt, in words; None if nothing."""
+    messages: Any = prompt.messages
+    if not isinstance(messages, list):
+        return f"messages of a Prompt must be a list, not {_kind(messages)}"
+    for place, message in enumerate(cast(list[Any], messages)):
+        if not isinstance(message, PromptMessage):
+            return f"message {place} of the prompt must be a PromptMessage, not {_kind(message)}"
+        if wrong := _turn_flaw(message, _PROMPT_PARTS):
+            return f"message {place} of the prompt: {wrong}"
+    return None
+
+
+def part_flaw(part: Any, allowed: Sequence[type[Any]] = _PARTS) -> str | None:
+    """What is wrong with a part, in words; None if nothing."""
+    kind = next((kind for kind in allowed if isinstance(part, kind)), None)
+    if kind is None:
+        return f"a part must be {_either([kind.__name__ for kind in allowed])}, not {_kind(part)}"
+    for name, types in _FIELDS[kind].items():
+        if not isinstance(value := getattr(part, name), types):
+            words = _either(["None" if each is NoneType else each.__name__ for each in types])
+            return f"{name} of a {kind.__name__} must be {words}, not {_kind(value)}"
+    if kind is ToolPart and part.state not in _STATES:
+        return f"state of a ToolPart must be {_either(_STATES)}, not {part.state!r}"
+    return None
+
+
+def _turn_flaw(message: Message | PromptMessage, allowed: Sequence[type[Any]]) -> str | None:
+    if message.role not in _ROLES:
+        return f"role must be {_either(_ROLES)}, not {message.role!r}"
+    parts: Any = message.parts
+    if not isinstance(parts, list):
+        return f"parts must be a list of parts, not {_kind(parts)}"
+    for part in cast(list[Any], parts):
+        if type(part) is TextPart and type(part.text) is str:  # nearly all parts
+            continue
+        if wrong := part_flaw(part, allowed):
+            return wrong
+    return None
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+def _either(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

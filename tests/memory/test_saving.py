@@ -1,0 +1,92 @@
+"""``save_messages`` takes its turn: it waits for what is live in the thread, as a call of the agent does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from diarist import Agent, Memory, Message
+from diarist.exceptions import ThreadBusyError
+from diarist.models.base import ModelRequest
+from diarist.storage import Storage
+from diarist.testing import ScriptedModel
+from tests.memory.stores import made_storage, storage
+
+__all__ = ["made_storage", "storage"]
+
+
+class Turn:
+    """A turn of thread ``t`` that is live until ``go_on``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._called, self.go_on = asyncio.Event(), asyncio.Event()
+        agent = Agent(model=ScriptedModel(self._answer), memory=memory)
+        self._turn = asyncio.create_task(agent.generate([Message.user("hi", id="m-hi")], thread="t"))
+
+    async def _answer(self, _: ModelRequest) -> str:
+        self._called.set()
+        await self.go_on.wait()
+        return "ok"
+
+    async def begun(self) -> Turn:
+        await self._called.wait()
+        return self
+
+    async def ended(self) -> None:
+        self.go_on.set()
+        await self._turn
+
+
+async def texts(memory: Memory) -> list[str]:
+    return [row.text for row in await memory.messages(thread="t")]
+
+
+async def test_it_waits_for_a_live_turn(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    turn = await Turn(memory).begun()
+    saving = asyncio.create_task(memory.save_messages("a message of a webhook", thread="t"))
+    await asyncio.wait({saving}, timeout=0.05)
+    assert not saving.done()
+    await turn.ended()
+    assert await saving == 1
+    assert await texts(memory) == ["hi", "ok", "a message of a webhook"]
+
+
+async def test_of_many_at_once_all_come_in(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    saved = await asyncio.gather(*[memory.save_messages(f"{n}", thread="t") for n in range(8)])
+    assert saved == [1] * 8
+    assert sorted(await texts(memory)) == [f"{n}" for n in range(8)]
+
+
+async def test_what_came_in_meanwhile_is_not_saved_twice(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    turn = await Turn(memory).begun()
+    both = [Message.user("hi", id="m-hi"), Message.user("more", id="m-more")]
+    saving = [asyncio.create_task(memory.save_messages(both, thread="t")) for _ in range(3)]
+    await turn.ended()
+    assert sorted(await asyncio.gather(*saving)) == [0, 0, 1]
+    assert await texts(memory) == ["hi", "ok", "more"]
+
+
+async def test_it_waits_no_longer_than_thread_wait(storage: Storage) -> None:
+    memory = Memory(storage=storage, thread_wait=0.01)
+    turn = await Turn(memory).begun()
+    with pytest.raises(ThreadBusyError, match=r"'t'.*0\.01 s of thread_wait"):
+        await memory.save_messages("a message of a webhook", thread="t")
+    await turn.ended()
+    assert await texts(memory) == ["hi", "ok"]
+
+
+async def test_a_save_that_is_cancelled_while_it_waits_leaves_nothing(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    turn = await Turn(memory).begun()
+    saving = asyncio.create_task(memory.save_messages("late", thread="t"))
+    await asyncio.wait({saving}, timeout=0.05)
+    saving.cancel()
+    await turn.ended()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert await memory.save_messages("next", thread="t") == 1
+    assert await texts(memory) == ["hi", "ok", "next"]

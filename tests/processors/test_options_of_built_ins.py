@@ -1,0 +1,44 @@
+"""Processors that come along: an option of the wrong kind is refused where it is written, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from diarist.exceptions import ConfigError
+from diarist.processors import (
+    CompatRule,
+    CostGuard,
+    EnsureFinalResponse,
+    ProviderHistoryCompat,
+    ResponseCache,
+    StreamErrorRetry,
+    TokenLimiter,
+)
+
+WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (TokenLimiter, {"limit": "100"}, "TokenLimiter: limit must be a number, not '100'"),
+    (TokenLimiter, {"limit": 9, "encoding": 5}, "TokenLimiter: encoding must be an object with the method 'count'"),
+    (CostGuard, {"max_cost": "1"}, "CostGuard: max_cost must be a number, not '1'"),
+    (CostGuard, {"max_cost": 1, "ledger": 5}, "CostGuard: ledger must be an object with the method 'spent', not 5"),
+    (EnsureFinalResponse, {"max_steps": "5"}, "EnsureFinalResponse: max_steps must be a number, not '5'"),
+    (ResponseCache, {"store": 5}, "ResponseCache: store must be an object with the method 'get', not 5"),
+    (StreamErrorRetry, {"max_retries": "1"}, "StreamErrorRetry: max_retries must be a number, not '1'"),
+    (StreamErrorRetry, {"matchers": "foo"}, "StreamErrorRetry: matchers must be a list of functions, not 'foo'"),
+    (
+        CompatRule,
+        {"name": "x", "fix": bool, "error_patterns": "tool_use"},
+        "compatibility rule 'x': error_patterns must be a list of patterns, not 'tool_use'",
+    ),
+    (CompatRule, {"name": "x", "fix": bool, "error_patterns": [5]}, "compatibility rule 'x': 5 is no pattern"),
+    (CompatRule, {"name": "x", "fix": 5, "error_patterns": ["a"]}, "fix must be a function, not 5"),
+    (ProviderHistoryCompat, {"additional_rules": 5}, "additional_rules must be a list of CompatRule, not 5"),
+]
+
+
+@pytest.mark.parametrize(("make", "options", "says"), WRONG)
+def test_a_wrong_kind_is_refused_by_name(make: Callable[..., Any], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make(**options)

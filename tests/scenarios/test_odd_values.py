@@ -1,0 +1,49 @@
+"""What is no Unicode, or larger than 64 bits, ends no turn: not the one it comes in, and none after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, Tool
+from diarist.processors import Processor, ProcessOutputResultArgs
+from diarist.storage import Storage
+from diarist.testing import ScriptedModel, ToolCall
+
+OBSERVING = ObservationalMemoryConfig(model="extractive", observation=ObservationConfig(message_tokens=5))
+NAME = b"caf\xe9.txt".decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    "result", [{"files": [NAME]}, NAME, {"size": 2**70}], ids=["in a list", "a text", "an integer"]
+)
+@pytest.mark.parametrize("observes", [False, True])
+async def test_results_of_tools(storage: Storage, result: Any, observes: bool) -> None:
+    memory = Memory(storage=storage, observational_memory=OBSERVING if observes else False)
+    model = ScriptedModel(ToolCall("ls", {}), "One file.", "Still here.")
+    agent = Agent(model=model, memory=memory, tools=[Tool(name="ls", function=lambda: result)])
+    assert (await agent.generate("List my files.", thread="t")).text == "One file."
+    assert (await agent.generate("Still there?", thread="t")).text == "Still here."
+    rows = await memory.messages(thread="t")
+    assert [part.result for row in rows for part in row.tool_parts] == [result]
+
+
+async def test_words_of_the_user(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
+    await agent.generate(f"What is in {NAME}?", thread="t")
+    assert (await agent.generate("Well?", thread="t")).text == "Yes."
+    assert (await memory.messages(thread="t"))[0].text == f"What is in {NAME}?"
+
+
+async def test_a_run_that_cannot_be_stored_leaves_its_thread_free(storage: Storage) -> None:
+    class Breaks(Processor[Any]):
+        def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
+            args.messages[-1].metadata["self"] = args.messages[-1].metadata
+
+    memory = Memory(storage=storage, thread_wait=0)
+    agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
+    with pytest.raises(Exception, match=r"[Cc]ircular|[Rr]ecursion|nested"):
+        await agent.generate("Well?", thread="t", output_processors=[Breaks()])
+    assert (await agent.generate([Message.user("Again?")], thread="t")).text == "Yes."
