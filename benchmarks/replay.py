@@ -31,10 +31,12 @@ async def replay(options: argparse.Namespace) -> None:
     config = ObservationalMemoryConfig(
         model=model,
         observation=ObservationConfig(
-            message_tokens=options.message_tokens, model_settings=ModelSettings(max_output_tokens=600)
+            message_tokens=options.message_tokens,
+            model_settings=ModelSettings(max_output_tokens=options.max_output_tokens),
         ),
         reflection=ReflectionConfig(
-            observation_tokens=options.observation_tokens, model_settings=ModelSettings(max_output_tokens=800)
+            observation_tokens=options.observation_tokens,
+            model_settings=ModelSettings(max_output_tokens=options.max_output_tokens),
         ),
         observe_timeout=600,
         background_timeout=1200,
@@ -102,6 +104,7 @@ def main() -> None:
     parser.add_argument("--settle", type=int, default=4, help="wait for background work after so many turns")
     parser.add_argument("--message-tokens", type=int, default=3_000)
     parser.add_argument("--observation-tokens", type=int, default=1_500)
+    parser.add_argument("--max-output-tokens", type=int, default=800, help="of an Observer's or Reflector's answer")
     options = parser.parse_args()
     if options.file is None:
         print("name a conversation to replay; see --help")

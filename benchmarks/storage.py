@@ -1,11 +1,14 @@
 """What storing costs: rows written and read back, in memory, in SQLite and in PostgreSQL.
 
-    python benchmarks/storage.py [--rounds 5] [--turns 40] [--postgres postgresql://…]
+    python benchmarks/storage.py [--rounds 5] [--turns 40] [--postgres postgresql://…] [--only storages|statements]
 
 A turn is a run as an agent with memory plays it: read the newest messages, begin, add the input, add two steps,
 commit. The storages take turns in every round; medians are shown, and the ratios to SQLite. Without an address a
 PostgreSQL server is started from a wheel (of the extra ``dev``), on this machine and through a socket file; at an
 address the rows stay in a schema of their own, ``bench…``.
+
+The statements find a row by its key, on SQLite, one in a transaction or many: as SQLAlchemy runs them, and as the
+storage does.
 """
 
 from __future__ import annotations
@@ -21,13 +24,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from sqlalchemy import Column, MetaData, Table, Text, bindparam, create_engine, insert, select
+
+from diarist.lanes import Transactions
 from diarist.messages import Message, new_id
+from diarist.prepared import PreparedEngine
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.postgres import PostgresStorage
 
 ROWS = 200
 TEXT = "The trains to Rome leave at nine, at noon and in the evening. " * 8
 SQLITE = "SQLite"
+REPEATED = 20
 
 
 async def turns(storage: Storage, count: int) -> None:
@@ -112,12 +120,49 @@ def show(rounds: int, count: int, url: str) -> None:
         print(f"{job:24}" + "".join(cells))
 
 
+def show_statements(rounds: int) -> None:
+    notes = Table("notes", MetaData(), Column("id", Text, primary_key=True), Column("text", Text))
+    find = select(notes).where(notes.c.id == bindparam("note"))
+    with tempfile.TemporaryDirectory() as folder:
+        engine = create_engine(f"sqlite:///{folder}/notes.db")
+        notes.create(engine)
+        with engine.begin() as connection:
+            connection.execute(insert(notes), [{"id": f"note {n}", "text": TEXT} for n in range(ROWS)])
+        ways: dict[str, Transactions] = {"SQLAlchemy": engine, "prepared": PreparedEngine(engine, "BEGIN")}
+        taken: dict[tuple[str, str], list[float]] = {}
+        for number in range(rounds + 1):
+            for name, way in ways.items():
+                for job, count in (("a transaction", 1), ("a statement", 1 + REPEATED)):
+                    began = time.process_time()
+                    for _ in range(100):
+                        with way.begin() as connection:
+                            for place in range(count):
+                                row = connection.execute(find, {"note": f"note {place}"}).first()
+                                assert row is not None
+                                assert row.text == TEXT
+                    if number:
+                        taken.setdefault((name, job), []).append((time.process_time() - began) / 100 * 1e6)
+        for way in ways.values():
+            way.dispose()
+    print(f"{'µs of CPU':24}" + "".join(f"{name:>20}" for name in ways))
+    one = {name: median(taken[name, "a transaction"]) for name in ways}
+    each = {name: (median(taken[name, "a statement"]) - one[name]) / REPEATED for name in ways}
+    for job, found in (("one in a transaction", one), ("each further one", each)):
+        cells = (f"{found[name]:12,.1f} {found[name] / found['SQLAlchemy']:6.2f}×" for name in ways)
+        print(f"{job:24}" + "".join(cells))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=40)
     parser.add_argument("--postgres", metavar="URL")
+    parser.add_argument("--only", choices=("storages", "statements"))
     options = parser.parse_args()
+    if options.only != "storages":
+        show_statements(options.rounds)
+    if options.only == "statements":
+        return
     if options.postgres:
         show(options.rounds, options.turns, options.postgres)
         return

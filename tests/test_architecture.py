@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "tracing",
         "database",
         "lanes",
+        "prepared",
         "libsql_database",
         "postgres_database",
         "concurrency",

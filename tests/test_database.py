@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -59,6 +60,20 @@ async def test_errors_say_what_was_done_where_and_why(database: SQLiteDatabase) 
     with pytest.raises(StorageError, match=r"cannot look up numbers in .*notes\.db: no such table") as caught:
         await database.read(look_up_numbers)
     assert caught.value.__cause__ is not None
+
+
+async def test_it_opens_once_nobody_else_writes(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "notes.db", isolation_level=None) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        database = SQLiteDatabase(tmp_path / "notes.db", SCHEMA, busy_timeout=0.05)
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            with pytest.raises(StorageError, match="somebody else has been writing"):
+                await database.open()
+        other.execute("COMMIT")
+    await database.open()
+    assert await database.read(read_all) == []
+    await database.close()
 
 
 async def test_counters_lose_no_update(database: SQLiteDatabase) -> None:

@@ -24,7 +24,8 @@ def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> None:
 
 def message_tokens(message: Message) -> int:
     """Tokens of a counted message, with the block that memory sent along; 0 for one that was never counted."""
-    return sum(message.part_tokens or ()) + (message.sent.tokens if message.sent else 0)
+    parts = sum(message.part_tokens or ())
+    return parts if message.sent is None else parts + message.sent.tokens
 
 
 def _count(part: Part, counter: TokenCounter) -> int:

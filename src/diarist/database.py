@@ -40,7 +40,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
-from diarist.lanes import Lanes, LanesClosedError
+from diarist.lanes import Lanes, LanesClosedError, Transactions
+from diarist.prepared import PreparedEngine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -188,7 +189,7 @@ class LanedDatabase(Database):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def _engine(self, connections: int, begin: str) -> Engine:
+    def _engine(self, connections: int, begin: str) -> Transactions:
         """An engine whose transactions begin with ``begin``. It must not hold this object, which would never go.
 
         A transaction that starts by reading and writes later must be BEGIN IMMEDIATE: else two of them read the
@@ -196,7 +197,7 @@ class LanedDatabase(Database):
         """
 
     @abstractmethod
-    def _prepare(self, writer: Engine) -> None:
+    def _prepare(self, writer: Transactions) -> None:
         """What comes before everything else; runs once, in the writing thread."""
 
     @abstractmethod
@@ -222,7 +223,7 @@ class LanedDatabase(Database):
     async def _run(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         cancelled = threading.Event()
 
-        def transaction(engine: Engine) -> R:
+        def transaction(engine: Transactions) -> R:
             with engine.begin() as connection:
                 result = work(connection, *args, **kwargs)
                 if cancelled.is_set():
@@ -262,7 +263,7 @@ class LanedDatabase(Database):
                 self._schema.ensure(connection, self.location)
         lanes.ready = True
 
-    async def _submit(self, lanes: Lanes, writes: bool, job: Callable[[Engine], R], doing: str) -> R:
+    async def _submit(self, lanes: Lanes, writes: bool, job: Callable[[Transactions], R], doing: str) -> R:
         try:
             return await asyncio.wrap_future(lanes.submit(writes, job))
         except (SQLAlchemyError, sqlite3.Error) as error:
@@ -294,12 +295,14 @@ class SQLiteDatabase(LanedDatabase):
     def location(self) -> str:
         return str(self._path)
 
-    def _engine(self, connections: int, begin: str) -> Engine:
-        return _engine(self._path, self._busy_timeout, connections=connections, begin=begin)
+    def _engine(self, connections: int, begin: str) -> Transactions:
+        return PreparedEngine(_engine(self._path, self._busy_timeout, connections), begin)
 
-    def _prepare(self, writer: Engine) -> None:
+    def _prepare(self, writer: Transactions) -> None:
         refuse_impossible(self._path)
-        _switch_to_wal(writer, self._busy_timeout)
+        assert isinstance(writer, PreparedEngine)
+        with writer.driver() as connection:
+            _switch_to_wal(connection, self._busy_timeout)
 
     def _remedy(self, code: str) -> str:
         return file_remedy(code, self._path, self._busy_timeout)
@@ -331,8 +334,7 @@ _REMEDIES = {
 }
 
 
-def _engine(path: Path, busy_timeout: float, *, connections: int, begin: str) -> Engine:
-    """An engine whose transactions begin with ``begin``: the driver's own default is never BEGIN IMMEDIATE."""
+def _engine(path: Path, busy_timeout: float, connections: int) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         pool_size=connections,
@@ -352,29 +354,21 @@ def _engine(path: Path, busy_timeout: float, *, connections: int, begin: str) ->
         # missing, the file stays whole; FULL would wait for the disk at each of a turn's half dozen commits.
         connection.execute("PRAGMA synchronous = NORMAL")
 
-    def begin_transaction(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
     event.listen(engine, "connect", configure)
-    event.listen(engine, "begin", begin_transaction)
     return engine
 
 
-def _switch_to_wal(engine: Engine, busy_timeout: float) -> None:
+def _switch_to_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
     """Set the journal mode, which the file remembers. The switch does not wait for a lock by itself."""
     deadline = time.monotonic() + busy_timeout
-    connection = engine.raw_connection()
-    try:
-        while True:
-            try:
-                connection.cursor().execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)  # in the writing thread: nobody else waits here
-    finally:
-        connection.close()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)  # in the writing thread: nobody else waits here
 
 
 def refuse_impossible(path: Path) -> None:

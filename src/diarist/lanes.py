@@ -5,11 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection
 
 R = TypeVar("R")
+
+
+class Transactions(Protocol):
+    """What a lane works with: an engine of SQLAlchemy's, or one that does the same."""
+
+    def begin(self) -> AbstractContextManager[Connection]:
+        """A transaction that is committed at its end, or taken back by an exception."""
+        ...
+
+    def dispose(self) -> None:
+        """Close the connections that are not in use, now or when they no longer are."""
+        ...
 
 
 class LanesClosedError(Exception):
@@ -27,7 +40,7 @@ class Lanes:
 
     READERS = 4
 
-    def __init__(self, engine: Callable[[int, str], Engine]) -> None:
+    def __init__(self, engine: Callable[[int, str], Transactions]) -> None:
         self.pid = os.getpid()
         self.ready = False
         self.release: Callable[[], object] = self.abandon
@@ -37,7 +50,7 @@ class Lanes:
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="diarist-writer")
         self._reading = ThreadPoolExecutor(self.READERS, thread_name_prefix="diarist-reader")
 
-    def submit(self, writes: bool, job: Callable[[Engine], R]) -> Future[R]:
+    def submit(self, writes: bool, job: Callable[[Transactions], R]) -> Future[R]:
         """Raises LanesClosedError."""
         engine, threads = (self.writer, self._writing) if writes else (self.reader, self._reading)
         try:

@@ -336,7 +336,7 @@ class PromptMessage:
 
     @property
     def text(self) -> str:
-        return "".join(_prompt_text(part) for part in self.parts)
+        return "".join(map(_prompt_text, self.parts))
 
 
 @dataclass(slots=True, kw_only=True)

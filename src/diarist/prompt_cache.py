@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from diarist.messages import Prompt
 
@@ -48,8 +48,7 @@ class MemoryReport:
     cache: list[StepCache] = field(default_factory=list[StepCache])
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     area: PromptArea
     digest: int
     length: int
@@ -91,19 +90,16 @@ class PromptHistory:
 
 
 def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> list[_Block]:
-    blocks = [_block("tools", repr(tool)) for tool in tools]
+    blocks = [_Block("tools", hash(told), len(told)) for told in map(repr, tools)]
     system = sum(message.role == "system" for message in prompt.messages)
     for index, message in enumerate(prompt.messages):
         area: PromptArea = "messages"
         if message.role == "system":
             area = "instructions" if index < system - notes else "notes"
-        blocks.append(_block(area, f"{message.role}\n{message.text}"))
+        text = message.text
+        blocks.append(_Block(area, hash((message.role, text)), len(message.role) + 1 + len(text)))
     return blocks
 
 
 def _ends_with_feedback(prompt: Prompt) -> bool:
     return bool(prompt.messages) and prompt.messages[-1].role == "user" and prompt.messages[-1].message_id is None
-
-
-def _block(area: PromptArea, text: str) -> _Block:
-    return _Block(area, hash(text), len(text))

@@ -158,6 +158,8 @@ def _from_message(message: Message) -> list[PromptMessage]:
     if message.role in ("user", "system"):
         parts = _user_parts(message)
         return [PromptMessage(role=message.role, parts=parts, message_id=message.id)] if parts else []
+    if len(message.parts) == 1 and isinstance(part := message.parts[0], TextPart):  # nearly always
+        return [PromptMessage(role="assistant", parts=[_own(part)], message_id=message.id)]
     return _assistant_messages(message)
 
 

@@ -22,7 +22,6 @@ async def test_a_turn_writes_no_more_than_it_must() -> None:
     await agent.generate("hello", thread="t")
     assert storage.calls == {
         "begin_run": 1,
-        "existing_ids": 1,
         "list_messages": 1,
         "append_messages": 2,
         "finish_run": 1,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory, Message
-from diarist.exceptions import InputError, NotFoundError
+from diarist.exceptions import ContentFilterError, InputError, NotFoundError
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.memory.observational.window import tokens_of
 from diarist.memory.observational.work.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
@@ -35,10 +35,12 @@ MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 NAMES = re.compile(r"\b(?:turn|said)-\w+-\d+\b")
 
 
-def noting() -> ScriptedModel:
-    """Notes, under the heading of its thread, each word that says where it comes from."""
+def noting(*refused: str) -> ScriptedModel:
+    """Notes, under the heading of its thread, each word that says where it comes from; but for these."""
 
-    def write(request: ModelRequest) -> str:
+    def write(request: ModelRequest) -> Any:
+        if any(word in request.text for word in refused):
+            return ContentFilterError("content filter", status=400)
         lines: list[str] = []
         for line in request.prompt.messages[-1].text.partition("<transcript>")[2].splitlines():
             if line.startswith("Date:"):
@@ -245,6 +247,63 @@ async def test_a_failing_batch_leaves_the_others(storage: Storage) -> None:
     await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
     log = await log_of(storage)
     assert {source.thread_id for entry in log.entries for source in entry.sources} == {"a", "c"}
+
+
+async def test_a_batch_that_fails_early_lets_no_later_one_pass(storage: Storage) -> None:
+    """The second of three fails at once; the first answers last, and is still saved before the third."""
+    failed = asyncio.Event()
+
+    async def write(request: ModelRequest) -> Any:
+        (name,) = NAMES.findall(request.prompt.messages[-1].text.partition("<transcript>")[2])
+        if name == "said-long-0":
+            await failed.wait()
+            for _ in range(1_000):  # time for the third to be saved, if it could be
+                await asyncio.sleep(0)
+        if name == "said-long-1":
+            failed.set()
+            return RuntimeError("down")
+        return f"<diary>\n- 🟡 {name}\n</diary>"
+
+    memory = sharing(
+        storage, model=ScriptedModel(write), observation={"max_tokens_per_batch": 25}, await_background=True
+    )
+    rows = [Message.user(f"said-long-{number} " + "word " * 19) for number in range(3)]
+    await memory.save_messages(rows, thread="long", resource="ada")
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    assert [entry.text.splitlines()[-1] for entry in (await log_of(storage)).entries] == [
+        "- 🟡 said-long-0",
+        "- 🟡 said-long-2",
+    ]
+
+
+async def test_what_is_refused_in_one_thread_stops_no_diary(storage: Storage) -> None:
+    """It shared a call with others; they are noted soon, and it is written off alone."""
+    memory = sharing(storage, model=noting("said-b-1"), await_background=True)
+    for name in "abc":
+        for number in range(3):
+            await say(memory, f"said-{name}-{number}", thread=name)
+    agent = Agent(model=answering(), memory=memory)
+    refused: list[int] = []
+    for _ in range(12):
+        await agent.generate("hello", thread="now", resource="ada")
+        refused.append(len((await log_of(storage)).observer_failures.refused))
+    log = await log_of(storage)
+    notes = "\n".join(entry.text for entry in log.entries)
+    assert {f"said-{name}-{number}" for name in "abc" for number in range(3)} - set(NAMES.findall(notes)) == {
+        "said-b-1"
+    }
+    assert notes.count("1 message could not be noted: the Observer refused it each time") == 1
+    assert (max(refused) > 0, refused[-1]) == (True, 0)
+    assert await assert_exactly_once(storage, ["a", "b", "c"]) == 18
+
+
+async def test_forgetting_leaves_nothing_of_what_was_refused(storage: Storage) -> None:
+    memory = sharing(storage, model=noting("said-b-0"), await_background=True)
+    await say(memory, "said-b-0", thread="b", size=60)
+    await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
+    assert (await log_of(storage)).observer_failures.refused
+    await memory.forget(thread="b", resource="ada")
+    assert not (await log_of(storage)).observer_failures.refused
 
 
 async def test_no_query_loads_all_threads_and_a_turn_does_not_read_them_all() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from diarist import Agent, Memory, Processor, Tool
 from diarist.exceptions import AuthenticationError, ContextOverflowError, RateLimitError, StorageError
 from diarist.memory.observational import engine as engine_module
 from diarist.messages import utc_now
-from diarist.processors import ProcessOutputResultArgs
+from diarist.processors import ProcessInputStepArgs, ProcessOutputResultArgs
 from diarist.storage import SQLiteStorage, Storage, Thread
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.scenarios.kit import (
@@ -248,6 +250,49 @@ async def test_what_memory_alone_needs_may_fail(method: str) -> None:
     await talk(agent, 6)
     assert len(await storage.list_messages("t")) == 12
     await raw_rows(storage)
+
+
+async def test_a_log_that_nobody_can_read_costs_the_notes_and_no_turn(tmp_path: Path) -> None:
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    model = answering()
+    agent = Agent(model=model, memory=observational(storage))
+    await talk(agent, 6)
+    assert await storage.get_log("thread:t") is not None
+    with sqlite3.connect(tmp_path / "memory.db") as file:
+        file.execute('UPDATE diarist_logs SET body = replace(body, \'"scope":"thread"\', \'"scope":"wide"\')')
+    played = await play(agent, words("turn-7", 20), thread="t")
+    assert played.result is not None
+    assert "turn-6" in model.requests[-1].text
+    assert "'thread:t' is damaged, or was written by a newer diarist" in played.data("observation-failed")[0]["error"]
+    with pytest.raises(StorageError, match="scope"):
+        await storage.get_log("thread:t")
+    await storage.close()
+
+
+async def test_a_log_that_fails_while_processors_edit_what_is_stored() -> None:
+    class Failing(WatchedStorage):
+        down = False
+
+        async def around(self, name: str, call: Any) -> Any:
+            if name == "get_log" and self.down:
+                raise StorageError("the log cannot be reached")
+            return await call()
+
+    class Rate(Processor[Any]):
+        def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
+            storage.down = args.step_number == 1
+            if args.step_number == 1:
+                args.message_list.input[0].metadata["rated"] = 5
+
+    storage = Failing()
+    agent = Agent(
+        model=ScriptedModel(ToolCall("look"), ToolCall("look"), "Done."),
+        tools=[Tool(name="look", function=lambda: words("found", 30))],
+        memory=observational(storage),
+        input_processors=[Rate()],
+    )
+    assert (await agent.generate("go", thread="t")).text == "Done."
+    assert (await storage.list_messages("t"))[0].metadata == {"rated": 5}
 
 
 async def test_without_enough_to_observe_the_observer_is_not_called_at_every_turn(storage: Storage) -> None:

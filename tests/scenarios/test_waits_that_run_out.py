@@ -12,7 +12,18 @@ from diarist import Agent, Memory, Message, Tool
 from diarist.models.base import Model, ModelRequest
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel, ToolCall
-from tests.scenarios.kit import Played, Recount, answering, observational, observer, play, talk, words
+from tests.scenarios.kit import (
+    Played,
+    Recount,
+    WatchedStorage,
+    answering,
+    log_of,
+    observational,
+    observer,
+    play,
+    talk,
+    words,
+)
 from tests.scenarios.test_events import check_all, check_streamed
 
 FAILED = "data-om-observation-failed"
@@ -128,3 +139,30 @@ async def test_for_another_process(storage: Storage, held: Held) -> None:
     await first.settled()
     assert (await first.observations(thread="t")).observer_failures.count == 0
     await second.settled()
+
+
+async def test_a_turn_whose_time_went_by_waiting_for_another_process_does_not_begin_to_observe() -> None:
+    """The Observer would be paid for, cancelled, and counted as failing."""
+
+    class LetGoAtTheEnd(WatchedStorage):
+        since = 0.0
+
+        async def around(self, name: str, call: Any) -> Any:
+            now = asyncio.get_running_loop().time()
+            if name == "acquire_lease":
+                self.since = self.since or now
+                if now < self.since + 0.05:
+                    return None
+            return await call()
+
+    storage, notes = LetGoAtTheEnd(), observer()
+    memory = memory_of(storage, notes)
+    agent = Agent(model=answering(), memory=memory, input_processors=[Recount(storage)])
+    await memory.save_messages([Message.user(words(f"said-{n}", 40)) for n in range(10)], thread="t")
+    played = await play(agent, "go on", thread="t")
+    assert storage.calls["acquire_lease"] > 1
+    assert played.data("observation-failed") == []
+    await memory.settled()
+    log = await log_of(storage)
+    assert log.observer_failures.count == 0
+    assert log.entries, "the background has the time"

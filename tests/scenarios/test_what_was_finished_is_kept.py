@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, CancelSignal, Memory, Processor, Tool
+from diarist import Agent, CancelSignal, Memory, Message, Processor, Tool
 from diarist.exceptions import ModelConnectionError, ProcessorError, StorageError, ThreadBusyError
 from diarist.memory import recording
 from diarist.processors import ProcessOutputResultArgs
@@ -321,7 +321,7 @@ async def test_a_storage_that_fails_says_so_and_works_again_later(make: MakeMemo
     await talk(agent, 2, size=3)
     storage.fails = method
     with pytest.raises(StorageError, match="disk is full"):
-        await agent.generate("lost?", thread="t")
+        await agent.generate(Message.user("lost?"), thread="t")
     storage.fails = ""
     if method == "finish_run":  # nobody could end it: it expires by itself
         storage._runs[next(reversed(storage._runs))].expires_at = 0  # pyright: ignore[reportPrivateUsage]

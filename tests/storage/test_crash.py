@@ -101,8 +101,8 @@ class Writer:
             assert self.progress.wait_for(lambda: len(self.acknowledged) >= runs, timeout=30)
             self.progress.wait_for(lambda: False, timeout=seconds)
         self.process.kill()
+        self.reader.join()  # first: it is the reader's pipe, and ends with the process
         _, errors = self.process.communicate()
-        self.reader.join()
         assert (self.process.returncode, errors) == (-signal.SIGKILL, "")
 
 

@@ -233,6 +233,7 @@ class Agent:
             resource_id=resource,
             request_context=dict(options.get("request_context", {})),
             guarded=judged,
+            made=frozenset(message.id for message in messages.input) if isinstance(input, str) else frozenset(),
         )
         wanted = options.get("output_type")
         output_type = None if wanted is None else OutputType(wanted)

@@ -20,6 +20,8 @@ def check_results(messages: MessageList) -> None:
 
     Raises InputError for a result of a call that waits for approval, and for one of an unknown call while others wait.
     """
+    if not any(message.role == "tool" for message in messages.input):
+        return
     calls = _Calls()
     for message in messages.all:
         claimed = message.run_id is None and messages.source_of(message.id) == "input"  # the caller says so, no run

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 
 from diarist.database import LanedDatabase, Schema, file_path, file_remedy, refuse_impossible
 from diarist.exceptions import ConfigError
+from diarist.lanes import Transactions
 from diarist.libsql_database.address import is_remote, parsed
 from diarist.libsql_database.dbapi import Connection as DriverConnection
 from diarist.libsql_database.dbapi import Session
@@ -66,7 +67,7 @@ class LibSQLDatabase(LanedDatabase):
         event.listen(engine, "begin", partial(_begin, begin))
         return engine
 
-    def _prepare(self, writer: Engine) -> None:
+    def _prepare(self, writer: Transactions) -> None:
         if self._path is not None:
             refuse_impossible(self._path)
 

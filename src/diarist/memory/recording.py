@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import groupby, takewhile
+from operator import attrgetter
 from typing import cast
 
 from diarist.counting import count_parts
@@ -15,7 +17,7 @@ from diarist.exceptions import RunLostError, StorageError
 from diarist.memory.opening import open_run
 from diarist.memory.resent import resent
 from diarist.message_list import MessageList
-from diarist.messages import Message, new_id
+from diarist.messages import Message, Part, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
@@ -58,7 +60,7 @@ class RunRecorder:
         self._thread_wait = thread_wait
         self.pinned: set[str] = set()
         self.kept: set[str] = set()
-        self._saved: dict[str, tuple[Message, bytes]] = {}
+        self._saved: dict[str, tuple[Message, list[object]]] = {}
         self._repeated: list[Message] = []
         self._alive: asyncio.Task[None] | None = None
         self._run: Run | None = None
@@ -91,8 +93,10 @@ class RunRecorder:
         """Keep of the input what the thread does not have, as new messages."""
         assert context.thread is not None
         given = context.messages.input
-        known = await self._storage.existing_ids(context.thread.id, [message.id for message in given])
-        known |= await resent(self._storage, context.thread.id, given, known)
+        known: set[str] = set()
+        if asked := [message.id for message in given if message.id not in context.made]:
+            known = await self._storage.existing_ids(context.thread.id, asked)
+            known |= await resent(self._storage, context.thread.id, given, known)
         context.messages.remove(known)
         for message in given:
             if message.id not in known:
@@ -126,8 +130,8 @@ class RunRecorder:
         present = {message.id: message for message in context.messages.of("input", "response")}
         changed = [
             present[message_id]
-            for message_id, (_, digest) in self._saved.items()
-            if message_id in present and digest != _digest(present[message_id])
+            for message_id, (_, content) in self._saved.items()
+            if message_id in present and content != _content(present[message_id])
         ]
         removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
         await self.rewrite(changed, remove=removed)
@@ -174,7 +178,7 @@ class RunRecorder:
             message.seq = self._saved[message.id][0].seq
             message.part_tokens = count_parts(message, self._counter)
         await self._storage.rewrite_messages(run, messages, remove=gone)
-        self._saved |= {message.id: (message, _digest(message)) for message in messages}
+        self._saved |= {message.id: (message, _content(message)) for message in messages}
         for message_id in gone:
             del self._saved[message_id]
 
@@ -188,7 +192,7 @@ class RunRecorder:
         for message, seq in zip(messages, numbers, strict=True):
             message.seq, message.run_id = seq, run.id
             message.thread_id, message.resource_id = run.thread_id, run.resource_id
-            self._saved[message.id] = message, _digest(message)
+            self._saved[message.id] = message, _content(message)
         return messages
 
     def _require(self) -> Run:
@@ -236,9 +240,25 @@ def _unstored(message: Message) -> Message:
     )
 
 
-def _digest(message: Message) -> bytes:
-    """What storage holds of a message, to notice that a processor changed it."""
-    data = message.to_dict()
-    for name in ("seq", "run_id", "thread_id", "resource_id", "part_tokens"):
-        data.pop(name, None)
-    return dumps(data)
+def _content(message: Message) -> list[object]:
+    """What storage holds of a message, to notice that a processor changed it. Every step compares that of all messages
+    of the run: long texts are kept as they are, which compares at once, and only what can be edited in place is written
+    down."""
+    sent = message.sent
+    content: list[object] = [
+        message.role,
+        message.created_at,
+        dumps(message.metadata),
+        sent and (sent.text, dumps(sent.made_from)),
+    ]
+    for part in message.parts:
+        content += [value if type(value) in _PLAIN else dumps(value) for value in _values_of(type(part))(part)]
+    return content
+
+
+_PLAIN = {str, bytes, type(None)}
+
+
+@cache
+def _values_of(kind: type[Part]) -> Callable[[Part], tuple[object, ...]]:
+    return cast("Callable[[Part], tuple[object, ...]]", attrgetter("type", *(item.name for item in fields(kind))))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from copy import deepcopy
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
 import orjson
 
-from diarist.exceptions import ConflictError, InputError
+from diarist.exceptions import ConflictError, InputError, StorageError
 from diarist.messages import MAX_NESTING, Json, Message, Role, SentBlock, part_from_dict, part_to_dict
 from diarist.storage.records import (
     MessageSource,
@@ -322,7 +324,24 @@ def encode_log(log: ObservationLog) -> str:
         raise InputError(f"the log {log.key!r} cannot be stored: {error}") from error
 
 
-def decode_log(text: str) -> ObservationLog:
+def decode_log(text: str, key: str) -> ObservationLog:
+    """Raises StorageError for what cannot be read; it does not quote it."""
+    from pydantic_core import ValidationError
+
+    try:
+        log = _read_log(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "all of it"
+        raise StorageError(
+            f"the log {key!r} is damaged, or was written by a newer diarist: {place}: {first['msg']}"
+        ) from error
+    return replace(log, overrides=deepcopy(log.overrides))  # what readers change is their own
+
+
+@lru_cache(maxsize=16)
+def _read_log(text: str) -> ObservationLog:
+    """Logs are long, and most readers find one as it was: what is made of the same text is made once."""
     return log_from_json(text)
 
 

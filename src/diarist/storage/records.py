@@ -168,11 +168,16 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Failed cycles in a row, and when the last one failed: the key backs off by them."""
+    """Failed cycles in a row, and when the last one failed: the key backs off by them.
+
+    Attributes:
+        refused: What the Observer was asked for and refused for good, oldest first; not yet noted otherwise.
+    """
 
     count: int = 0
     last_at: datetime | None = None
     last_error: str = ""
+    refused: tuple[Source, ...] = ()
 
 
 class Replaced(NamedTuple):
@@ -218,6 +223,8 @@ class ObservationLog:
         actor: The model that saw the log last, where the configuration wants that to be known.
         erasures: Rises when something is forgotten or the diary is cleared: what a model was told before that
             is not to be noted any more.
+        born: Made anew with each log that is saved for the first time: where a log was deleted, the next one of the
+            same key is another one. Empty while it was never saved, and in logs of early versions.
     """
 
     key: str
@@ -235,6 +242,7 @@ class ObservationLog:
     suppressed: tuple[str, ...] = ()
     actor: str = ""
     erasures: int = 0
+    born: str = ""
 
     @property
     def tokens(self) -> int:

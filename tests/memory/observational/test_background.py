@@ -95,16 +95,6 @@ async def test_what_a_job_raises_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert not background.running("a")
 
 
-async def test_a_job_can_be_broken_off() -> None:
-    background, work = Background(), Work()
-    background.start("a", work)
-    await work.began.wait()
-    await background.cancel("a")
-    await background.cancel("a")
-    assert work.done == 0
-    assert not background.running("a")
-
-
 async def test_a_job_does_not_see_the_variables_of_who_started_it() -> None:
     background, seen = Background(), list[str]()
 
@@ -142,26 +132,6 @@ async def test_a_loop_waits_for_the_job_of_another() -> None:
     await waiting
     assert ended == ["work"]
     await asyncio.to_thread(thread.join)
-
-
-async def test_a_job_of_another_loop_can_be_broken_off() -> None:
-    background = Background()
-    began = threading.Event()
-
-    async def work() -> None:
-        began.set()
-        await asyncio.Event().wait()
-
-    async def other_loop() -> None:
-        background.start("a", work)
-        await background.settled()
-
-    thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
-    thread.start()
-    await asyncio.to_thread(began.wait)
-    await background.cancel("a")
-    await asyncio.to_thread(thread.join)
-    assert not background.running("a")
 
 
 def test_jobs_end_with_their_loop() -> None:

@@ -14,6 +14,7 @@ from diarist import Memory
 from diarist.chunks import Usage
 from diarist.exceptions import RateLimitError
 from diarist.memory import MemoryHooks, ObservationalMemoryConfig, RoleCall
+from diarist.memory.observational.roles import hooked_roles
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.messages import Message, TextPart
@@ -168,6 +169,21 @@ async def test_work_that_is_given_up_has_an_end_too() -> None:
         async with asyncio.timeout(0.01):
             await observer.observe(messages(), earlier=[])
     assert isinstance(ends[0].error, asyncio.CancelledError)
+
+
+async def test_nobody_waits_for_the_end_hook_of_work_that_was_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang(_: object) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(hooked_roles, "_LONGEST_FAREWELL", 0.01)
+    observer, _ = roles(ScriptedModel(hang), on_observation_end=hang)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await observer.observe(messages(), earlier=[])
+    assert "on_observation_end took longer than 0.01 s" in caplog.text
 
 
 @pytest.mark.parametrize(

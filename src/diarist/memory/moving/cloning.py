@@ -12,7 +12,7 @@ from diarist.memory.moving.writing import PAGE, ThreadWriter, written
 from diarist.memory.observational.log.coverage import digest_rows, seq_of, visible_log
 from diarist.memory.observational.log.edits import touches
 from diarist.memory.observational.log.log_store import LogStore
-from diarist.memory.observational.prompt.sent_block import keep_date
+from diarist.memory.observational.prompt.sent_block import keep_date, without_diary
 from diarist.memory.title_marks import MARK, made_from, mark_of
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Message
@@ -131,7 +131,7 @@ class _Cloning:
         await writer.append([self._copied(row) for row in page])
 
     def _copied(self, row: Message) -> Message:
-        sent = row.sent
+        sent = row.sent and without_diary(row.sent)
         if sent is not None and not self.selection.is_everything:
             sent = keep_date(sent, self.counter)  # it may quote what is not copied
         return replace(row, id=self.renaming.message_id(row.id), sent=sent)

@@ -13,6 +13,7 @@ from diarist.exceptions import ConflictError, InputError
 from diarist.memory.moving.lines import Generation, Item, Moved, WholeResource, Working
 from diarist.memory.moving.numbering import cut, cut_past
 from diarist.memory.moving.writing import PAGE, ThreadWriter, written
+from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import WHOLE
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Message
@@ -185,7 +186,7 @@ class Importer:
             text = whole.working_memory  # not over one that somebody has written since
             await working.update(key, lambda memory: memory if memory.text else replace(memory, text=text))
         if new_log:
-            for version, log in enumerate(logs):
+            for version, log in enumerate(begun(*logs)):
                 await self._storage.save_log(log, expected_version=version)
         self.moved.resources += new_metadata or new_text or new_log
         self._on_progress(self.moved)

@@ -26,6 +26,7 @@ from typing import Any, cast
 import orjson
 
 from diarist.exceptions import InputError
+from diarist.memory.observational.prompt.sent_block import without_diary
 from diarist.message_check import flaw
 from diarist.messages import Json, Message
 from diarist.storage.codec import checked_metadata, from_json, refuse_empty, to_json
@@ -247,12 +248,13 @@ def _message_of(value: dict[str, Any]) -> Message:
 
 
 def _message(message: Message) -> dict[str, Json]:
-    return replace(message, thread_id=None, resource_id=None, run_id=None, seq=None).to_dict()
+    sent = message.sent and without_diary(message.sent)
+    return replace(message, thread_id=None, resource_id=None, run_id=None, seq=None, sent=sent).to_dict()
 
 
 def _log(log: ObservationLog) -> dict[str, Json]:
     value = orjson.loads(log_to_json(log))
-    del value["version"]
+    del value["version"], value["born"]
     return value
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from diarist.counting import ensure_counted
 from diarist.exceptions import ConflictError, StorageError
+from diarist.memory.observational.log.log_store import begun
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
@@ -46,7 +47,7 @@ class ThreadWriter:
 
     async def put_log(self, logs: Sequence[ObservationLog]) -> None:
         """Save the diary of the thread: its earlier generations, then the present one."""
-        for version, log in enumerate(logs):
+        for version, log in enumerate(begun(*logs)):
             head = replace(log, entries=tuple(replace(entry, run_id=self.run.id) for entry in log.entries))
             self._logs.append(
                 await self._storage.save_log(head if version == len(logs) - 1 else log, expected_version=version)

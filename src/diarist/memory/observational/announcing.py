@@ -22,7 +22,7 @@ from diarist.memory.observational.window import Window
 from diarist.memory.title_marks import is_generated, mark_of
 from diarist.messages import Json
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog
+from diarist.storage.records import Observation, ObservationLog, Source
 
 logger = logging.getLogger("diarist")
 
@@ -84,12 +84,20 @@ class Announcer:
         )
 
     async def fail(
-        self, cycle: Cycle, log: ObservationLog, error: Exception, *, counts: bool, intact: bool = True
+        self,
+        cycle: Cycle,
+        log: ObservationLog,
+        error: Exception,
+        *,
+        counts: bool,
+        intact: bool = True,
+        refused: Sequence[Source] = (),
     ) -> None:
         """Say that a cycle failed, and count it in the log where ``counts``.
 
         Args:
             intact: What went in is there as it was; else no word of it is kept.
+            refused: What the Observer refused for good.
         """
         at, message = self._clock(), _describe(error)
         logger.warning("%s of thread %s failed: %s", cycle.operation, self._thread_id, message)
@@ -108,7 +116,7 @@ class Announcer:
             await self.logs.update(
                 self._thread_id,
                 self._resource_id,
-                lambda log: transitions.record_failure(log, cycle.operation, at=at, error=message),
+                lambda log: transitions.record_failure(log, cycle.operation, at=at, error=message, refused=refused),
             )
         except StorageError as failure:
             logger.warning("cannot count the failure of thread %s: %s", self._thread_id, failure)

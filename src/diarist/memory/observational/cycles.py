@@ -17,8 +17,11 @@ from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import digest_rows, seq_of
+from diarist.memory.observational.log.log_store import was_forgotten
+from diarist.memory.observational.log.refusals import is_given_up, is_refusal, without_covered
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.written_off import or_written_off
 from diarist.memory.observational.window import tokens_of
 from diarist.memory.working.keeping import keep
 from diarist.memory.working.shapes import without_updates
@@ -117,6 +120,8 @@ class Cycles(Announcer):
     ) -> Outcome:
         """Observe one batch and add its entry to the log.
 
+        What it refuses too often is written off, by a line that says so.
+
         Args:
             log: What the Observer is told of earlier notes.
             timeout: Seconds the Observer has; None: as long as it takes.
@@ -128,20 +133,27 @@ class Cycles(Announcer):
         cycle = self.cycle(cycle_id, "observation", log, tokens_of(batch.rows), run_id=batch.run_id, buffered=buffered)
 
         threads = sorted({source.thread_id for source in batch.sources})
+        given_up = is_given_up(batch.rows, batch.sources, log.observer_failures.refused)
 
         async def work() -> tuple[ObservationLog, Observation]:
-            rows = without_updates(batch.rows)
-            observed = await self._call(self._observer.observe(rows, earlier=log.entries), cycle, timeout)
+            asked = self._observer.observe(without_updates(batch.rows), earlier=log.entries)
+            if given_up:
+                asked = or_written_off(asked, self._observer, batch.rows, self._config.timezone)
+            observed = await self._call(asked, cycle, timeout)
             if turn is not None:
                 await turn()
-            saved, entry = await self._save_observation(self._observation(cycle, batch, observed), batch, log.erasures)
+            saved, entry = await self._save_observation(self._observation(cycle, batch, observed), batch, log)
             await keep(self._storage, observed.working_memory, entry.run_id)
             return saved, entry
 
         async def intact() -> bool:
+            if was_forgotten(log, await self.logs.read(self._thread_id, self._resource_id)):
+                return False
             return await sources_unchanged(self._storage, batch.sources, batch.run_id)
 
-        return await self._run(cycle, log, work, intact, thread_ids=threads, forgive_timeout=forgive_timeout)
+        return await self._run(
+            cycle, log, work, intact, thread_ids=threads, sources=batch.sources, forgive_timeout=forgive_timeout
+        )
 
     def _observation(self, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
         if not observed.text.strip() and any(
@@ -179,7 +191,7 @@ class Cycles(Announcer):
         return name_thread(text, thread_label(threads.pop(), obscured=self._config.obscures_threads))
 
     async def _save_observation(
-        self, entry: Observation, batch: Batch, erasures: int
+        self, entry: Observation, batch: Batch, told: ObservationLog
     ) -> tuple[ObservationLog, Observation]:
         async def unchanged() -> None:
             nonlocal entry
@@ -188,11 +200,12 @@ class Cycles(Announcer):
                 raise ConflictError(_CHANGED)
 
         def change(log: ObservationLog) -> ObservationLog:
-            if log.erasures != erasures:  # it was told of what is forgotten
+            if was_forgotten(told, log):
                 raise ConflictError("something was forgotten meanwhile; the notes are dropped")
             if reason := transitions.refusal(log, entry, {row.run_id for row in batch.rows if row.run_id}):
                 raise ConflictError(f"{reason}; the notes are dropped")
-            return transitions.record_success(transitions.add_observation(log, entry), "observation")
+            changed = without_covered(transitions.add_observation(log, entry))
+            return transitions.record_success(changed, "observation")
 
         rows = [RowRef(row.thread_id or self._thread_id, seq_of(row), row.id) for row in _ends(batch.rows)]
         log = await self.logs.update(self._thread_id, self._resource_id, change, check=unchanged, rows=rows)
@@ -327,9 +340,15 @@ class Cycles(Announcer):
         intact: Callable[[], Awaitable[bool]],
         *,
         thread_ids: Sequence[str],
+        sources: Sequence[Source] = (),
         forgive_timeout: bool = False,
     ) -> Outcome:
-        """``intact`` says whether what went in is there as it was: else no word of it may be kept."""
+        """Do a piece of work, and tell it.
+
+        Args:
+            intact: Whether what went in is there as it was: else no word of it may be kept.
+            sources: What is not asked for again and again where the Observer refuses it.
+        """
         start = data_parts.cycle_start(cycle, self._limits, self._config.scope, thread_ids=thread_ids)
         await self.send(start, log.key)
         try:
@@ -337,7 +356,8 @@ class Cycles(Announcer):
         except Exception as error:  # whatever a role raised: memory never takes a turn down with it
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             counts = not isinstance(error, harmless)
-            await self.fail(cycle, log, error, counts=counts, intact=await answer(intact))
+            refused = sources if is_refusal(error) else ()
+            await self.fail(cycle, log, error, counts=counts, intact=await answer(intact), refused=refused)
             return Outcome(error=error)
         part = data_parts.cycle_end(cycle, entry, at=self._clock())
         await self.send(part, log.key)
@@ -358,9 +378,9 @@ def _ends(rows: Sequence[Message]) -> list[Message]:
     return [*first.values(), *last.values()]
 
 
-async def rows_unchanged(storage: Storage, entry: Observation, *, run_id: str | None = None) -> bool:
+async def rows_unchanged(storage: Storage, entry: Observation) -> bool:
     """Whether the rows that an entry was made from are there and say what they said."""
-    return await sources_unchanged(storage, entry.sources, run_id or entry.run_id)
+    return await sources_unchanged(storage, entry.sources, entry.run_id)
 
 
 async def sources_unchanged(storage: Storage, sources: Sequence[Source], run_id: str | None) -> bool:

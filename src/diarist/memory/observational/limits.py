@@ -17,7 +17,7 @@ class Limits:
         block_tokens: Raw rows at which a turn waits for the Observer; without buffering ``message_tokens``.
         buffer_tokens: Observable rows that are worth a call in the background; None: nothing is buffered.
         least_tokens: For fewer observable rows no turn waits.
-        batch_tokens: The most that one call of the Observer takes.
+        batch_tokens: What one call of the Observer takes; up to a quarter more, where the rest is not worth a call.
         observation_tokens: Log at which a finished reflection takes its place.
         reflection_start_tokens: Log at which the Reflector is started in the background.
         reflection_block_tokens: Log at which a turn waits for the Reflector.

@@ -69,9 +69,13 @@ class RawRows:
 
     def covered_by(self, entry: Observation) -> list[Message]:
         """The raw rows that an entry which is not rendered yet would stand for."""
+        return self.within(Coverage([entry], self._thread_id))
+
+    def within(self, coverage: Coverage) -> list[Message]:
+        """The raw rows that lie in it."""
         pieces = (
             self.all[bisect_left(self.all, first, key=seq_of) : bisect_right(self.all, last, key=seq_of)]
-            for first, last in Coverage([entry], self._thread_id).ranges
+            for first, last in coverage.ranges
         )
         return [row for piece in pieces for row in piece]
 

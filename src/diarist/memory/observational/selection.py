@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 
 from diarist.memory.observational.limits import Limits
 from diarist.memory.observational.log.coverage import Coverage, seq_of
+from diarist.memory.observational.log.refusals import narrow
 from diarist.memory.observational.window import tokens_of
 from diarist.messages import Message
+from diarist.storage.records import Source
 
 _OVERSHOOT = 0.95
 
@@ -64,15 +66,20 @@ def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> li
 
 
 def split_batches(
-    units: Sequence[Sequence[Message]], limit: int, run_id: str | None, *, least: float = 0
+    units: Sequence[Sequence[Message]],
+    limit: int,
+    run_id: str | None,
+    *,
+    least: float = 0,
+    refused: Sequence[Source] = (),
 ) -> list[list[Message]]:
     """One list of rows per call of the Observer, of about ``limit`` tokens each.
 
     A unit that is larger is not cut. What would be a call for less than ``least`` tokens goes along with the
     call before or after it. Rows of the run ``run_id``, which may still be discarded, never share a call with
-    others.
+    others; nor does what was ``refused`` too often, of which there are smaller and smaller calls.
     """
-    batches: list[list[Message]] = []
+    batches: list[list[Sequence[Message]]] = []
     sizes: list[int] = []
     owner = False
     for unit in units:
@@ -84,12 +91,12 @@ def split_batches(
                 batches.append([])
                 sizes.append(0)
                 owner = own
-            batches[-1] += piece
+            batches[-1].append(piece)
             sizes[-1] += size
-    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1].run_id == run_id) is owner:
+    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1][-1].run_id == run_id) is owner:
         rest = batches.pop()
         batches[-1] += rest
-    return batches
+    return [list(chain.from_iterable(part)) for batch in batches for part in narrow(batch, refused)]
 
 
 def _clean_cuts(raw: Sequence[Message], units: Sequence[Sequence[Message]]) -> list[bool]:

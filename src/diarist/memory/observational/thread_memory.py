@@ -21,6 +21,7 @@ from diarist.memory.observational.decide import (
 )
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, seq_of, visible_log
+from diarist.memory.observational.log.log_store import was_forgotten
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.rows import RawRows
 from diarist.memory.observational.selection import select_rows, split_batches
@@ -72,7 +73,12 @@ class ThreadMemory(ThreadView):
         )
         self.cycles = cycles
         self.acted = False
+        self._just_read = False
         self._reason = ""
+
+    async def load(self) -> None:
+        await super().load()
+        self._just_read = True  # the log was read for this: the first step need not look again
 
     def add(self, messages: Sequence[Message]) -> None:
         """Take in rows that were just stored; a row with a known id replaces the old one."""
@@ -81,9 +87,19 @@ class ThreadMemory(ThreadView):
     async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
         """Take out what was noted of raw rows, or of rows of this run, that were rewritten or removed.
 
-        The rest of what such notes covered is raw again, rewritten rows as they are now. Raises StorageError.
+        The rest of what such notes covered is raw again, rewritten rows as they are now. Where the log cannot be
+        saved an event says so; notes of rows of this run are then taken out when it has ended.
         """
-        seqs = {seq_of(message) for message in (*changed, *removed)}
+        try:
+            await self._take_out({seq_of(message) for message in (*changed, *removed)})
+        except StorageError as error:
+            self.patience.lose()
+            await self.report(error)
+        self.rows.remove(removed)
+        self.rows.add(changed)
+
+    async def _take_out(self, seqs: Collection[int]) -> None:
+        """Take out of the log what was noted of these rows, and is not there for good."""
         await self.refresh()
         loose = [entry for entry in self.stored.entries if entry.run_id or entry.state == "buffered"]
         covers = [(entry, Coverage([entry], self.thread_id)) for entry in loose]
@@ -97,8 +113,6 @@ class ThreadMemory(ThreadView):
                 check=lambda: logs.clean_history(self.log.key, lambda entry: entry.id in stale),
             )
             await self.adopt(log)
-        self.rows.remove(removed)
-        self.rows.add(changed)
 
     def take_reason(self) -> str:
         """What this run did to its rendering since it was asked last; empty for nothing."""
@@ -123,8 +137,10 @@ class ThreadMemory(ThreadView):
             pinned: Ids of rows that must stay raw: the run's input and its newest finished step.
             cold: Why the provider's cache of this conversation is lost anyway, if it is.
         """
+        just_read, self._just_read = self._just_read, False
         try:
-            await self.refresh()
+            if not just_read:
+                await self.refresh()
             await self._observe_when_due(pinned, cold)
             await self.rows.find_opener()
             await self._reflect_when_due(pinned)
@@ -193,9 +209,12 @@ class ThreadMemory(ThreadView):
         await self.cycles.send(part, self.log.key)
 
     async def refresh(self) -> bool:
-        """Take in what others saved since; what this run renders stays. Whether there was anything."""
+        """Take in what others saved since; what this run renders stays, but for what was forgotten. Whether there was
+        anything."""
         newer = await self.cycles.logs.newer(self.stored)
         self.stored = newer or self.stored
+        if was_forgotten(self.log, self.stored):
+            await self.adopt(self.stored)
         return newer is not None
 
     async def _observe_when_due(self, pinned: Collection[str], cold: Trigger | None) -> None:
@@ -265,12 +284,17 @@ class ThreadMemory(ThreadView):
             if not mine:
                 await self._stop_waiting("observation", since)
                 return await self.refresh()
+            if self.patience.exhausted:
+                return False  # the Observer would have no time; the next turn has
             if await self._take_in() and not everything:
                 return True
             units = self.fresh(observable_units(self.rows.all, pinned))
             if not everything:
                 units = select_rows(self.rows.all, units, limits)
-            batches = split_batches(units, limits.batch_tokens, self.run_id, least=limits.least_batch_tokens)
+            refused = self.stored.observer_failures.refused
+            batches = split_batches(
+                units, limits.batch_tokens, self.run_id, least=limits.least_batch_tokens, refused=refused
+            )
             for number, rows in enumerate(batches):
                 if not await self._observe_in_time(rows, progressed=number > 0):
                     return False
@@ -280,9 +304,10 @@ class ThreadMemory(ThreadView):
 
     async def _take_in(self) -> bool:
         """Render what others have saved meanwhile: the rendering is about to change anyway. Whether there was any."""
+        rendered = self.log
         await self.refresh()
         if self.stored.version == self.log.version:
-            return False
+            return self.log is not rendered
         await self.adopt(self.stored)
         return True
 
@@ -328,6 +353,8 @@ class ThreadMemory(ThreadView):
             self.patience.spend(started)
             if not mine:
                 await self._stop_waiting("reflection", since)
+                return False
+            if self.patience.exhausted:
                 return False
             if await self._take_in():
                 return True

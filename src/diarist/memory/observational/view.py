@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.cycles import Batch
@@ -166,8 +167,8 @@ class ThreadView:
         reflection = visible_log(self.stored, self.run_id).reflection
         return Window(
             message_tokens=tokens_of(self.rows.all),
-            observable_tokens=sum(tokens_of(unit) for unit in units),
-            fresh_tokens=sum(tokens_of(unit) for unit in self.fresh(units)),
+            observable_tokens=tokens_of(chain.from_iterable(units)),
+            fresh_tokens=tokens_of(chain.from_iterable(self.fresh(units))),
             chunks=tuple(tokens_of(rows) for _, rows in chunks),
             held_chunks=tuple(tokens_of(rows) for _, rows in waiting[len(chunks) :]),
             foreign_tokens=sum(entry.message_tokens for entry in foreign),
@@ -213,7 +214,10 @@ class ThreadView:
     def fresh(self, units: Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
         """Those of the units that no entry covers, whoever made it."""
         covered = Coverage(self.stored.entries, self.thread_id)
-        return [unit for unit in units if not any(seq_of(row) in covered for row in unit)]
+        if not self.rows.all or not covered.reaches(seq_of(self.rows.all[0])):
+            return list(units)
+        noted = {row.id for row in self.rows.within(covered)}
+        return [unit for unit in units if noted.isdisjoint([row.id for row in unit])]
 
     def reflection_plan(self) -> ReflectionPlan | None:
         if self.log.tokens < self.limits().reflection_start_tokens:

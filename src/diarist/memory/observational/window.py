@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from diarist.counting import message_tokens
@@ -53,8 +53,8 @@ class Window:
     cold: bool = False
 
 
-def tokens_of(rows: Sequence[Message]) -> int:
-    return sum(message_tokens(row) for row in rows)
+def tokens_of(rows: Iterable[Message]) -> int:
+    return sum(map(message_tokens, rows))
 
 
 def stand_in(first: Message) -> Message:
@@ -71,6 +71,8 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
     that must not be parted, a call and the result that came in a row of its own, form one unit with what
     stands between them; every other unit is one row.
     """
+    if not any(type(part) is ToolPart for row in raw for part in row.parts):
+        return [[row] for row in raw if row.id not in pinned]
     answers = _answers(raw)
     held = {*pinned, *(raw[call].id for call, answer in answers.items() if raw[answer].id in pinned)}
     end = _first_pending(raw, answers)
@@ -85,6 +87,17 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
             units.append([row])
         joined_until = max(joined_until, answers.get(index, -1))
     return units
+
+
+def is_unit(rows: Sequence[Message]) -> bool:
+    """Whether none of these rows, which stand together, may be parted from the others."""
+    answers = _answers(rows)
+    end = 0
+    for index in range(len(rows)):
+        if index > end:
+            return False
+        end = max(end, answers.get(index, index))
+    return True
 
 
 def _answers(raw: Sequence[Message]) -> dict[int, int]:

@@ -93,7 +93,7 @@ class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage,
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         with self._lock:
             found = self._logs.get(key)
-        return None if found is None or found.version <= after else decode_log(found.body)
+        return None if found is None or found.version <= after else decode_log(found.body, key)
 
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
@@ -116,7 +116,7 @@ class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage,
     async def list_generations(self, key: str) -> list[ObservationLog]:
         with self._lock:
             history = sorted(self._history.get(key, {}).items())
-        return [decode_log(body) for _, body in history]
+        return [decode_log(body, key) for _, body in history]
 
     async def rewrite_generation(self, log: ObservationLog) -> bool:
         body = encode_log(log)

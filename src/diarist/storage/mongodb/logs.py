@@ -32,7 +32,7 @@ IsStored = Callable[[Db, RowRef], bool]
 
 def get_log(db: Db, key: str, after: int) -> ObservationLog | None:
     found = db[HEADS].find_one({"_id": key, "version": {"$gt": after}})
-    return None if found is None else decode_log(found["body"])
+    return None if found is None else decode_log(found["body"], key)
 
 
 def save_log(
@@ -76,7 +76,8 @@ def list_generations(db: Db, key: str) -> list[ObservationLog]:
     if head is None:
         return []
     _move(db, head)
-    return [decode_log(row["body"]) for row in db[_HISTORY].find({"epoch": head["epoch"]}).sort("generation")]
+    rows = db[_HISTORY].find({"epoch": head["epoch"]}).sort("generation")
+    return [decode_log(row["body"], key) for row in rows]
 
 
 def rewrite_generation(db: Db, log: ObservationLog) -> bool:

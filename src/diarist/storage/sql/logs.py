@@ -50,7 +50,7 @@ _DELETE_HISTORY = delete(log_history).where(log_history.c.key == _key)
 
 def get_log(connection: Connection, key: str, after: int) -> ObservationLog | None:
     body = connection.scalar(_GET, {"log": key, "after": after})
-    return None if body is None else decode_log(body)
+    return None if body is None else decode_log(body, key)
 
 
 def save_log(
@@ -88,7 +88,7 @@ def _write(connection: Connection, saved: ObservationLog, *, is_new: bool) -> No
 
 
 def list_generations(connection: Connection, key: str) -> list[ObservationLog]:
-    return [decode_log(body) for body in connection.scalars(_HISTORY, {"log": key})]
+    return [decode_log(body, key) for body in connection.scalars(_HISTORY, {"log": key})]
 
 
 def rewrite_generation(connection: Connection, log: ObservationLog) -> bool:

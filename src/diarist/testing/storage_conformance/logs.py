@@ -96,6 +96,14 @@ class LogConformance:
         second = await storage.save_log(log(), expected_version=first.version)
         assert await storage.get_log("thread:trip", after=first.version) == second
 
+    async def test_a_log_that_was_read_is_the_readers_own(self, storage: Storage) -> None:
+        saved = await storage.save_log(FULL, expected_version=0)
+        for _ in range(2):
+            found = await storage.get_log("thread:trip")
+            assert found is not None
+            assert found == saved
+            found.overrides["message_tokens"] = 1
+
     async def test_a_log_is_saved_only_while_its_messages_are_there(self, storage: Storage) -> None:
         [row] = await committed(storage, "I fly to Rome")
         here = RowRef("trip", row.seq or 0, row.id)

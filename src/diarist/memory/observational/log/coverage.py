@@ -38,15 +38,20 @@ class Coverage:
                 self.ranges.append((first, last))
 
     def __contains__(self, seq: int) -> bool:
-        return self._covers(seq, seq)
+        return self.covers(seq, seq)
 
     def __ge__(self, other: Coverage) -> bool:
         """Whether everything that ``other`` covers is covered here too."""
-        return all(self._covers(first, last) for first, last in other.ranges)
+        return all(self.covers(first, last) for first, last in other.ranges)
 
-    def _covers(self, first: int, last: int) -> bool:
+    def covers(self, first: int, last: int) -> bool:
+        """Whether all rows from ``first`` to ``last`` are covered."""
         index = bisect_right(self.ranges, (first, _BEYOND)) - 1
         return index >= 0 and last <= self.ranges[index][1]
+
+    def reaches(self, seq: int) -> bool:
+        """Whether this row or a later one is covered."""
+        return bool(self.ranges) and seq <= self.ranges[-1][1]
 
     @property
     def prefix_end(self) -> int:

@@ -193,9 +193,9 @@ def _with_entries(
 
 
 def _quiet(log: ObservationLog) -> ObservationLog:
-    """Without the texts of errors, which may quote what a model was told."""
+    """Without the texts of errors, which may quote what a model was told, and without what was refused."""
     return replace(
         log,
-        observer_failures=replace(log.observer_failures, last_error=""),
+        observer_failures=replace(log.observer_failures, last_error="", refused=()),
         reflector_failures=replace(log.reflector_failures, last_error=""),
     )

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from diarist.exceptions import ConflictError, StorageError
 from diarist.memory.observational.log.transitions import Operation, drop_entries
@@ -22,6 +23,21 @@ OTHER_THREADS = "*"
 LEASE_TTL = 60.0
 _JITTER = 0.02
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+
+
+def begun(*generations: ObservationLog) -> list[ObservationLog]:
+    """The generations of a log that is about to be saved for the first time."""
+    born = new_id("log")
+    return [replace(log, born=born) for log in generations]
+
+
+def was_forgotten(told: ObservationLog, log: ObservationLog) -> bool:
+    """Whether something was forgotten since ``told`` was read, of which ``log`` is what is stored now.
+
+    Then no work that knows it may be kept. Where ``told`` was never saved, it had nothing to forget.
+    """
+    gone = told.version > 0 and (log.version == 0 or log.born != told.born)
+    return gone or log.erasures != told.erasures
 
 
 class LogStore:
@@ -40,13 +56,18 @@ class LogStore:
 
     async def read(self, thread_id: str, resource_id: str) -> ObservationLog:
         """The log; an empty one, version 0, where nothing was saved yet."""
-        key = self.key(thread_id, resource_id)
-        log = await self._storage.get_log(key)
-        return log or ObservationLog(key=key, scope=self._scope, resource_id=resource_id)
+        return await self._now(self.key(thread_id, resource_id), resource_id)
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
-        """The log as it is now, if somebody saved it since ``log`` was read."""
-        return await self._storage.get_log(log.key, after=log.version)
+        """The log as it is now, if somebody saved it since ``log`` was read; an empty one where it was deleted."""
+        found = await self._storage.get_log(log.key, after=max(0, log.version - 1))
+        if found is None and log.version:  # it is gone, or one that was begun anew is still younger
+            return await self._now(log.key, log.resource_id)
+        return None if found is None or (found.version, found.born) == (log.version, log.born) else found
+
+    async def _now(self, key: str, resource_id: str) -> ObservationLog:
+        log = await self._storage.get_log(key)
+        return log or ObservationLog(key=key, scope=self._scope, resource_id=resource_id)
 
     async def update(
         self,
@@ -79,6 +100,8 @@ class LogStore:
             changed = change(log)
             if changed is log:
                 return log
+            if not log.version:
+                (changed,) = begun(changed)
             try:
                 return await self._storage.save_log(changed, expected_version=log.version, rows=rows)
             except ConflictError:

@@ -29,6 +29,7 @@ MAX_TOMBSTONES = 256
 """A tombstone matters until the rows it names are removed; so many removals are never under way at once."""
 
 _MAX_HINTS = 50
+_MAX_REFUSED = 100
 _FIRST_DELAY = timedelta(seconds=30)
 _LONGEST_DELAY = timedelta(minutes=10)
 
@@ -162,17 +163,24 @@ def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
     return log if len(entries) == len(log.entries) else _with_entries(log, entries)
 
 
-def record_failure(log: ObservationLog, operation: Operation, *, at: datetime, error: str) -> ObservationLog:
-    """Count a failed cycle. The same failure (same time) is counted once."""
+def record_failure(
+    log: ObservationLog, operation: Operation, *, at: datetime, error: str, refused: Sequence[Source] = ()
+) -> ObservationLog:
+    """Count a failed cycle. The same failure (same time) is counted once.
+
+    ``refused``: what it was about, where it will fail again.
+    """
     before = failures_of(log, operation)
-    if before.last_at == at and before.last_error == error:
+    if before.last_at == at and before.last_error == error and set(refused) <= set(before.refused):
         return log
-    return _with_failures(log, operation, Failures(count=before.count + 1, last_at=at, last_error=error))
+    known = (*before.refused, *refused)[-_MAX_REFUSED:]
+    return _with_failures(log, operation, Failures(count=before.count + 1, last_at=at, last_error=error, refused=known))
 
 
 def record_success(log: ObservationLog, operation: Operation) -> ObservationLog:
-    """Forget the failures of this kind of work."""
-    return log if failures_of(log, operation).count == 0 else _with_failures(log, operation, Failures())
+    """Forget the failures of this kind of work, but not what was refused and is not noted yet."""
+    before = failures_of(log, operation)
+    return log if before.count == 0 else _with_failures(log, operation, Failures(refused=before.refused))
 
 
 def seen_by(log: ObservationLog, model_id: str) -> ObservationLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 from diarist.memory.observational.prompts import load_prompt
 from diarist.storage.records import Observation, ObservationLog
@@ -31,8 +32,13 @@ def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | Non
 
 def render_entry(entry: Observation, *, labelled: bool = False) -> str:
     """The entry's text as it is stored, in its own element; ``labelled`` with ``label_of`` as the element's id."""
-    name = f' id="{label_of(entry)}"' if labelled else ""
-    return f"<observations{name}>\n{quote(entry.text)}\n</observations>"
+    return _in_element(f' id="{label_of(entry)}"' if labelled else "", entry.text)
+
+
+@lru_cache(maxsize=1024)
+def _in_element(attributes: str, text: str) -> str:
+    """An entry is shown at every step, and stays as it is."""
+    return f"<observations{attributes}>\n{quote(text)}\n</observations>"
 
 
 def label_of(entry: Observation) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from diarist.memory.observational.prompt.rendering import quote
@@ -26,6 +28,9 @@ MAX_PASSED = 5
 _LINE_LENGTH = 160
 _ERASURES = "erasures"
 """In ``made_from``: how often something had been forgotten when the block was made."""
+_BORN = "born"
+"""In ``made_from``: which diary the block was made with; that of the same key may be another one later."""
+_ALWAYS_TRUE = {"date", _ERASURES, _BORN}
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
@@ -89,7 +94,8 @@ def compose_sent_block(
         items.append(_Item("pause", now.isoformat(), [f"This message came {pause}."]))
     if not items:
         return None
-    return _block(items, counter, log.erasures)
+    marks: dict[str, Json] = {_ERASURES: log.erasures, _BORN: log.born}
+    return _block(items, counter, {name: value for name, value in marks.items() if value})
 
 
 def asked_in(messages: MessageList) -> Message | None:
@@ -116,7 +122,7 @@ def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
     Returns:
         The very block where it says nothing else, None where it does not name the day.
     """
-    if {"date"} <= block.made_from.keys() <= {"date", _ERASURES}:
+    if {"date"} <= block.made_from.keys() <= _ALWAYS_TRUE:
         return block
     day = _iso(str(block.made_from.get("date")))
     return None if day is None else _block([_date_item(day)], counter)
@@ -125,7 +131,13 @@ def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
 def may_quote_forgotten(block: SentBlock, log: ObservationLog) -> bool:
     """Whether something was forgotten since the block was made: its row may have been out of reach then, since
     its run was live."""
-    return block.made_from.get(_ERASURES, 0) != log.erasures and not block.made_from.keys() <= {"date", _ERASURES}
+    marks = block.made_from.get(_ERASURES, 0), block.made_from.get(_BORN, log.born)
+    return marks != (log.erasures, log.born) and not block.made_from.keys() <= _ALWAYS_TRUE
+
+
+def without_diary(block: SentBlock) -> SentBlock:
+    """The block as part of a copy, whose diary is another one."""
+    return replace(block, made_from={name: value for name, value in block.made_from.items() if name != _BORN})
 
 
 def distance(day: date, today: date) -> str:
@@ -150,11 +162,11 @@ def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
 
 def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
     yield _date_item(today)
-    text = log.text
-    if days := _past_days(text, today):
+    texts = [entry.text for entry in log.active]
+    if days := _past_days(texts, today):
         distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
         yield _Item("days", distances, [f"In your diary: {'; '.join(distances)}."])
-    if passed := _passed_plans(text, today):
+    if passed := _passed_plans(texts, today):
         heading = "The day of these lines of your diary has passed since they were written:"
         yield _Item("passed", passed, [heading, *(f"- {line}" for line in passed)])
     if task := log.hints.current_task:
@@ -163,9 +175,9 @@ def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
         yield _Item("suggested_response", response, [f"Suggested response: {response}"])
 
 
-def _block(items: Sequence[_Item], counter: TokenCounter, erasures: int = 0) -> SentBlock:
+def _block(items: Sequence[_Item], counter: TokenCounter, marks: Mapping[str, Json] | None = None) -> SentBlock:
     text = _in_note([quote(line) for item in items for line in item.lines])
-    made_from = {item.name: item.value for item in items} | ({_ERASURES: erasures} if erasures else {})
+    made_from = {item.name: item.value for item in items} | dict(marks or {})
     return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
 
 
@@ -182,26 +194,45 @@ def _tails(tails: Sequence[Tail]) -> Iterator[_Item]:
         yield _Item(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 
 
-def _past_days(text: str, today: date) -> list[date]:
+def _past_days(texts: Iterable[str], today: date) -> list[date]:
     """The newest dated headings before today."""
-    days = {day for found in set(_HEADING.findall(text)) if (day := _iso(found)) is not None and day < today}
+    days = {day for text in texts for day in _days_in(text) if day < today}
     return sorted(days)[-MAX_DAYS:]
 
 
-def _passed_plans(text: str, today: date) -> list[str]:
+def _passed_plans(texts: Iterable[str], today: date) -> list[str]:
     """Lines that spoke of a day that was still to come then and is over now, newest last, cut to one line."""
-    passed: list[tuple[date, int, int]] = []
+    passed = [plan for text in texts for plan in _plans_in(text) if plan.day < today]
+    passed.sort(key=lambda plan: plan.day)
+    return [plan.line for plan in passed[-MAX_PASSED:]]
+
+
+class _Plan(NamedTuple):
+    """A line that speaks of a day after the one under which it stands."""
+
+    day: date
+    line: str
+
+
+# An entry is read at every run, and stays as it is.
+@lru_cache(maxsize=1024)
+def _days_in(text: str) -> frozenset[date]:
+    return frozenset(day for found in set(_HEADING.findall(text)) if (day := _iso(found)) is not None)
+
+
+@lru_cache(maxsize=1024)
+def _plans_in(text: str) -> tuple[_Plan, ...]:
+    plans: list[_Plan] = []
     headings = list(_HEADING.finditer(text))
     places = [heading.start() for heading in headings]
-    for match in _MEANING.finditer(text):  # the text is long and read at every run: no loop over its lines
+    for match in _MEANING.finditer(text):
         start, end = _line_around(text, match.start())
         last = bisect_left(places, end) - 1
         said = _iso(headings[last][1]) if last >= 0 else None
         day = _meant(match)
-        if day is not None and said is not None and said < day < today:
-            passed.append((day, start, end))
-    passed.sort(key=lambda plan: plan[0])
-    return [_shorten(text[start:end].strip().lstrip("-* ")) for _, start, end in passed[-MAX_PASSED:]]
+        if day is not None and said is not None and said < day:
+            plans.append(_Plan(day, _shorten(text[start:end].strip().lstrip("-* "))))
+    return tuple(plans)
 
 
 def _line_around(text: str, place: int) -> tuple[int, int]:

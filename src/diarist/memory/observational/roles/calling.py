@@ -92,15 +92,16 @@ class Caller:
     """
 
     def __init__(self, model: RoleModel, settings: ModelSettings, counter: TokenCounter | None = None) -> None:
-        self._choose = model if callable(model) else _always(entries_of(model))
+        self._choose = model if callable(model) else None
+        self._entries: Sequence[ModelEntry] = [] if callable(model) else entries_of(model)
         self._settings = settings
         self._counter = counter or default_counter()
         self._accepted: dict[Model, ModelSettings] = {}
 
     async def ask(self, question: Question) -> Reply:
         """Raises the ModelError of the last model when all have failed."""
-        tokens = self._counter.count(question.instructions) + self._counter.count(question.data)
-        *others, last = self._choose(tokens)
+        entries = self._choose(self._size(question)) if self._choose is not None else self._entries
+        *others, last = entries
         tries = _Tries()
         for entry in others:
             try:
@@ -108,6 +109,10 @@ class Caller:
             except ModelError as error:
                 tries.warnings.append(f"{entry.model.id} failed ({error}), the next model was asked")
         return await self._ask_patiently(last, question, tries)
+
+    def _size(self, question: Question) -> int:
+        """In tokens."""
+        return self._counter.count(question.instructions) + self._counter.count(question.data)
 
     async def _ask_patiently(self, entry: ModelEntry, question: Question, tries: _Tries) -> Reply:
         retries = 0
@@ -153,10 +158,6 @@ def _variants(settings: ModelSettings, *, with_files: bool) -> Iterator[tuple[Mo
 
 def _refuses(error: ModelAPIError, with_files: bool) -> bool:
     return isinstance(error, BadRequestError) or (with_files and error.status in _CANNOT)
-
-
-def _always(entries: Sequence[ModelEntry]) -> Callable[[int], Sequence[ModelEntry]]:
-    return lambda _: entries
 
 
 async def _read(model: Model, request: ModelRequest) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,7 +56,7 @@ class HookedObserver:
     async def _observe(self, messages: Sequence[Message], earlier: Sequence[Observation]) -> Observed:
         shown = list(messages)
         if self._hooks.before_observation is not None:
-            copies = [copy_message(message) for message in messages]
+            copies = [replace(copy_message(message), part_tokens=None) for message in messages]  # a hook may edit them
             shown = list(await _run("before_observation", self._hooks.before_observation, copies))
         if shown:
             observed = await self._observer.observe(shown, earlier=earlier)
@@ -110,6 +111,9 @@ class HookedReflector:
         return await _run("after_reflection", self._hooks.after_reflection, reflected)
 
 
+_LONGEST_FAREWELL = 0.5
+"""Seconds that the end hook of a call may take which was given up: a turn waits for it."""
+
 _Hook = tuple[str, Callable[[RoleCall], MaybeAwaitable[None]] | None]
 _Made = TypeVar("_Made", Observed, Reflected)
 
@@ -122,9 +126,12 @@ async def _reported(call: RoleCall, work: Callable[[], Any], start: _Hook, end: 
     except Exception as error:
         await _tell(end, replace(call, error=error))
         raise
-    except BaseException as error:  # given up: nothing a hook does may keep the task alive
+    except BaseException as error:  # given up: nothing a hook does may keep the task alive, nor those who wait for it
         try:
-            await _tell(end, replace(call, error=error))
+            async with asyncio.timeout(_LONGEST_FAREWELL):
+                await _tell(end, replace(call, error=error))
+        except TimeoutError:
+            logger.warning("the hook %s took longer than %g s after the call was given up", end[0], _LONGEST_FAREWELL)
         except RoleError as failure:
             logger.warning("%s", failure)
         raise

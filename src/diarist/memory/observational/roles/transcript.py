@@ -168,17 +168,22 @@ class _Writer:
         if message.role == "system":
             return []
         who = speaker(message)
-        blocks = [block for part in message.parts for block in self._part(part, who)]
+        sizes: Sequence[int | None] = message.part_tokens or ()
+        if len(sizes) != len(message.parts):
+            sizes = [None] * len(message.parts)
+        sized = zip(message.parts, sizes, strict=True)
+        blocks = [block for part, size in sized for block in self._part(part, who, size)]
         if self._limit is not None:
             blocks = self._cut(blocks, self._limit)
         return [f"{title}{_quote(text)}" for title, text in blocks]
 
-    def _part(self, part: Part, who: str) -> list[tuple[str, str]]:
+    def _part(self, part: Part, who: str, size: int | None) -> list[tuple[str, str]]:
+        """``size``: tokens of the part, where they are known."""
         match part:
             case TextPart() if part.text.strip():
                 return [(f"{who}: ", part.text.strip())]
             case ToolPart():
-                return self._tool(part)
+                return self._tool(part, size)
             case FilePart():
                 name = f" {part.name!r}" if part.name else ""
                 return [(f"{who}: ", f"(attachment {self._files[id(part)]}:{name} {part.media_type})")]
@@ -187,13 +192,15 @@ class _Writer:
             case _:
                 return []
 
-    def _tool(self, part: ToolPart) -> list[tuple[str, str]]:
+    def _tool(self, part: ToolPart, size: int | None) -> list[tuple[str, str]]:
         name = _SPACE.sub(" ", part.name)
         call = (f"Tool call {escape_tags(name)}", f"({outline_arguments(part.args)})")
         if part.state == "call":
             return [(call[0], f"{call[1]} (no result yet)")]
         outcome = {"result": "Tool result", "error": "Tool error", "denied": "Tool call denied"}
-        text = cut_text(part.result_text.strip(), self._tool_result_tokens, self._counter)
+        text = part.result_text.strip()
+        if size is None or size > self._tool_result_tokens:
+            text = cut_text(text, self._tool_result_tokens, self._counter)
         return [call, (f"{outcome[part.state]} {escape_tags(name)}: ", text or "(empty)")]
 
     def _cut(self, blocks: list[tuple[str, str]], limit: int) -> list[tuple[str, str]]:

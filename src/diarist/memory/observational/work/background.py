@@ -65,15 +65,6 @@ class Background:
             for name in names:
                 await self.wait(name)
 
-    async def cancel(self, name: str) -> None:
-        """Break off the job of this name, and wait for its end. What it has saved stays."""
-        with self._lock:
-            job = self._jobs.get(name) if self._alive(name) else None
-        if job is None or job.task is None:
-            return
-        job.loop.call_soon_threadsafe(job.task.cancel)
-        await self.wait(name)
-
     def _names(self) -> list[str]:
         with self._lock:
             return [name for name in list(self._jobs) if self._alive(name)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
@@ -16,6 +17,7 @@ from diarist.memory.observational.decide import plan_reflection
 from diarist.memory.observational.limits import Limits
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
+from diarist.memory.observational.log.refusals import is_suspect
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.selection import split_at_chunks, split_batches
 from diarist.memory.observational.window import observable_units, tokens_of
@@ -23,6 +25,7 @@ from diarist.memory.observational.work.background import Background
 from diarist.memory.observational.work.other_threads import buffer_other_threads
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
+from diarist.storage.records import ObservationLog
 from diarist.tokens import TokenCounter
 
 
@@ -160,7 +163,7 @@ async def buffer_observations(
         coverage = Coverage(log.entries, job.thread_id)
         rows = await _raw_rows(storage, coverage, job, run_id)
         ensure_counted(rows, counter)
-        for batch in _worth_a_call(rows, job, limits, run_id, Coverage(log.buffered, job.thread_id)):
+        for batch in _worth_a_call(rows, job, limits, run_id, log):
             own = run_id is not None and batch[0].run_id == run_id
             sources = sources_of(batch, rows, coverage, job.thread_id)
             work = Batch(rows=batch, sources=sources, run_id=run_id if own else None)
@@ -210,10 +213,13 @@ async def _raw_rows(storage: Storage, coverage: Coverage, job: Job, run_id: str 
 
 
 def _worth_a_call(
-    rows: list[Message], job: Job, limits: Limits, run_id: str | None, waiting: Coverage
+    rows: list[Message], job: Job, limits: Limits, run_id: str | None, log: ObservationLog
 ) -> list[list[Message]]:
-    """Rows for one call each. Too few wait until there are more of them, but before a chunk none are added."""
-    pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
-    calls = [split_batches(piece, limits.batch_tokens, run_id, least=limits.least_batch_tokens) for piece in pieces]
-    newest = [batch for batch in calls[-1] if tokens_of(batch) >= limits.least_batch_tokens] if calls else []
-    return [*(batch for batches in calls[:-1] for batch in batches), *newest]
+    """Rows for one call each. Too few wait until there are more of them, but before a chunk none are added; nor where
+    fewer are asked for since more were refused."""
+    pieces = split_at_chunks(observable_units(rows, job.pinned), Coverage(log.buffered, job.thread_id))
+    least, refused = limits.least_batch_tokens, log.observer_failures.refused
+    calls = [split_batches(piece, limits.batch_tokens, run_id, least=least, refused=refused) for piece in pieces]
+    newest = calls.pop() if calls else []
+    worth = [batch for batch in newest if tokens_of(batch) >= least or is_suspect(batch, refused)]
+    return [*chain.from_iterable(calls), *worth]

@@ -28,7 +28,8 @@ async def observe_all(
         await _activate_all(memory)
         limits = memory.limits()
         units = leave_newest(observable_units(memory.rows.all, ()), memory.rows.all, leave_tokens)
-        batches = split_batches(units, limits.batch_tokens, None, least=limits.least_batch_tokens)
+        refused = memory.stored.observer_failures.refused
+        batches = split_batches(units, limits.batch_tokens, None, least=limits.least_batch_tokens, refused=refused)
         done, total = 0, sum(tokens_of(batch) for batch in batches)
         for batch in batches:
             if progress is not None:

@@ -12,11 +12,12 @@ from diarist.counting import ensure_counted
 from diarist.memory.observational.cycles import Batch, Cycles, Outcome
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.refusals import is_suspect, narrow
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.window import observable_units, tokens_of
 from diarist.messages import Message
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, Thread
+from diarist.storage.records import ObservationLog, Source, Thread
 from diarist.tokens import TokenCounter
 
 AT_ONCE = 8
@@ -92,18 +93,20 @@ async def unobserved_rows(
     return Unobserved(thread_id, raw, observable_units(raw, ())) if raw else None
 
 
-def pack_threads(threads: Sequence[Unobserved], limit: int) -> list[list[Message]]:
+def pack_threads(threads: Sequence[Unobserved], limit: int, refused: Sequence[Source] = ()) -> list[list[Message]]:
     """Rows of several threads in batches of at most ``limit`` tokens each.
 
     The largest threads are placed first, each into the first batch with room for it. One that is larger than the
     limit is split by messages into batches of its own, and only its last piece shares one. A unit that is larger
-    alone is a batch alone. Batches stand in the order of their oldest messages, those of one thread in its order;
-    in a batch the rows of a thread stay together.
+    alone is a batch alone; what was ``refused`` too often comes alone, in smaller and smaller pieces. Batches stand
+    in the order of their oldest messages, those of one thread in its order; in a batch the rows of a thread stay
+    together.
     """
-    split = [_split(thread.units, limit) for thread in threads]
-    batches = [[piece] for pieces in split for piece in pieces[:-1]]
+    split = [_split(thread.units, limit, refused) for thread in threads]
+    batches = [[piece] for pieces in split for piece in pieces if piece.alone or piece is not pieces[-1]]
     shared: list[list[_Piece]] = []
-    for last in sorted((pieces[-1] for pieces in split if pieces), key=lambda piece: piece.tokens, reverse=True):
+    ends = (pieces[-1] for pieces in split if pieces and not pieces[-1].alone)
+    for last in sorted(ends, key=lambda piece: piece.tokens, reverse=True):
         room = (batch for batch in shared if sum(piece.tokens for piece in batch) + last.tokens <= limit)
         batch = next(room, None)
         if batch is None:
@@ -170,7 +173,7 @@ async def read_batches(
     """What the log does not have of these threads, in batches of at most ``limit`` tokens each."""
     read = [await unobserved_rows(storage, log, thread_id, counter) for thread_id in thread_ids]
     threads = [thread for thread in read if thread is not None]
-    return [batch_of(rows, threads, log) for rows in pack_threads(threads, limit)]
+    return [batch_of(rows, threads, log) for rows in pack_threads(threads, limit, log.observer_failures.refused)]
 
 
 def waves(batches: Sequence[Batch]) -> Iterator[Sequence[Batch]]:
@@ -190,10 +193,12 @@ async def observe_side_by_side(
     done = [asyncio.Event() for _ in work]
 
     async def observe(place: int, cycles: Cycles, batch: Batch) -> Outcome:
+        turn = done[place - 1].wait if place else None
         try:
-            turn = done[place - 1].wait if place else None
             return await cycles.observe(log, batch, timeout=timeout, buffered=buffered, turn=turn)
         finally:
+            if turn is not None:  # who failed early lets nobody pass who waits for those before
+                await turn()
             done[place].set()
 
     return await asyncio.gather(*(observe(place, cycles, batch) for place, (cycles, batch) in enumerate(work)))
@@ -252,26 +257,30 @@ class _Piece:
     Attributes:
         begun: When it begins, by its oldest message; later than the piece before it.
         follows: There is a piece before it.
+        alone: It shares no call.
     """
 
     rows: list[Message]
     tokens: int
     begun: Place
     follows: bool
+    alone: bool
 
 
-def _split(units: Sequence[Sequence[Message]], limit: int) -> list[_Piece]:
+def _split(units: Sequence[Sequence[Message]], limit: int, refused: Sequence[Source]) -> list[_Piece]:
     pieces: list[_Piece] = []
-    for unit in units:
-        tokens = tokens_of(unit)
-        if pieces and pieces[-1].tokens + tokens <= limit:
-            pieces[-1].rows += unit
-            pieces[-1].tokens += tokens
-        else:
-            begun = oldest_of(unit)
-            if pieces:  # time stamps may come from elsewhere, and go back
-                begun = (max(begun[0], pieces[-1].begun[0]), *begun[1:])
-            pieces.append(_Piece(list(unit), tokens, begun, bool(pieces)))
+    for part in narrow(units, refused):
+        for place, unit in enumerate(part):
+            tokens = tokens_of(unit)
+            if place and pieces[-1].tokens + tokens <= limit:
+                pieces[-1].rows += unit
+                pieces[-1].tokens += tokens
+            else:
+                begun = oldest_of(unit)
+                if pieces:  # time stamps may come from elsewhere, and go back
+                    begun = (max(begun[0], pieces[-1].begun[0]), *begun[1:])
+                alone = is_suspect(unit, refused)
+                pieces.append(_Piece(list(unit), tokens, begun, bool(pieces), alone))
     return pieces
 
 
