@@ -37,10 +37,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.functions import FunctionElement
 
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
-from diarist.lanes import Lanes, LanesClosedError, Transactions
+from diarist.lanes import Job, Lanes, LanesClosedError, Transactions
 from diarist.prepared import PreparedEngine
 
 P = ParamSpec("P")
@@ -221,23 +222,18 @@ class LanedDatabase(Database):
         return await self._run(True, work, *args, **kwargs)
 
     async def _run(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        cancelled = threading.Event()
-
-        def transaction(engine: Transactions) -> R:
+        def transaction(engine: Transactions, cancelled: Callable[[], bool]) -> R:
             with engine.begin() as connection:
                 result = work(connection, *args, **kwargs)
-                if cancelled.is_set():
+                if cancelled():
                     raise asyncio.CancelledError
             return result
 
         while True:
             try:
-                return await self._submit(await self._opened(), writes, transaction, name_of(work))
+                return await self._in(await self._opened(), writes, transaction, name_of(work))
             except LanesClosedError:
                 continue  # by another task, between opening and submitting: open again
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
 
     async def _opened(self) -> Lanes:
         lanes = self._lanes
@@ -248,7 +244,7 @@ class LanedDatabase(Database):
                     self._lanes = lanes = Lanes(self._engine)
                     lanes.release = weakref.finalize(self, lanes.abandon)
         if not lanes.ready:
-            await self._submit(lanes, True, lambda _: self._make_ready(lanes), "open")
+            await self._in(lanes, True, lambda _, __: self._make_ready(lanes), "open")
         return lanes
 
     def _make_ready(self, lanes: Lanes) -> None:
@@ -263,9 +259,9 @@ class LanedDatabase(Database):
                 self._schema.ensure(connection, self.location)
         lanes.ready = True
 
-    async def _submit(self, lanes: Lanes, writes: bool, job: Callable[[Transactions], R], doing: str) -> R:
+    async def _in(self, lanes: Lanes, writes: bool, job: Job[R], doing: str) -> R:
         try:
-            return await asyncio.wrap_future(lanes.submit(writes, job))
+            return await lanes.run(writes, job)
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise self._storage_error(doing, error) from error
         except UnicodeEncodeError as error:
@@ -296,7 +292,7 @@ class SQLiteDatabase(LanedDatabase):
         return str(self._path)
 
     def _engine(self, connections: int, begin: str) -> Transactions:
-        return PreparedEngine(_engine(self._path, self._busy_timeout, connections), begin)
+        return PreparedEngine(_engine(self._path, self._busy_timeout), begin)
 
     def _prepare(self, writer: Transactions) -> None:
         refuse_impossible(self._path)
@@ -334,15 +330,14 @@ _REMEDIES = {
 }
 
 
-def _engine(path: Path, busy_timeout: float, connections: int) -> Engine:
+def _engine(path: Path, busy_timeout: float) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
-        pool_size=connections,
-        max_overflow=0,
+        poolclass=NullPool,  # who prepares statements keeps the connections
         connect_args={
             "timeout": busy_timeout,
             "isolation_level": None,  # the driver begins nothing by itself
-            "check_same_thread": False,  # the pool hands a connection to one thread at a time
+            "check_same_thread": False,  # threads take turns with it
             "cached_statements": 256,
         },
     )

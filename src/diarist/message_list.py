@@ -105,8 +105,7 @@ class MessageList:
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
-        self._messages: list[Message] = []
-        self._sources: dict[str, Source] = {}
+        self._arrange([], {})
         self._hidden: set[str] = set()
         self.repaired: set[str] = set()
         self.dropped: set[str] = set()
@@ -139,7 +138,10 @@ class MessageList:
 
     def of(self, *sources: Source) -> list[Message]:
         """Messages of these sources, hidden ones included."""
-        return [message for message in self._messages if self._sources[message.id] in sources]
+        if sources not in self._views:
+            known = self._sources
+            self._views[sources] = [message for message in self._messages if known[message.id] in sources]
+        return list(self._views[sources])
 
     @property
     def system(self) -> list[SystemMessage]:
@@ -163,43 +165,50 @@ class MessageList:
 
     # -- changes
 
+    def _arrange(self, messages: list[Message], sources: dict[str, Source]) -> None:
+        """Which messages there are, and whose. Only this and ``add`` change it, so that ``of`` need not look anew."""
+        self._messages = messages
+        self._sources = sources
+        self._views: dict[tuple[Source, ...], list[Message]] = {}
+
     def add(self, message: Message, source: Source = "input") -> None:
         """Add at the end (remembered messages: before everything else); an existing id is replaced in place."""
         if message.role == "system":
             self.add_system(message.text, tag=message.metadata.get("tag", source))
             return
-        known = self._sources.get(message.id)
-        self._sources[message.id] = source
-        if known is not None:
-            index = next(i for i, other in enumerate(self._messages) if other.id == message.id)
-            self._messages[index] = message
+        if message.id in self._sources:
+            place = next(i for i, other in enumerate(self._messages) if other.id == message.id)
+            self._messages[place] = message
         elif source == "memory":
-            place = sum(1 for other in self._messages if self._sources[other.id] == "memory")
-            self._messages.insert(place, message)
+            self._messages.insert(len(self.remembered), message)
         else:
             self._messages.append(message)
+        self._sources[message.id] = source
+        self._views.clear()
 
     def remove(self, ids: Iterable[str]) -> None:
         """Remove messages; unknown ids are ignored."""
-        gone = set(ids)
-        self._messages = [message for message in self._messages if message.id not in gone]
-        self._hidden -= gone
-        for message_id in gone:
-            self._sources.pop(message_id, None)
+        if gone := set(ids):
+            self._hidden -= gone
+            self._arrange(
+                [message for message in self._messages if message.id not in gone],
+                {message_id: source for message_id, source in self._sources.items() if message_id not in gone},
+            )
 
     def recall(self, rows: Iterable[Message]) -> None:
         """Bring in messages of the thread, in their order. One that is here already stays as it is; a new one
         goes right after the row before it, or to the front."""
-        front: list[Message] = []
-        after: dict[str, list[Message]] = {}
-        place = front
+        new: dict[str | None, list[Message]] = {}
+        sources, before = dict(self._sources), None
         for row in rows:
-            if row.id in self._sources:
-                place = after.setdefault(row.id, [])
+            if row.id in sources:
+                before = row.id
             else:
-                self._sources[row.id] = "memory"
-                place.append(row)
-        self._messages = front + [m for known in self._messages for m in (known, *after.get(known.id, ()))]
+                sources[row.id] = "memory"
+                new.setdefault(before, []).append(row)
+        if new:
+            front = new.pop(None, [])
+            self._arrange(front + [m for known in self._messages for m in (known, *new.get(known.id, ()))], sources)
 
     def remember(self, window: Sequence[Message]) -> None:
         """Make ``window`` what the prompt shows of the thread, without what a repair dropped: others that memory
@@ -233,8 +242,7 @@ class MessageList:
 
     def restore(self, snapshot: Snapshot) -> None:
         self.put_back(snapshot)
-        self._messages = list(snapshot.messages)
-        self._sources = dict(snapshot.sources)
+        self._arrange(list(snapshot.messages), dict(snapshot.sources))
         self._hidden = set(snapshot.hidden)
         self._system = list(snapshot.system)
 
@@ -246,8 +254,7 @@ class MessageList:
     def copy(self) -> MessageList:
         """A list of its own with copies of the messages, for a branch that works beside others."""
         other = MessageList()
-        other._messages = [copy_message(message) for message in self._messages]
-        other._sources = dict(self._sources)
+        other._arrange([copy_message(message) for message in self._messages], dict(self._sources))
         other._hidden = set(self._hidden)
         other._system = list(self._system)
         return other
@@ -275,8 +282,8 @@ class MessageList:
                 place = after.setdefault(message.id, [])
             elif message.id not in gone:
                 place.append(message)
-        self._messages = front + [m for known in kept.values() for m in (known, *after.get(known.id, ()))]
-        self._sources = {message.id: self._sources.get(message.id, default) for message in self._messages}
+        messages = front + [m for known in kept.values() for m in (known, *after.get(known.id, ()))]
+        self._arrange(messages, {message.id: self._sources.get(message.id, default) for message in messages})
         self._hidden &= self._sources.keys()
 
 

@@ -15,9 +15,9 @@ FinishReason = Literal["stop", "length", "tool-calls", "content-filter", "error"
 """``retry`` ends a rejected attempt; ``other`` is a blocked run."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one model call, or a sum of several.
+    """Tokens of one model call, or a sum of several: ``+`` makes a new one.
 
     ``input_tokens`` includes ``cached_tokens`` (read from the provider's cache) and ``cache_write_tokens``;
     ``output_tokens`` includes ``reasoning_tokens``.

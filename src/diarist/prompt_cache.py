@@ -48,17 +48,19 @@ class MemoryReport:
     cache: list[StepCache] = field(default_factory=list[StepCache])
 
 
-class _Block(NamedTuple):
-    area: PromptArea
-    digest: int
-    length: int
+class _Blocks(NamedTuple):
+    """A prompt, block by block. The hashes are of area, role and text."""
+
+    areas: list[PromptArea]
+    hashes: list[int]
+    lengths: list[int]
 
 
 class PromptHistory:
     """The last prompt of each thread, as hashes of its blocks; of the 512 threads that were used last."""
 
     def __init__(self) -> None:
-        self._last: OrderedDict[str, list[_Block]] = OrderedDict()
+        self._last: OrderedDict[str, _Blocks] = OrderedDict()
 
     def compare(
         self, thread_id: str, prompt: Prompt, tools: Sequence[object], *, notes: int, step_number: int, why: str
@@ -70,35 +72,44 @@ class PromptHistory:
             notes: How many of the last system messages are notes.
         """
         blocks = _blocks(prompt, tools, notes)
-        before = self._last.pop(thread_id, None)
-        self._last[thread_id] = blocks[:-1] if _ends_with_feedback(prompt) else blocks
-        if len(self._last) > _THREADS:
-            self._last.popitem(last=False)
-        pairs = zip(before or (), blocks, strict=False)
-        same = next(
-            (index for index, (old, new) in enumerate(pairs) if old != new), min(len(before or ()), len(blocks))
-        )
-        broken = before is not None and same < len(before)
+        known = self._last.get(thread_id)
+        self._remember(thread_id, blocks, but=int(_ends_with_feedback(prompt)))
+        before = [] if known is None else known.hashes
+        pairs = enumerate(zip(before, blocks.hashes, strict=False))
+        same = next((place for place, (old, new) in pairs if old != new), min(len(before), len(blocks.hashes)))
+        changed = known.areas[same] if known is not None and same < len(before) else None
         return StepCache(
             step_number=step_number,
-            characters=sum(block.length for block in blocks),
-            stable_characters=sum(block.length for block in blocks[:same]),
-            changed=before[same].area if before is not None and broken else None,
-            why=why if broken else "",
-            first=before is None,
+            characters=sum(blocks.lengths),
+            stable_characters=sum(blocks.lengths[:same]),
+            changed=changed,
+            why=why if changed else "",
+            first=known is None,
         )
 
+    def _remember(self, thread_id: str, blocks: _Blocks, *, but: int) -> None:
+        """``but``: how many blocks at the end are not to be remembered."""
+        end = len(blocks.hashes) - but
+        self._last[thread_id] = _Blocks(blocks.areas[:end], blocks.hashes[:end], blocks.lengths[:end])
+        self._last.move_to_end(thread_id)
+        if len(self._last) > _THREADS:
+            self._last.popitem(last=False)
 
-def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> list[_Block]:
-    blocks = [_Block("tools", hash(told), len(told)) for told in map(repr, tools)]
-    system = sum(message.role == "system" for message in prompt.messages)
-    for index, message in enumerate(prompt.messages):
+
+def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
+    told = [repr(tool) for tool in tools]
+    instructions = sum(message.role == "system" for message in prompt.messages) - notes
+    areas: list[PromptArea] = ["tools"] * len(told)
+    hashes, lengths = list(map(hash, told)), list(map(len, told))
+    for place, message in enumerate(prompt.messages):
+        role, text = message.role, message.text
         area: PromptArea = "messages"
-        if message.role == "system":
-            area = "instructions" if index < system - notes else "notes"
-        text = message.text
-        blocks.append(_Block(area, hash((message.role, text)), len(message.role) + 1 + len(text)))
-    return blocks
+        if role == "system":
+            area = "instructions" if place < instructions else "notes"
+        areas.append(area)
+        hashes.append(hash((area, role, text)))
+        lengths.append(len(role) + 1 + len(text))
+    return _Blocks(areas, hashes, lengths)
 
 
 def _ends_with_feedback(prompt: Prompt) -> bool:

@@ -164,7 +164,7 @@ def _from_message(message: Message) -> list[PromptMessage]:
 
 
 def _user_parts(message: Message) -> list[PromptPart]:
-    parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, TextPart | FilePart)]
+    parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, (TextPart, FilePart))]
     if message.sent is not None and message.sent.text:  # else it is a record of what was known
         first = parts[0] if parts else None
         if isinstance(first, TextPart):  # one text, since some servers take a single string only

@@ -150,14 +150,18 @@ class Writer:
 
     def drain(self) -> list[Chunk]:
         """Take what has been written since the last time."""
-        self._arrived.clear()
         # One by one: a worker thread may write meanwhile.
         return [self._queue.popleft() for _ in range(len(self._queue))]
 
     async def arrived(self) -> None:
-        """Wait until something is written."""
+        """Wait until something is written, or ``wake`` is called."""
         self._loop = asyncio.get_running_loop()
         await self._arrived.wait()
+        self._arrived.clear()
+
+    def wake(self) -> None:
+        """Let whoever waits for something to be written look whether there is still a reason to wait."""
+        self._arrived.set()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,15 +28,37 @@ async def forgotten(memory: Memory) -> None:
     await memory.forget(resource="ada")
 
 
-async def forgotten_and_begun_anew(memory: Memory) -> None:
+async def begun_anew(memory: Memory) -> None:
     """The new diary has been saved more often than the old one."""
     await memory.forget(resource="ada")
     for number in range(21, 41, 2):
         await told(memory, [number, number + 1], thread="later")
 
 
+async def begun_anew_as_far(memory: Memory) -> None:
+    """The new diary has been saved as often as the old one."""
+    version = await version_of(memory)
+    await memory.forget(resource="ada")
+    number = 21
+    while await version_of(memory) < version:
+        await told(memory, [number, number + 1], thread="later")
+        number += 2
+    assert await version_of(memory) == version
+
+
+async def begun_anew_just_now(memory: Memory) -> None:
+    """The new diary has been saved once, the old one more often."""
+    await memory.forget(resource="ada")
+    await told(memory, [21, 22], thread="later")
+
+
+async def version_of(memory: Memory) -> int:
+    log = await memory.storage.get_log("resource:ada")
+    return log.version if log else 0
+
+
 Meanwhile = Callable[[Memory], Awaitable[None]]
-whatever = pytest.mark.parametrize("meanwhile", [forgotten, forgotten_and_begun_anew])
+whatever = pytest.mark.parametrize("meanwhile", [forgotten, begun_anew, begun_anew_as_far, begun_anew_just_now])
 
 
 def working(memory: Memory, meanwhile: Meanwhile, *, steps: int = 8) -> tuple[Agent, ScriptedModel]:
@@ -139,6 +161,7 @@ async def test_a_diary_that_came_in_is_another_one(storage: Storage, scope: Lite
     key = {"thread": "thread:t", "resource": "resource:ada"}[scope]
     memory = keeping_diary(storage, scope=scope)
     await told(memory, range(1, 5))
+    await memory.reflect(thread="t")
     lines = [line async for line in memory.export_threads(resource="ada")]
     assert not any("born" in line for line in lines)
     born = {await born_of(storage, key)}
@@ -154,9 +177,12 @@ async def test_a_diary_that_came_in_is_another_one(storage: Storage, scope: Lite
 
 
 async def born_of(storage: Storage, key: str) -> str:
+    """What tells a diary from one that stood in its place: its earlier generation says the same."""
     log = await storage.get_log(key)
+    (past,) = await storage.list_generations(key)
     assert log is not None
     assert log.born
+    assert past.born == log.born
     return log.born
 
 

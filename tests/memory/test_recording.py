@@ -17,13 +17,14 @@ from tests.scenarios.kit import WatchedStorage, answering
 
 
 async def test_a_turn_writes_no_more_than_it_must() -> None:
+    """The answer is stored in one write with the run's end."""
     storage = WatchedStorage()
     agent = Agent(model=answering(), memory=Memory(storage=storage))
     await agent.generate("hello", thread="t")
     assert storage.calls == {
         "begin_run": 1,
         "list_messages": 1,
-        "append_messages": 2,
+        "append_messages": 1,
         "finish_run": 1,
     }
 

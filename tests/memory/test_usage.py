@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
 from diarist import Agent, Memory
 from diarist.chunks import Usage
 from diarist.memory import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.storage import InMemoryStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel
 
 
@@ -34,3 +39,17 @@ async def test_usage_counts_every_entry_once_also_those_that_were_condensed() ->
     assert spent.observer.input_tokens > 0
     assert spent.reflector == Usage()
     assert spent.total == spent.observer
+
+
+async def test_a_reader_of_the_diary_cannot_change_what_others_read_of_it(tmp_path: Path) -> None:
+    """Every reading of an unchanged diary may give the same entries."""
+    config = ObservationalMemoryConfig(model=ScriptedModel(notes(1)))
+    async with Memory(storage=SQLiteStorage(tmp_path / "memory.db"), observational_memory=config) as memory:
+        await memory.save_messages("We moved to Turku.", thread="t")
+        spent = (await memory.observe(thread="t")).entries[0].usage
+        with pytest.raises(FrozenInstanceError):
+            spent.input_tokens = 0  # pyright: ignore[reportAttributeAccessIssue]
+        total = spent
+        total += spent
+        assert total.input_tokens == 2 * spent.input_tokens > 0
+        assert (await memory.usage(thread="t")).observer == spent

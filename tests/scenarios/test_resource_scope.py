@@ -17,7 +17,7 @@ from diarist.memory.observational.prompt.threads import obscure
 from diarist.memory.observational.window import tokens_of
 from diarist.memory.observational.work.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
 from diarist.models.base import ModelRequest
-from diarist.storage import Observation, ObservationLog, SQLiteStorage, Storage
+from diarist.storage import Lease, Observation, ObservationLog, SQLiteStorage, Storage
 from diarist.testing import ScriptedModel
 from tests.processes import run_at_once
 from tests.scenarios.kit import (
@@ -575,6 +575,30 @@ async def test_what_waits_is_activated_first_and_not_paid_for_again(storage: Sto
     assert heard[0].type == "data-om-activation"
     assert heard[0].data["triggeredBy"] == "manual"
     assert len(model.requests) == 2
+
+
+async def test_what_another_process_notes_meanwhile_is_activated_as_well(tmp_path: Path) -> None:
+    asked, refused = asyncio.Event(), asyncio.Event()
+
+    class Refused(SQLiteStorage):
+        async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
+            lease = await super().acquire_lease(name, owner, ttl=ttl)
+            if lease is None:
+                refused.set()
+            return lease
+
+    async def write(_: ModelRequest) -> str:
+        asked.set()
+        await refused.wait()
+        return "<diary>\n- 🟡 said-a-1\n</diary>"
+
+    path = tmp_path / "memory.db"
+    first = sharing(SQLiteStorage(path), model=ScriptedModel(write, name="observer"))
+    async with first, sharing(Refused(path)) as second:
+        await say(first, "said-a-1", thread="a")
+        await Agent(model=answering(), memory=first).generate("hello", thread="a", resource="ada")
+        await asked.wait()
+        assert "said-a-1" in (await second.observe(resource="ada")).text
 
 
 async def test_a_log_that_grows_too_long_by_hand_is_condensed(storage: Storage) -> None:

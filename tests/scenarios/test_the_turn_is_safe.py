@@ -259,7 +259,8 @@ async def test_a_log_that_nobody_can_read_costs_the_notes_and_no_turn(tmp_path: 
     await talk(agent, 6)
     assert await storage.get_log("thread:t") is not None
     with sqlite3.connect(tmp_path / "memory.db") as file:
-        file.execute('UPDATE diarist_logs SET body = replace(body, \'"scope":"thread"\', \'"scope":"wide"\')')
+        wide = 'replace(body, \'"scope":"thread"\', \'"scope":"wide"\')'
+        file.execute(f"UPDATE diarist_logs SET stamp = 1, body = {wide}")
     played = await play(agent, words("turn-7", 20), thread="t")
     assert played.result is not None
     assert "turn-6" in model.requests[-1].text

@@ -332,12 +332,27 @@ async def test_a_storage_that_fails_says_so_and_works_again_later(make: MakeMemo
 
 
 @both
+async def test_an_end_that_fails_once_keeps_the_answer(make: MakeMemory) -> None:
+    class FailingOnce(Failing):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            self.fails = "finish_run" if self.calls["finish_run"] == 1 else ""
+            return await super().around(name, call)
+
+    storage = FailingOnce()
+    memory = make(storage)
+    agent = Agent(model=answering(), memory=memory)
+    with pytest.raises(StorageError, match="disk is full"):
+        await agent.generate("go", thread="t")
+    assert await texts(memory) == ["go", "Understood, noted."]
+
+
+@both
 async def test_a_last_step_that_cannot_be_stored_is_an_error(make: MakeMemory) -> None:
     """Who has a result knows that it is kept."""
 
     class LateFailing(Failing):
         async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            self.fails = "append_messages" if self.calls["append_messages"] == 2 else ""
+            self.fails = "finish_run" if self.calls["finish_run"] <= 2 else ""
             return await super().around(name, call)
 
     storage = LateFailing()

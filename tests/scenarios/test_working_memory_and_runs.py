@@ -85,8 +85,8 @@ from tests.scenarios.test_working_memory_and_runs import Guard
 from tests.scenarios.working_kit import remembering, say, update
 
 class Dying(SQLiteStorage):
-    async def finish_run(self, run, state):
-        await super().finish_run(run, state)
+    async def finish_run(self, run, state, **messages):
+        numbers = await super().finish_run(run, state, **messages)
         os._exit(0)
 
 async def main(path, where, guarded):

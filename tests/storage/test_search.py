@@ -138,7 +138,8 @@ def make_version_1(path: Path) -> None:
     """Take out of a file what version 2 added."""
     connection = sqlite3.connect(path)
     connection.executescript(
-        "DROP TABLE diarist_search_index; DROP TABLE diarist_search;"
+        "DROP TABLE diarist_search_index; DROP TABLE diarist_search; ALTER TABLE diarist_threads DROP COLUMN stamp;"
+        "ALTER TABLE diarist_logs DROP COLUMN stamp;"
         "UPDATE diarist_schema SET version = 1 WHERE name = 'storage'"
     )
     connection.close()
@@ -168,7 +169,7 @@ async def test_a_file_of_version_1_is_searched_once_it_is_opened(tmp_path: Path)
         assert await find(opened, "word") == []
     connection = sqlite3.connect(path)
     connection.execute("INSERT INTO diarist_search_index (diarist_search_index, rank) VALUES ('integrity-check', 1)")
-    assert connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'").fetchone() == (4,)
+    assert connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'").fetchone() == (5,)
     connection.close()
 
 
@@ -193,6 +194,8 @@ def make_version_2(path: Path) -> None:
         "INSERT INTO diarist_search SELECT thread_id, seq, seq, 1, 1, 'new word' FROM diarist_messages WHERE seq > 1;"
         "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
         " WHERE terms = 'new word';"
+        "ALTER TABLE diarist_threads DROP COLUMN stamp;"
+        "ALTER TABLE diarist_logs DROP COLUMN stamp;"
         "UPDATE diarist_schema SET version = 2 WHERE name = 'storage'"
     )
     connection.close()

@@ -132,10 +132,11 @@ class SideBySide(RuleBasedStateMachine):
         run = self.run(data)
         self.both(lambda storage: storage.heartbeat(run, ttl=ttl))
 
-    @rule(data=st.data(), state=STATES)
-    def finish_run(self, data: st.DataObject, state: Any) -> None:
+    @rule(data=st.data(), state=STATES, last=st.one_of(st.just([]), st.lists(MESSAGE_IDS, max_size=2)))
+    def finish_run(self, data: st.DataObject, state: Any, last: list[str]) -> None:
         run = self.run(data)
-        self.both(lambda storage: storage.finish_run(run, state))
+        messages = [Message.assistant(f"{id} ends {run.id}", id=id, created_at=None) for id in last]
+        self.both(lambda storage: storage.finish_run(run, state, messages=messages))
 
     # Messages
 

@@ -17,7 +17,12 @@ OLD: dict[str, dict[str, Any]] = {
     "ada": {"working_memory": "# Ada, \"the\" 'first'", "metadata": {"seat": [14]}},
     "grace": {"working_memory": "", "metadata": {}},
 }
-DOWN = ["DROP TABLE diarist_working_memories", "UPDATE diarist_schema SET version = 3 WHERE name = 'storage'"]
+DOWN = [
+    "ALTER TABLE diarist_threads DROP COLUMN stamp",
+    "ALTER TABLE diarist_logs DROP COLUMN stamp",
+    "DROP TABLE diarist_working_memories",
+    "UPDATE diarist_schema SET version = 3 WHERE name = 'storage'",
+]
 
 
 async def check(storage: Storage) -> None:

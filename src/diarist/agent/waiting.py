@@ -35,13 +35,10 @@ async def with_written(work: Coroutine[Any, Any, T], writer: Writer, pass_on: Ca
     """Await ``work``, and ``pass_on`` what is written meanwhile, as it is written; all of it also where ``work``
     fails."""
     task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: writer.wake())
     try:
         while not task.done():
-            arrival = asyncio.ensure_future(writer.arrived())
-            try:
-                await asyncio.wait({task, arrival}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                arrival.cancel()
+            await writer.arrived()
             await pass_on()
         await pass_on()
         return await task

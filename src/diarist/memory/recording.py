@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import groupby, takewhile
@@ -13,7 +14,7 @@ from typing import cast
 
 from diarist.counting import count_parts
 from diarist.encoding import dumps
-from diarist.exceptions import RunLostError, StorageError
+from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.opening import open_run
 from diarist.memory.resent import resent
 from diarist.message_list import MessageList
@@ -127,7 +128,15 @@ class RunRecorder:
         Raises:
             RunLostError: Somebody else took this run for dead and ended it.
         """
-        present = {message.id: message for message in context.messages.of("input", "response")}
+        changed, removed = await self._follow(context.messages)
+        added = self._fresh(context.messages, only)
+        for source, together in added:
+            await self._append(together, source)
+        return Synced([message for _, together in added for message in together], changed, removed)
+
+    async def _follow(self, messages: MessageList) -> tuple[list[Message], list[Message]]:
+        """Store what is stored as it is by now; returns what was changed and what was removed."""
+        present = {message.id: message for message in messages.of("input", "response")}
         changed = [
             present[message_id]
             for message_id, (_, content) in self._saved.items()
@@ -135,13 +144,17 @@ class RunRecorder:
         ]
         removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
         await self.rewrite(changed, remove=removed)
-        added: list[Message] = []
-        fresh = [m for m in context.messages.of("input", "response") if m.id not in self._saved]
-        if only is not None:
-            fresh = [message for message in fresh if message.id in only]
-        for source, together in groupby(fresh, key=lambda message: context.messages.source_of(message.id)):
-            added += await self._append(list(together), cast(MessageSource, source))
-        return Synced(added, changed, removed)
+        return changed, removed
+
+    def _fresh(self, messages: MessageList, only: Collection[str] | None) -> list[tuple[MessageSource, list[Message]]]:
+        """What is not stored yet, in order: what comes from the same source together."""
+        fresh = [
+            message
+            for message in messages.of("input", "response")
+            if message.id not in self._saved and (only is None or message.id in only)
+        ]
+        groups = groupby(fresh, key=lambda message: messages.source_of(message.id))
+        return [(cast(MessageSource, source), list(together)) for source, together in groups]
 
     async def _repair(self, messages: MessageList) -> None:
         """Store earlier rows as a processor repaired them, so that their thread pays for a refusal once.
@@ -150,8 +163,7 @@ class RunRecorder:
         """
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         if repaired:
-            for row in repaired:
-                row.part_tokens = count_parts(row, self._counter)
+            self._count(repaired)
             await self._storage.rewrite_messages(self._require(), repaired)
         if gone := messages.obsolete - self.kept:
             await self._storage.delete_messages(self._require().thread_id, sorted(gone))
@@ -176,24 +188,26 @@ class RunRecorder:
         run, gone = self._require(), [message.id for message in remove]
         for message in messages:
             message.seq = self._saved[message.id][0].seq
-            message.part_tokens = count_parts(message, self._counter)
+        self._count(messages)
         await self._storage.rewrite_messages(run, messages, remove=gone)
         self._saved |= {message.id: (message, _content(message)) for message in messages}
         for message_id in gone:
             del self._saved[message_id]
 
-    async def _append(self, messages: list[Message], source: MessageSource) -> list[Message]:
-        if not messages:
-            return []
-        run = self._require()
+    async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
+        self._count(messages)
+        self._stored(messages, await self._storage.append_messages(self._require(), messages, source=source))
+
+    def _count(self, messages: Sequence[Message]) -> None:
         for message in messages:
             message.part_tokens = count_parts(message, self._counter)
-        numbers = await self._storage.append_messages(run, messages, source=source)
+
+    def _stored(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
+        run = self._require()
         for message, seq in zip(messages, numbers, strict=True):
             message.seq, message.run_id = seq, run.id
             message.thread_id, message.resource_id = run.thread_id, run.resource_id
             self._saved[message.id] = message, _content(message)
-        return messages
 
     def _require(self) -> Run:
         if self._run is None:
@@ -215,14 +229,45 @@ class RunRecorder:
         if self._alive is not None:
             self._alive.cancel()
             await asyncio.gather(self._alive, return_exceptions=True)
+        if outcome == "discarded":
+            await self._storage.finish_run(run, outcome)
+            return
+        last: list[Message] = []
         try:
-            if outcome != "discarded":
-                await self.sync(context, only=None if outcome == "committed" else context.finished)
-                await self._repair(context.messages)
+            last = await self._store_but_last(context, None if outcome == "committed" else context.finished)
+            self._stored(last, await self._storage.finish_run(run, outcome, messages=last))
         except BaseException:  # whatever it is: a run that is left open would block its thread
-            await self._storage.finish_run(run, "interrupted")
+            with suppress(RunLostError):  # it has ended
+                await self._interrupt(run, last)
             raise
-        await self._storage.finish_run(run, outcome)
+
+    async def _interrupt(self, run: Run, last: Sequence[Message]) -> None:
+        """End the run, with its last messages if they can be stored."""
+        if last:
+            try:
+                await self._storage.finish_run(run, "interrupted", messages=last)
+                return
+            except (StorageError, InputError) as error:
+                if isinstance(error, RunLostError):
+                    raise
+                logger.warning("the last messages of run %s cannot be stored: %s", run.id, error)
+        await self._storage.finish_run(run, "interrupted")
+
+    async def _store_but_last(self, context: RunContext[object], only: Collection[str] | None) -> list[Message]:
+        """Store all but the last responses, and return those: they are stored in one write with the run's end.
+
+        Where earlier rows have to be repaired, that comes between the responses and the end.
+        """
+        messages = context.messages
+        await self._follow(messages)
+        fresh = self._fresh(messages, only)
+        mends = messages.repaired | messages.obsolete
+        last = fresh.pop()[1] if fresh and fresh[-1][0] == "response" and not mends else []
+        for source, together in fresh:
+            await self._append(together, source)
+        await self._repair(messages)
+        self._count(last)
+        return last
 
 
 def _unstored(message: Message) -> Message:

@@ -124,13 +124,29 @@ class MessageStorage(ABC):
         """
 
     @abstractmethod
-    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
+    async def finish_run(
+        self,
+        run: Run,
+        state: Literal["committed", "discarded", "interrupted"],
+        *,
+        messages: Sequence[Message] = (),
+    ) -> list[int]:
         """End the run. Whether its rows count is decided by ONE write.
 
         ``discarded`` removes its rows, and the thread with its working memory, log and events if this run created it
         and nothing else is in it.
         ``interrupted`` keeps its rows; of a ``guarded`` run only those appended with source ``input``.
-        Ending a run again in the same state does nothing. Raises RunLostError if it ended otherwise.
+        Ending a run again in the same state does nothing.
+
+        Args:
+            messages: Responses to append first, as ``append_messages`` does it: a write less than with that.
+
+        Returns:
+            The ``seq`` of the messages.
+
+        Raises:
+            RunLostError: The run has ended otherwise, or there are messages and it is not live.
+            ConflictError: A message id exists already in this thread; the run is live still.
         """
 
     @abstractmethod

@@ -218,6 +218,10 @@ def encode_sent(sent: SentBlock | None) -> str | None:
     return sent and to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
 
 
+def decode_sent(sent: str | None) -> SentBlock | None:
+    return None if sent is None else SentBlock(**from_json(sent))
+
+
 def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Message:
     return Message(
         id=row.id,
@@ -230,7 +234,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         metadata={} if row.metadata == "{}" else from_json(row.metadata),  # nearly always
         seq=row.seq,
         part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
-        sent=None if row.sent is None else SentBlock(**from_json(row.sent)),
+        sent=decode_sent(row.sent),
     )
 
 
@@ -336,7 +340,12 @@ def decode_log(text: str, key: str) -> ObservationLog:
         raise StorageError(
             f"the log {key!r} is damaged, or was written by a newer diarist: {place}: {first['msg']}"
         ) from error
-    return replace(log, overrides=deepcopy(log.overrides))  # what readers change is their own
+    return own_log(log)
+
+
+def own_log(log: ObservationLog) -> ObservationLog:
+    """``log`` for a reader, who may change what it can be changed in."""
+    return replace(log, overrides=deepcopy(log.overrides))
 
 
 @lru_cache(maxsize=16)

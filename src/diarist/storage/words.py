@@ -28,7 +28,7 @@ MAX_TERMS = 100
 PIECE = 3
 EXCERPT_LENGTH = 160
 
-_ASCII_WORDS = re.compile(r"[a-z0-9]+")
+_APART = {code: " " for code in range(128) if not chr(code).isalnum()}
 _UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}"
     r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\u30fc"
@@ -39,6 +39,8 @@ _SPACE = re.compile(r"\s+")
 
 def text_terms(text: str) -> set[str]:
     """What a text is found by: its words, and all pieces of up to three characters where words have no spaces."""
+    if text.isascii():
+        return {word[:LONGEST_WORD] for word in set(_ascii_words(text))}
     terms: set[str] = set()
     for word, unspaced in _words(text):
         if unspaced:
@@ -79,7 +81,7 @@ def message_terms(message: Message) -> set[str]:
 
     Not: reasoning, data parts, what memory sent along, and system messages.
     """
-    return {term for text in message_texts(message) for term in text_terms(text)}
+    return set[str]().union(*map(text_terms, message_texts(message)))
 
 
 def message_texts(message: Message) -> Iterator[str]:
@@ -107,12 +109,16 @@ def excerpt_of(texts: Iterable[str], terms: Iterable[str]) -> str:
 def _words(text: str) -> Iterator[tuple[str, bool]]:
     """Folded words, and whether each is of a script without spaces."""
     if text.isascii():
-        for word in _ASCII_WORDS.findall(text.lower()):
+        for word in _ascii_words(text):
             yield word[:LONGEST_WORD], False
         return
     for match in _WORDS.finditer(_folded(text)):
         unspaced = match[1] is not None
         yield (match[0] if unspaced else match[0][:LONGEST_WORD]), unspaced
+
+
+def _ascii_words(text: str) -> list[str]:
+    return text.lower().translate(_APART).split()
 
 
 def _folded(text: str) -> str:

@@ -274,7 +274,8 @@ async def test_the_time_to_wait_is_that_of_the_run(storage: Storage) -> None:
 
 
 async def test_a_run_that_may_not_wait_starts_a_job_instead(storage: Storage) -> None:
-    chat = await grown(Conversation(storage, config=quick()))
+    # Long enough to come to the Observer, also where this machine has much else to do.
+    chat = await grown(Conversation(storage, config=buffering(observe_timeout=0.5)))
     chat.observer.gate = asyncio.Event()
     run = await chat.begin(user("q", 40))
     memory = await chat.open(run)

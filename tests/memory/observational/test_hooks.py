@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from diarist.memory import MemoryHooks, ObservationalMemoryConfig, RoleCall
 from diarist.memory.observational.roles import hooked_roles
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.role_models import RoleModels
-from diarist.messages import Message, TextPart
+from diarist.messages import Message, TextPart, ToolPart
 from diarist.models.base import ModelRequest
-from diarist.storage import InMemoryStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.storage.records import Observation
 from diarist.testing import Reply, ScriptedModel
 from diarist.tokens import default_counter
@@ -208,6 +209,25 @@ async def test_a_hook_that_raises_is_named(name: str) -> None:
     work = observer.observe(messages(), earlier=[]) if observing else reflector.reflect([ENTRY], target_tokens=1_000)
     with pytest.raises(RoleError, match=f"the hook {name} raised ValueError: oops"):
         await work
+
+
+async def test_a_tool_result_that_a_hook_made_longer_is_cut_like_any_other(tmp_path: Path) -> None:
+    """Its size is not known from the row that is stored."""
+
+    def translate(shown: list[Message]) -> list[Message]:
+        for message in shown:
+            for part in message.parts:
+                if isinstance(part, ToolPart):
+                    part.result = "translated " * 10_000
+        return shown
+
+    looked = ToolPart(call_id="c", name="look", args={}, state="result", result="käännetty " * 10)
+    model = ScriptedModel(NOTES)
+    config = ObservationalMemoryConfig(model=model, hooks=MemoryHooks(before_observation=translate))
+    async with Memory(storage=SQLiteStorage(tmp_path / "memory.db"), observational_memory=config) as memory:
+        await memory.save_messages([*messages(), Message(id="m3", role="assistant", parts=[looked])], thread="t")
+        await memory.observe(thread="t")
+    assert 1_000 < model.requests[0].text.count("translated") < 6_000  # tool_result_tokens is 5,000
 
 
 async def test_withheld_messages_are_observed_all_the_same() -> None:

@@ -18,10 +18,10 @@ from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import digest_rows, seq_of
 from diarist.memory.observational.log.log_store import was_forgotten
-from diarist.memory.observational.log.refusals import is_given_up, is_refusal, without_covered
+from diarist.memory.observational.log.refusals import is_given_up, without_covered
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
-from diarist.memory.observational.roles.written_off import or_written_off
+from diarist.memory.observational.roles.written_off import is_refusal, or_written_off
 from diarist.memory.observational.window import tokens_of
 from diarist.memory.working.keeping import keep
 from diarist.memory.working.shapes import without_updates

@@ -96,7 +96,7 @@ def split_batches(
     if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1][-1].run_id == run_id) is owner:
         rest = batches.pop()
         batches[-1] += rest
-    return [list(chain.from_iterable(part)) for batch in batches for part in narrow(batch, refused)]
+    return [list(chain.from_iterable(part)) for batch in batches for part, _ in narrow(batch, refused)]
 
 
 def _clean_cuts(raw: Sequence[Message], units: Sequence[Sequence[Message]]) -> list[bool]:

@@ -10,7 +10,7 @@ from itertools import chain
 
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.cycles import Batch
-from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
+from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.limits import Limits, limits_of
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.log.transitions import backing_off, failures_of
@@ -18,7 +18,8 @@ from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.sent_block import compose_sent_block
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.rows import RawRows
-from diarist.memory.observational.window import Window, free_chunks, observable_units, tokens_of
+from diarist.memory.observational.sight import Chunk, Reading, Sight
+from diarist.memory.observational.window import Window, observable_units
 from diarist.memory.observational.work.jobs import ThreadJobs
 from diarist.memory.observational.work.other_threads import Tail
 from diarist.messages import Message, SentBlock
@@ -85,9 +86,7 @@ class ThreadView:
         self.stored = log
         self.patience = Patience(config.observe_timeout)
         self._counter = counter
-        self._plan: tuple[ObservationLog, ReflectionPlan | None] | None = None
-        self._measured: dict[frozenset[str], Window] = {}
-        self._measured_from: tuple[object, object, object] = (None, None, None)
+        self._sight: Sight | None = None
 
     async def load(self) -> None:
         """Read the raw rows."""
@@ -133,6 +132,19 @@ class ThreadView:
 
     # -- sizes
 
+    @property
+    def _now(self) -> Sight:
+        """What the present rows and log come to."""
+        if self._sight is None or not self._sight.is_of(self.rows.all, self.stored, self.log):
+            self._sight = Sight(self.rows, self._reading())
+        return self._sight
+
+    def _reading(self) -> Reading:
+        known = None if self._sight is None else self._sight.reading
+        if known is not None and known.stored is self.stored and known.log is self.log:
+            return known
+        return Reading(self.stored, self.log, run_id=self.run_id, thread_id=self.thread_id)
+
     def measure(self, pinned: Collection[str] = (), *, cold: bool = False) -> Window:
         """The present sizes.
 
@@ -152,30 +164,28 @@ class ThreadView:
         )
 
     def _sizes(self, pinned: frozenset[str]) -> Window:
-        """What follows from rows and log. A step asks for it several times; both are replaced, never changed."""
-        made_from = (self.rows.all, self.stored, self.log)
-        if any(one is not other for one, other in zip(self._measured_from, made_from, strict=True)):
-            self._measured_from, self._measured = made_from, {}
-        if pinned not in self._measured:
-            self._measured[pinned] = self._count(pinned)
-        return self._measured[pinned]
+        """What follows from rows and log; a step asks for it several times."""
+        known = self._now.windows
+        if pinned not in known:
+            known[pinned] = self._count(pinned)
+        return known[pinned]
 
     def _count(self, pinned: Collection[str]) -> Window:
-        units = observable_units(self.rows.all, pinned)
-        waiting, foreign = self._waiting(), self.foreign()
-        chunks = waiting[: self._free(waiting, pinned, self.limits().message_tokens)]
-        reflection = visible_log(self.stored, self.run_id).reflection
+        sight = self._now
+        units = observable_units(sight.raw, pinned)
+        chunks = self.chunks(pinned)
+        reflection = sight.reading.visible.reflection
         return Window(
-            message_tokens=tokens_of(self.rows.all),
-            observable_tokens=tokens_of(chain.from_iterable(units)),
-            fresh_tokens=tokens_of(chain.from_iterable(self.fresh(units))),
-            chunks=tuple(tokens_of(rows) for _, rows in chunks),
-            held_chunks=tuple(tokens_of(rows) for _, rows in waiting[len(chunks) :]),
-            foreign_tokens=sum(entry.message_tokens for entry in foreign),
-            opening=all(row.run_id == self.run_id and row.role == "user" for row in self.rows.all)
+            message_tokens=sight.tokens,
+            observable_tokens=sight.size(chain.from_iterable(units)),
+            fresh_tokens=sight.size(chain.from_iterable(sight.fresh(units))),
+            chunks=tuple(sight.size(rows) for _, rows in chunks),
+            held_chunks=tuple(sight.size(rows) for _, rows in sight.waiting[len(chunks) :]),
+            foreign_tokens=sum(entry.message_tokens for entry in sight.foreign),
+            opening=all(row.run_id == self.run_id and row.role == "user" for row in sight.raw)
             and not self.rows.coverage.ranges,
-            buffered_tokens=sum(entry.tokens for entry in (*(entry for entry, _ in waiting), *foreign)),
-            observation_tokens=self.log.tokens,
+            buffered_tokens=sum(entry.tokens for entry in (*(entry for entry, _ in sight.waiting), *sight.foreign)),
+            observation_tokens=sight.reading.tokens,
             reflectable=self.reflection_plan() is not None,
             reflection_waits=reflection is not None,
             reflection_tokens=reflection.entry.tokens if reflection else 0,
@@ -186,50 +196,30 @@ class ThreadView:
         """The thresholds in force."""
         if not self.config.share_token_budget:
             return self._limits
-        return limits_of(self.config, message_tokens=tokens_of(self.rows.all), observation_tokens=self.log.tokens)
+        sight = self._now
+        return limits_of(self.config, message_tokens=sight.tokens, observation_tokens=sight.reading.tokens)
 
-    def chunks(self, pinned: Collection[str], *, everything: bool = False) -> list[tuple[Observation, list[Message]]]:
+    def chunks(self, pinned: Collection[str], *, everything: bool = False) -> list[Chunk]:
         """The entries that may be activated, oldest first, with their raw rows: buffered ones, and those that
         somebody else activated since this run began. ``everything``: those of the newest turns as well."""
-        waiting = self._waiting()
-        return waiting[: self._free(waiting, pinned, 0 if everything else self.limits().message_tokens)]
-
-    def _waiting(self) -> list[tuple[Observation, list[Message]]]:
-        """The entries that this run does not render, with their raw rows, oldest first."""
-        rendered = {entry.id for entry in self.log.active}
-        waiting = [e for e in visible_log(self.stored, self.run_id).entries if e.id not in rendered]
-        found = [(entry, rows) for entry in waiting if (rows := self.rows.covered_by(entry))]
-        return sorted(found, key=lambda chunk: seq_of(chunk[1][0]))
-
-    def _free(self, waiting: Sequence[tuple[Observation, list[Message]]], pinned: Collection[str], limit: int) -> int:
-        return free_chunks([rows for _, rows in waiting], self.rows.all, pinned, limit)
+        return self._now.chunks(pinned, 0 if everything else self.limits().message_tokens)
 
     def foreign(self) -> list[Observation]:
         """Buffered entries that cover no raw row of this thread: notes of the resource's other threads."""
-        if self.log.scope == "thread":
-            return []
-        waiting = visible_log(self.stored, self.run_id).buffered
-        return [entry for entry in waiting if not self.rows.covered_by(entry)]
+        return self._now.foreign
 
     def fresh(self, units: Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
         """Those of the units that no entry covers, whoever made it."""
-        covered = Coverage(self.stored.entries, self.thread_id)
-        if not self.rows.all or not covered.reaches(seq_of(self.rows.all[0])):
-            return list(units)
-        noted = {row.id for row in self.rows.within(covered)}
-        return [unit for unit in units if noted.isdisjoint([row.id for row in unit])]
+        return self._now.fresh(units)
 
     def reflection_plan(self) -> ReflectionPlan | None:
-        if self.log.tokens < self.limits().reflection_start_tokens:
-            return None
-        if self._plan is None or self._plan[0] is not self.log:
-            self._plan = self.log, plan_reflection(self.log, self.limits().observation_tokens)
-        return self._plan[1]
+        limits, reading = self.limits(), self._now.reading
+        return reading.plan(limits.observation_tokens) if reading.tokens >= limits.reflection_start_tokens else None
 
     def batch(self, rows: Sequence[Message]) -> Batch:
         """Rows for one call of the Observer, with their sources."""
         own = self.run_id is not None and rows[0].run_id == self.run_id
-        covered = Coverage(self.stored.entries, self.thread_id)
+        covered = self._now.reading.noted
         raw = [row for row in self.rows.all if seq_of(row) not in covered]
         return Batch(
             rows=rows, sources=sources_of(rows, raw, covered, self.thread_id), run_id=self.run_id if own else None

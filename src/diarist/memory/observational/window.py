@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 
 from diarist.counting import message_tokens
 from diarist.messages import Message, ToolPart
@@ -71,27 +73,26 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
     that must not be parted, a call and the result that came in a row of its own, form one unit with what
     stands between them; every other unit is one row.
     """
-    if not any(type(part) is ToolPart for row in raw for part in row.parts):
-        return [[row] for row in raw if row.id not in pinned]
-    answers = _answers(raw)
+    tools = _tool_parts(raw)
+    answers = _answers(raw, tools)
     held = {*pinned, *(raw[call].id for call, answer in answers.items() if raw[answer].id in pinned)}
-    end = _first_pending(raw, answers)
     units: list[list[Message]] = []
     joined_until = -1
-    for index, row in enumerate(raw[:end]):
+    for index, row in enumerate(raw[: _first_pending(raw, tools)]):
         if row.id in held:
             continue
         if index <= joined_until:
             units[-1].append(row)
         else:
             units.append([row])
-        joined_until = max(joined_until, answers.get(index, -1))
+        if index in answers:
+            joined_until = max(joined_until, answers[index])
     return units
 
 
 def is_unit(rows: Sequence[Message]) -> bool:
     """Whether none of these rows, which stand together, may be parted from the others."""
-    answers = _answers(rows)
+    answers = _answers(rows, _tool_parts(rows))
     end = 0
     for index in range(len(rows)):
         if index > end:
@@ -100,27 +101,29 @@ def is_unit(rows: Sequence[Message]) -> bool:
     return True
 
 
-def _answers(raw: Sequence[Message]) -> dict[int, int]:
+def _tool_parts(raw: Sequence[Message]) -> list[tuple[int, ToolPart]]:
+    """The tool parts with the places of their rows."""
+    return [(index, part) for index, row in enumerate(raw) for part in row.parts if isinstance(part, ToolPart)]
+
+
+def _answers(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> dict[int, int]:
     """Places of rows whose pending calls are answered by a later row, and the place of the last such row."""
     calls: dict[str, int] = {}
     answers: dict[int, int] = {}
-    for index, row in enumerate(raw):
-        for part in row.tool_parts:
-            if part.state == "call":
-                calls[part.call_id] = index
-            elif row.role == "tool" and part.call_id in calls:
-                answers[calls.pop(part.call_id)] = index
+    for index, part in tools:
+        if part.state == "call":
+            calls[part.call_id] = index
+        elif raw[index].role == "tool" and part.call_id in calls:
+            answers[calls.pop(part.call_id)] = index
     return answers
 
 
-def _first_pending(raw: Sequence[Message], answers: dict[int, int]) -> int:
+def _first_pending(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> int:
     """The place of the first row with a call that may still be answered: a new user turn closes it."""
-    last_user = max((index for index, row in enumerate(raw) if row.role == "user"), default=-1)
-    done = {part.call_id for row in raw if row.role == "tool" for part in row.tool_parts if part.state != "call"}
-    for index, row in enumerate(raw):
-        if index > last_user and any(_pending(part) and part.call_id not in done for part in row.tool_parts):
-            return index
-    return len(raw)
+    last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
+    done = {part.call_id for index, part in tools if raw[index].role == "tool" and part.state != "call"}
+    pending = (index for index, part in tools if _pending(part) and part.call_id not in done)
+    return next((index for index in pending if index > last_user), len(raw))
 
 
 def _pending(part: ToolPart) -> bool:
@@ -142,9 +145,8 @@ def free_chunks(
     opens = [index for index, row in enumerate(raw) if row.role == "user"]
     newest = {row.id for row in raw[opens[-2] if len(opens) > 1 else 0 :]}
     older = next((n for n, rows in enumerate(chunks) if any(row.id in newest for row in rows)), len(chunks))
-    older = min(older, unpinned)
-    left = tokens_of(raw) - sum(tokens_of(rows) for rows in chunks[:older])
-    return older if left < message_tokens else unpinned
+    enough = older < unpinned and tokens_of(raw) - tokens_of(chain.from_iterable(chunks[:older])) < message_tokens
+    return older if enough else unpinned
 
 
 def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:
@@ -152,11 +154,10 @@ def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) 
 
     Pinned rows stay, in any case. ``cuts`` says how many times to halve; 0 only looks to the beginning.
     """
-    room, start = tokens_of(rows) / 2**cuts, len(rows)
-    while start and room >= message_tokens(rows[start - 1]):
-        start -= 1
-        room -= message_tokens(rows[start])
-    kept = [row for index, row in enumerate(rows) if index >= start or row.id in pinned]
+    sizes = list(map(message_tokens, rows))
+    room = sum(sizes) / 2**cuts
+    start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), room)
+    kept = [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]
     first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
     kept = kept[first:]
     return kept if not kept or kept[0].role == "user" else [stand_in(kept[0]), *kept]

@@ -205,13 +205,22 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         with self._lock:
             self._require_live(run).expires_at = expires_at
 
-    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
+    async def finish_run(
+        self,
+        run: Run,
+        state: Literal["committed", "discarded", "interrupted"],
+        *,
+        messages: Sequence[Message] = (),
+    ) -> list[int]:
+        rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         with self._lock:
+            numbers = self._append(run, rows) if rows else []
             found = self._found(run)
             if found is None or found.run.token != run.token or found.run.state not in ("live", state):
                 raise self._lost(run)
             if found.run.state == "live":
                 self._end(found, state)
+            return numbers
 
     def _end(self, found: _Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
         found.run = replace(found.run, state=state)
@@ -261,15 +270,18 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
         with self._lock:
-            self._require_live(run)
-            thread = self._threads[run.thread_id]
-            ids = [row.id for row in rows]
-            if len(set(ids)) < len(ids) or any(row.id in ids for row in thread.messages.values()):
-                raise ConflictError(f"thread {run.thread_id!r} has a message of the same id already, among {ids}")
-            numbers = list(range(thread.last_seq + 1, thread.last_seq + 1 + len(rows)))
-            thread.messages.update((seq, row._replace(seq=seq)) for seq, row in zip(numbers, rows, strict=True))
-            thread.last_seq += len(rows)
-            return numbers
+            return self._append(run, rows)
+
+    def _append(self, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+        self._require_live(run)
+        thread = self._threads[run.thread_id]
+        ids = [row.id for row in rows]
+        if len(set(ids)) < len(ids) or any(row.id in ids for row in thread.messages.values()):
+            raise ConflictError(f"thread {run.thread_id!r} has a message of the same id already, among {ids}")
+        numbers = list(range(thread.last_seq + 1, thread.last_seq + 1 + len(rows)))
+        thread.messages.update((seq, row._replace(seq=seq)) for seq, row in zip(numbers, rows, strict=True))
+        thread.last_seq += len(rows)
+        return numbers
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]

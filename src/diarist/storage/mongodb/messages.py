@@ -20,7 +20,7 @@ from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.mongodb.client import Db, Document
 from diarist.storage.mongodb.expressions import appended, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
-from diarist.storage.mongodb.runs import COUNTS, kept_of, live_in, lost, settle
+from diarist.storage.mongodb.runs import COUNTS, EndState, end_run, kept_of, live_in, lost, settle
 from diarist.storage.mongodb.threads import MESSAGES, THREADS, most, present
 from diarist.storage.records import RowRef, Run
 
@@ -39,6 +39,10 @@ def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
     try:
         _insert(db, doc, batch, [row._replace(seq=seq) for seq, row in zip(numbers, rows, strict=True)])
         named = db[THREADS].update_one(live_in(run), {"$push": {"live.batches": batch}}).matched_count
+    except ConflictError:  # as if it had not been tried
+        unused: Document = {**live_in(run), "last_seq": doc["last_seq"]}
+        db[THREADS].update_one(unused, {"$inc": {"last_seq": -len(rows)}})
+        raise
     except PyMongoError:
         with suppress(PyMongoError):  # they do not count: this only tidies up
             db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
@@ -70,6 +74,12 @@ def _clear_remains(db: Db, doc: Document, ids: Sequence[str]) -> bool:
     settle(db, doc)
     nobodys: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}}
     return db[MESSAGES].delete_many({"epoch": doc["epoch"], "id": {"$in": ids}, **nobodys}).deleted_count > 0
+
+
+def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:
+    numbers = append_messages(db, run, rows) if rows else []
+    end_run(db, run, state)
+    return numbers
 
 
 def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:

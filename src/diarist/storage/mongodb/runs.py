@@ -89,7 +89,7 @@ def heartbeat(db: Db, run: Run, ttl: int) -> None:
         raise lost(db, run)
 
 
-def finish_run(db: Db, run: Run, state: EndState) -> None:
+def end_run(db: Db, run: Run, state: EndState) -> None:
     if not _end(db, run, state, {}):
         stored = _found(db, run)
         if stored is None or (stored.token, stored.state) != (run.token, state):

@@ -123,8 +123,15 @@ class MongoDBStorage(Storage):
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         await self._server.run(rows_.rewrite_messages, run, rows, list(remove))
 
-    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
-        await self._server.run(runs.finish_run, run, state)
+    async def finish_run(
+        self,
+        run: Run,
+        state: Literal["committed", "discarded", "interrupted"],
+        *,
+        messages: Sequence[Message] = (),
+    ) -> list[int]:
+        rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
+        return await self._server.run(rows_.finish_run, run, state, rows)
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self._server.run(runs.get_run, run_id)

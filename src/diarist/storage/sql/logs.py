@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, select, update
+from sqlalchemy import BigInteger, Connection, Text, bindparam, case, delete, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError
-from diarist.storage.codec import decode_log, encode_log
+from diarist.storage.codec import decode_log, encode_log, own_log
 from diarist.storage.records import ObservationLog, RowRef
-from diarist.storage.sql.schema import log_history, logs, messages
+from diarist.storage.sql.kept import Kept
+from diarist.storage.sql.schema import log_history, logs, messages, new_stamp
 
 _key = bindparam("log", type_=Text())
-_GET = select(logs.c.body).where(logs.c.key == _key, logs.c.version > bindparam("after"))
+_is_known = (logs.c.stamp == bindparam("known", type_=BigInteger)) & (
+    logs.c.version == bindparam("known_version", type_=BigInteger)
+)
+_body = case((_is_known, None), else_=logs.c.body).label("unknown_body")
+_GET = select(logs.c.stamp, _body).where(logs.c.key == _key, logs.c.version > bindparam("after"))
 _STORED = (
     select(messages.c.id)
     .where(
@@ -25,11 +30,18 @@ _STORED = (
     .with_for_update(read=True, key_share=True)  # it stays until this transaction has ended
 )
 _HEAD = select(logs.c.version, logs.c.generation).where(logs.c.key == _key).with_for_update()
+_NONE = -1
+"""The stamp of no log."""
 _INSERT = insert(logs)
 _UPDATE = (
     update(logs)
     .where(logs.c.key == _key)
-    .values(version=bindparam("next"), generation=bindparam("new_generation"), body=bindparam("new_body"))
+    .values(
+        version=bindparam("next"),
+        generation=bindparam("new_generation"),
+        body=bindparam("new_body"),
+        stamp=bindparam("new_stamp"),
+    )
 )
 _KEEP = insert(log_history).from_select(
     ["key", "generation", "body"],
@@ -48,9 +60,22 @@ _DELETE = delete(logs).where(logs.c.key == _key)
 _DELETE_HISTORY = delete(log_history).where(log_history.c.key == _key)
 
 
-def get_log(connection: Connection, key: str, after: int) -> ObservationLog | None:
-    body = connection.scalar(_GET, {"log": key, "after": after})
-    return None if body is None else decode_log(body, key)
+KnownLog = tuple[int, ObservationLog]
+"""A log as it is under a stamp. Logs are long, and most readers find one as it was."""
+
+
+def get_log(connection: Connection, logs: Kept[KnownLog], key: str, after: int) -> ObservationLog | None:
+    """``logs``: those that were read already."""
+    known = logs.get(key)
+    stamp, version = (_NONE, 0) if known is None else (known[0], known[1].version)
+    values = {"log": key, "after": after, "known": stamp, "known_version": version}
+    found = connection.execute(_GET, values).first()
+    if found is None:
+        return None
+    if known is None or found.unknown_body is not None:
+        known = found.stamp, decode_log(found.unknown_body, key)
+        logs.put(key, known, len(found.unknown_body))
+    return own_log(known[1])
 
 
 def save_log(
@@ -78,11 +103,12 @@ def _write(connection: Connection, saved: ObservationLog, *, is_new: bool) -> No
     body = encode_log(saved)
     if not is_new:
         head = {"log": saved.key, "next": saved.version}
-        connection.execute(_UPDATE, {**head, "new_generation": saved.generation, "new_body": body})
+        values = {"new_generation": saved.generation, "new_body": body, "new_stamp": new_stamp()}
+        connection.execute(_UPDATE, {**head, **values})
         return
     head = {"key": saved.key, "version": saved.version}
     try:
-        connection.execute(_INSERT, {**head, "generation": saved.generation, "body": body})
+        connection.execute(_INSERT, {**head, "generation": saved.generation, "body": body, "stamp": new_stamp()})
     except IntegrityError as error:
         raise _conflict(saved.key, 1, 0) from error
 

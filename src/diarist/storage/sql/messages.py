@@ -1,29 +1,24 @@
-"""Messages in SQL: one row each."""
+"""Writing the messages of a thread in SQL: one row each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import Connection, Select, Text, bindparam, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError, NotFoundError
-from diarist.messages import Message
-from diarist.storage.codec import END, MessageRow, decode_message
+from diarist.storage.codec import MessageRow
 from diarist.storage.records import Run
-from diarist.storage.sql.runs import lost, require_live
+from diarist.storage.sql.runs import EndState, end_run, lost, require_live
 from diarist.storage.sql.schema import messages, runs, threads
 from diarist.storage.sql.search_index import reindex_message
-from diarist.storage.sql.threads import COUNTS, lock_thread
+from diarist.storage.sql.threads import COUNTS, lock_thread, stamp_thread
 
 IDS_AT_ONCE = 500
 _KEPT_ON_REWRITE = {"seq", "id", "run_id", "source"}
 
-_columns = [messages.c[name] for name in MessageRow._fields]
 _thread_id = bindparam("thread", type_=Text())
-_visible = or_(runs.c.state.in_(COUNTS), runs.c.id == bindparam("own"))
-
 _RAISE_COUNTER = (
     update(threads)
     .where(threads.c.id == _thread_id)
@@ -31,21 +26,6 @@ _RAISE_COUNTER = (
     .returning(threads.c.last_seq)
 )
 _INSERT = insert(messages)
-_LIST: Select[*tuple[Any, ...]] = (
-    select(threads.c.resource_id, *_columns)
-    .select_from(
-        messages.join(runs, runs.c.id == messages.c.run_id).join(threads, threads.c.id == messages.c.thread_id)
-    )
-    .where(
-        messages.c.thread_id == _thread_id,
-        messages.c.seq > bindparam("after"),
-        messages.c.seq < bindparam("before"),
-        _visible,
-    )
-    .limit(bindparam("most"))
-)
-_OLDEST_FIRST = _LIST.order_by(messages.c.seq)
-_NEWEST_FIRST = _LIST.order_by(messages.c.seq.desc())
 _EXISTING = (
     select(messages.c.id)
     .join_from(messages, runs, runs.c.id == messages.c.run_id)
@@ -93,9 +73,16 @@ def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]
     return numbers
 
 
+def finish_run(connection: Connection, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:
+    numbers = append_messages(connection, run, rows) if rows else []
+    end_run(connection, run, state)
+    return numbers
+
+
 def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
     lock_thread(connection, run.thread_id)
     require_live(connection, run)
+    stamp_thread(connection, run.thread_id)
     own = {"thread": run.thread_id, "run": run.id}
     for row in rows:
         new = {f"new_{name}": value for name, value in row._asdict().items() if name not in _KEPT_ON_REWRITE}
@@ -103,30 +90,6 @@ def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow
         reindex_message(connection, run, row)
     for message_id in dict.fromkeys(remove):
         _one(connection.execute(_REMOVE, {**own, "message": message_id}).rowcount, run, message_id)
-
-
-def list_messages(
-    connection: Connection,
-    thread_id: str,
-    after: int | None,
-    before: int | None,
-    limit: int,
-    newest_first: bool,
-    run_id: str | None,
-) -> list[Message]:
-    found = connection.execute(
-        _NEWEST_FIRST if newest_first else _OLDEST_FIRST,
-        {
-            "thread": thread_id,
-            "after": 0 if after is None else after,
-            "before": END if before is None else before,
-            "most": limit,
-            "own": run_id,
-        },
-    )
-    return [  # .all(): the driver fetches them in one go
-        decode_message(MessageRow(*row[1:]), thread_id=thread_id, resource_id=row[0]) for row in found.all()
-    ]
 
 
 def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> set[str]:
@@ -139,6 +102,7 @@ def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> 
 
 def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
     lock_thread(connection, thread_id)
+    stamp_thread(connection, thread_id)
     visible = sorted(existing_ids(connection, thread_id, ids))
     for start in range(0, len(visible), IDS_AT_ONCE):
         connection.execute(_DELETE, {"thread": thread_id, "ids": visible[start : start + IDS_AT_ONCE]})
@@ -147,6 +111,7 @@ def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) 
 
 def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
     lock_thread(connection, thread_id)
+    stamp_thread(connection, thread_id)
     visible = sorted(existing_ids(connection, thread_id, list(blocks)))
     if visible:
         named = {"thread": thread_id}

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from diarist.database import now
 from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
 from diarist.storage.records import Run, Thread
-from diarist.storage.sql.schema import messages, runs, threads
+from diarist.storage.sql.schema import LIVE, messages, runs, threads
 from diarist.storage.sql.search_index import index_run
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
 
@@ -45,15 +45,15 @@ _GET = select(*_columns).where(runs.c.id == _run_id)
 _EXISTS = select(exists().where(runs.c.id == _run_id))
 _LIVE = (
     select(*_columns, (runs.c.expires_at <= now()).label("expired"))
-    .where(runs.c.thread_id == _thread_id, runs.c.state == "live")
+    .where(runs.c.thread_id == _thread_id, LIVE)
     .with_for_update()  # a heartbeat, which does not lock the thread, comes before this or too late
 )
 _NEXT_TOKEN = select(func.coalesce(func.max(runs.c.token), 0) + 1).where(runs.c.thread_id == _thread_id)
 _INSERT = insert(runs).values(expires_at=now() + _ttl, created_at=now())
-_HEARTBEAT = update(runs).where(_mine, runs.c.state == "live").values(expires_at=now() + _ttl)
+_HEARTBEAT = update(runs).where(_mine, LIVE).values(expires_at=now() + _ttl)
 _END = (
     update(runs)
-    .where(_mine, runs.c.state == "live")
+    .where(_mine, LIVE)
     .values(state=bindparam("end"), ended_at=now())
     .returning(runs.c.thread_id, runs.c.guarded)
 )
@@ -97,7 +97,7 @@ def _adopt_expired(connection: Connection, thread_id: str) -> None:
         return
     if not found.expired:
         raise ThreadBusyError(f"run {found.id!r} of thread {thread_id!r} is live")
-    finish_run(connection, _run(found), "interrupted")
+    end_run(connection, _run(found), "interrupted")
 
 
 def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
@@ -107,7 +107,7 @@ def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
         raise lost(connection, run)
 
 
-def finish_run(connection: Connection, run: Run, state: EndState) -> None:
+def end_run(connection: Connection, run: Run, state: EndState) -> None:
     lock_thread(connection, run.thread_id)
     values = {"run": run.id, "fence": run.token, "thread": run.thread_id, "end": state}
     ended = connection.execute(_END, values).first()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from typing import Any
 
@@ -21,6 +22,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
     event,
+    literal_column,
 )
 
 metadata = MetaData()
@@ -32,6 +34,12 @@ Key = Text().with_variant(Text(collation="C"), "postgresql")
 Json = Text
 # Microseconds since 1970, UTC.
 Time = BigInteger
+
+
+def new_stamp() -> int:
+    """One that nothing had before."""
+    return secrets.randbits(62)
+
 
 threads = Table(
     "diarist_threads",
@@ -45,6 +53,8 @@ threads = Table(
     Column("last_seq", BigInteger, nullable=False, default=0),
     # The run that created it: while that run does not count, neither does the thread.
     Column("created_by", Key),
+    # A random number for the rows as they are: another one once rows change that were there. See ``Known``.
+    Column("stamp", BigInteger, nullable=False, server_default="0"),
     Index("diarist_threads_by_time", "created_at", "id"),
     Index("diarist_threads_by_resource", "resource_id", "created_at", "id"),
 )
@@ -74,8 +84,9 @@ runs = Table(
     Column("ended_at", Time),
     UniqueConstraint("thread_id", "token", name="diarist_runs_token"),
 )
-_live = runs.c.state == "live"
-Index("diarist_runs_one_live", runs.c.thread_id, unique=True, sqlite_where=_live, postgresql_where=_live)
+LIVE = runs.c.state == literal_column("'live'")
+"""No bound value: for one SQLite plans a statement anew each time, and PostgreSQL does not use the index below."""
+Index("diarist_runs_one_live", runs.c.thread_id, unique=True, sqlite_where=LIVE, postgresql_where=LIVE)
 
 messages = Table(
     "diarist_messages",
@@ -118,6 +129,8 @@ logs = Table(
     Column("version", BigInteger, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("body", Json, nullable=False),
+    # A random number of the body, for readers that have read it already.
+    Column("stamp", BigInteger, nullable=False, server_default="0"),
 )
 
 log_history = Table(

@@ -31,7 +31,7 @@ from diarist.database import now
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.places import POSITIONS_PER_SECOND, first_position, hash63, moves
 from diarist.storage.records import Run
-from diarist.storage.sql.schema import messages, runs, search, threads
+from diarist.storage.sql.schema import LIVE, messages, runs, search, threads
 from diarist.storage.sql.threads import COUNTS
 from diarist.storage.words import message_terms
 
@@ -57,7 +57,7 @@ _REMOVE_LIVE = delete(search).where(
         messages.c.thread_id == search.c.thread_id,
         messages.c.seq == search.c.seq,
         runs.c.id == messages.c.run_id,
-        runs.c.state == "live",
+        LIVE,
     )
 )
 _INDEXED = (

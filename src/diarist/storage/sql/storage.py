@@ -33,10 +33,17 @@ from diarist.storage.records import (
     Thread,
     WorkingMemory,
 )
-from diarist.storage.sql import events, leases, logs, resources, runs, search, threads, working_memory
+from diarist.storage.sql import events, leases, listing, logs, resources, runs, search, threads, working_memory
 from diarist.storage.sql import messages as _messages
+from diarist.storage.sql.kept import Kept
+from diarist.storage.sql.known_rows import Known
+from diarist.storage.sql.logs import KnownLog
 from diarist.storage.sql.search_index import purge_index
 from diarist.storage.words import query_terms
+
+ROWS_KEPT, LOGS_KEPT = 16_000_000, 8_000_000
+"""Characters that a storage keeps of what was read last. A full window of 30,000 tokens has about 150,000, a log of
+40,000 tokens about 250,000."""
 
 
 class SQLStorage(Storage, SearchStorage):
@@ -44,6 +51,8 @@ class SQLStorage(Storage, SearchStorage):
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._rows: Kept[Known] = Kept(ROWS_KEPT)
+        self._logs: Kept[KnownLog] = Kept(LOGS_KEPT)
 
     async def open(self) -> None:
         await self._database.open()
@@ -95,7 +104,10 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.read(threads.list_threads, resource_id, metadata, limit, cursor, newest_first)
 
     async def delete_thread(self, thread_id: str) -> bool:
-        return await self._database.write(threads.delete_thread, thread_id)
+        deleted = await self._database.write(threads.delete_thread, thread_id)
+        self._rows.drop(thread_id)
+        self._logs.drop(f"thread:{thread_id}")
+        return deleted
 
     # Runs and messages
 
@@ -117,8 +129,15 @@ class SQLStorage(Storage, SearchStorage):
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         await self._database.write(_messages.rewrite_messages, run, rows, list(remove))
 
-    async def finish_run(self, run: Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
-        await self._database.write(runs.finish_run, run, state)
+    async def finish_run(
+        self,
+        run: Run,
+        state: Literal["committed", "discarded", "interrupted"],
+        *,
+        messages: Sequence[Message] = (),
+    ) -> list[int]:
+        rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
+        return await self._database.write(_messages.finish_run, run, state, rows)
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self._database.read(runs.get_run, run_id)
@@ -135,17 +154,23 @@ class SQLStorage(Storage, SearchStorage):
     ) -> list[Message]:
         most = check_limit(limit)
         check_place(after=after, before=before)
-        return await self._database.read(_messages.list_messages, thread_id, after, before, most, newest_first, run_id)
+        return await self._database.read(
+            listing.list_messages, self._rows, thread_id, after, before, most, newest_first, run_id
+        )
 
     async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
         return await self._database.read(_messages.existing_ids, thread_id, list(ids))
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
-        return await self._database.write(_messages.delete_messages, thread_id, list(ids))
+        deleted = await self._database.write(_messages.delete_messages, thread_id, list(ids))
+        self._rows.drop(thread_id)
+        return deleted
 
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
         encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
-        return await self._database.write(_messages.rewrite_sent, thread_id, encoded)
+        count = await self._database.write(_messages.rewrite_sent, thread_id, encoded)
+        self._rows.drop(thread_id)
+        return count
 
     async def search_messages(
         self,
@@ -180,13 +205,15 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.write(working_memory.save_working_memory, memory)
 
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
-        return await self._database.read(logs.get_log, key, after)
+        return await self._database.read(logs.get_log, self._logs, key, after)
 
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
     ) -> ObservationLog:
         checked(log.key, "the key of a log")
-        return await self._database.write(logs.save_log, log, expected_version, tuple(rows))
+        saved = await self._database.write(logs.save_log, log, expected_version, tuple(rows))
+        self._logs.drop(log.key)
+        return saved
 
     async def list_generations(self, key: str) -> list[ObservationLog]:
         return await self._database.read(logs.list_generations, key)
@@ -198,7 +225,9 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.write(logs.delete_generations, key)
 
     async def delete_log(self, key: str) -> bool:
-        return await self._database.write(logs.delete_log, key)
+        deleted = await self._database.write(logs.delete_log, key)
+        self._logs.drop(key)
+        return deleted
 
     # Leases and events
 

@@ -43,7 +43,7 @@ from diarist.storage.records import Page, Thread
 from diarist.storage.sql import schema
 from diarist.storage.sql.events import delete_event_log
 from diarist.storage.sql.logs import delete_log
-from diarist.storage.sql.schema import runs, thread_metadata, threads
+from diarist.storage.sql.schema import new_stamp, runs, thread_metadata, threads
 from diarist.storage.sql.working_memory import delete_working_memory
 
 COUNTS = ("committed", "interrupted")
@@ -65,6 +65,7 @@ _UPDATE = (
     .values(title=bindparam("new_title"), metadata=bindparam("new_metadata"), updated_at=now())
 )
 _LOCK = select(threads.c.resource_id).where(threads.c.id == bindparam("thread")).with_for_update()
+_STAMP = update(threads).where(threads.c.id == bindparam("thread")).values(stamp=bindparam("new_stamp"))
 _DELETE = delete(threads).where(threads.c.id == bindparam("thread"))
 _DELETE_RUNS = delete(runs).where(runs.c.thread_id == bindparam("thread"))
 _DELETE_METADATA = delete(thread_metadata).where(thread_metadata.c.thread_id == bindparam("thread"))
@@ -78,6 +79,11 @@ def lock_thread(connection: Connection, thread_id: str) -> str | None:
     writers need hardly another lock. Where there are more, their order is: thread, messages, runs, logs, events.
     """
     return connection.scalar(_LOCK, {"thread": thread_id})
+
+
+def stamp_thread(connection: Connection, thread_id: str) -> None:
+    """Tell readers that rows of the thread have changed which they may know. It must be locked."""
+    connection.execute(_STAMP, {"thread": thread_id, "new_stamp": new_stamp()})
 
 
 def create_thread(connection: Connection, thread: Thread) -> Thread:
@@ -98,6 +104,7 @@ def insert_thread(connection: Connection, thread: Thread, *, created_by: str | N
         "updated": to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}"),
         "last_seq": 0,
         "created_by": created_by,
+        "stamp": new_stamp(),
     }
     connection.execute(_INSERT, values)
     _index_metadata(connection, thread.id, merge_metadata({}, thread.metadata))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select, text, update
 
 from diarist.database import Schema
 from diarist.storage.codec import from_json, to_json
@@ -28,10 +28,16 @@ def move_working_memory(connection: Connection) -> None:
         connection.execute(update(resources).where(resources.c.id == row.id).values(body=to_json(body)))
 
 
+def add_stamps(connection: Connection) -> None:
+    """Version 5 knows what a reader has read already."""
+    for table in ("diarist_threads", "diarist_logs"):
+        connection.execute(text(f"ALTER TABLE {table} ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0"))
+
+
 SCHEMA = Schema(
     name="storage",
-    version=4,
+    version=5,
     tables=metadata,
     # From version 3 on a message is found once its run has ended, and not stored among what is found before.
-    migrations={1: add_search, 2: leave_out_live, 3: move_working_memory},
+    migrations={1: add_search, 2: leave_out_live, 3: move_working_memory, 4: add_stamps},
 )

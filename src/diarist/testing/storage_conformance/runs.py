@@ -17,7 +17,7 @@ from diarist.exceptions import (
     ThreadBusyError,
 )
 from diarist.storage import ObservationLog, Run, Storage
-from diarist.testing.storage_conformance.helpers import begin, committed, texts, thread, user
+from diarist.testing.storage_conformance.helpers import begin, committed, numbers, texts, thread, user
 
 EndState = Literal["committed", "discarded", "interrupted"]
 ENDS: tuple[EndState, ...] = ("committed", "discarded", "interrupted")
@@ -217,6 +217,30 @@ class RunConformance:
                 await write()
         assert await texts(storage) == ([] if state == "discarded" else ["hello"])
         assert await storage.get_run(run.id) == replace(run, state=state)
+
+    @pytest.mark.parametrize("state", ["committed", "discarded", "interrupted"])
+    async def test_the_last_messages_are_stored_with_the_end(self, storage: Storage, state: EndState) -> None:
+        await storage.create_thread(thread())
+        run = await begin(storage, guarded=True)
+        first = await storage.append_messages(run, [user("hello", id="m")], source="input")
+        last = await storage.finish_run(run, state, messages=[user("and", id="n"), user("good-bye", id="o")])
+        kept = {"committed": ["hello", "and", "good-bye"], "interrupted": ["hello"], "discarded": []}
+        assert await texts(storage) == kept[state]  # as responses
+        assert [*first, *last] == sorted({*first, *last})
+        if state == "committed":
+            assert numbers(await storage.list_messages("trip", after=first[0])) == last
+
+    async def test_no_end_without_its_last_messages(self, storage: Storage) -> None:
+        run = await begin(storage)
+        await storage.append_messages(run, [user("hello", id="m")])
+        with pytest.raises(ConflictError, match="same id"):
+            await storage.finish_run(run, "committed", messages=[user("and", id="n"), user("again", id="m")])
+        assert await storage.get_run(run.id) == run  # live
+        assert await texts(storage, run_id=run.id) == ["hello"]
+        await storage.finish_run(run, "committed")
+        with pytest.raises(RunLostError):
+            await storage.finish_run(run, "committed", messages=[user("late", id="p")])
+        assert await texts(storage) == ["hello"]
 
 
 def _writes(storage: Storage, run: Run) -> list[Callable[[], Awaitable[object]]]:

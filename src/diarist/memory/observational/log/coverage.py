@@ -17,8 +17,6 @@ from diarist.memory.observational.log.transitions import derive_hints
 from diarist.messages import Message, part_to_dict
 from diarist.storage.records import Observation, ObservationLog, Source
 
-_BEYOND = 1 << 62
-
 
 class Coverage:
     """The rows of one thread that some entries cover.
@@ -28,14 +26,15 @@ class Coverage:
     """
 
     def __init__(self, entries: Iterable[Observation], thread_id: str) -> None:
-        ranges = sorted((s.first_seq, s.last_seq) for e in entries for s in e.sources if s.thread_id == thread_id)
+        sources = [source for entry in entries for source in entry.sources if source.thread_id == thread_id]
         self.ranges: list[tuple[int, int]] = []
-        for first, last in ranges:
+        for first, last in sorted([(source.first_seq, source.last_seq) for source in sources]):
             if self.ranges and first <= self.ranges[-1][1] + 1:
                 start, end = self.ranges[-1]
                 self.ranges[-1] = (start, max(end, last))
             else:
                 self.ranges.append((first, last))
+        self._firsts = [first for first, _ in self.ranges]
 
     def __contains__(self, seq: int) -> bool:
         return self.covers(seq, seq)
@@ -46,12 +45,8 @@ class Coverage:
 
     def covers(self, first: int, last: int) -> bool:
         """Whether all rows from ``first`` to ``last`` are covered."""
-        index = bisect_right(self.ranges, (first, _BEYOND)) - 1
+        index = bisect_right(self._firsts, first) - 1
         return index >= 0 and last <= self.ranges[index][1]
-
-    def reaches(self, seq: int) -> bool:
-        """Whether this row or a later one is covered."""
-        return bool(self.ranges) and seq <= self.ranges[-1][1]
 
     @property
     def prefix_end(self) -> int:
@@ -60,7 +55,7 @@ class Coverage:
 
     def end_before(self, seq: int) -> int:
         """The last covered row before ``seq``; 0 when there is none."""
-        index = bisect_right(self.ranges, (seq - 1, _BEYOND)) - 1
+        index = bisect_right(self._firsts, seq - 1) - 1
         return min(self.ranges[index][1], seq - 1) if index >= 0 else 0
 
 

@@ -6,16 +6,11 @@ thread of a resource does not touch the others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from pydantic_core import ValidationError
-
-from diarist.exceptions import BadRequestError, ContentFilterError
 from diarist.memory.observational.log.coverage import Coverage, seq_of
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.window import is_unit
 from diarist.messages import Message
 from diarist.storage.records import ObservationLog, Source
@@ -23,42 +18,25 @@ from diarist.storage.records import ObservationLog, Source
 PATIENCE = 3
 """So many times the same rows are refused before fewer are asked for, and before a unit alone is given up."""
 
-_NOT_FOUND = 404
 _Unit = Sequence[Message]
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether an error is about what was asked, and not about who was asked.
+def narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[tuple[list[_Unit], bool]]:
+    """The units of a batch in pieces, in order: what was refused together too often comes in two halves.
 
-    Only what says so counts: a content filter, a bad request (but no unknown model), an answer without notes, a
-    ValueError of an Observer of one's own. An outage, a wrong key, an answer that cannot be read, a hook that fails
-    or what nobody knows never does.
+    With each piece comes whether it is such a half. Where nothing was refused, ``units`` are one piece.
     """
-    if isinstance(error, RoleError):
-        return error.__cause__ is None
-    if isinstance(error, ValueError):
-        return not isinstance(error, json.JSONDecodeError | UnicodeError | ValidationError)
-    if isinstance(error, BadRequestError):
-        return error.status != _NOT_FOUND
-    return isinstance(error, ContentFilterError)
-
-
-def narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[list[_Unit]]:
-    """The units of a batch as several, in order: what was refused together too often comes in two halves.
-
-    ``units`` come back as they are, in one piece, where nothing of them was.
-    """
-    pieces: list[list[_Unit]] = []
+    pieces: list[tuple[list[_Unit], bool]] = []
     for among, group in groupby(units, key=lambda unit: _too_often(unit, refused)):
         together = list(group)
         half = (len(together) + 1) // 2 if among else len(together)
-        pieces += [part for part in (together[:half], together[half:]) if part]
+        pieces += [(part, bool(among)) for part in (together[:half], together[half:]) if part]
     return pieces
 
 
-def is_suspect(unit: _Unit, refused: Sequence[Source]) -> bool:
-    """Whether calls that this unit was among were refused too often."""
-    return bool(_too_often(unit, refused))
+def is_suspect(rows: Sequence[Message], refused: Sequence[Source]) -> bool:
+    """Whether a batch is what ``narrow`` made of rows that were refused too often."""
+    return bool(_too_often(rows, refused))
 
 
 def is_given_up(rows: Sequence[Message], sources: Sequence[Source], refused: Sequence[Source]) -> bool:
@@ -69,7 +47,8 @@ def is_given_up(rows: Sequence[Message], sources: Sequence[Source], refused: Seq
 def without_covered(log: ObservationLog) -> ObservationLog:
     """The log without refusals of what it covers by now."""
     refused = log.observer_failures.refused
-    left = tuple(s for s in refused if not Coverage(log.entries, s.thread_id).covers(s.first_seq, s.last_seq))
+    covered = {thread_id: Coverage(log.entries, thread_id) for thread_id in {source.thread_id for source in refused}}
+    left = tuple(s for s in refused if not covered[s.thread_id].covers(s.first_seq, s.last_seq))
     return log if left == refused else replace(log, observer_failures=replace(log.observer_failures, refused=left))
 
 

@@ -166,9 +166,10 @@ def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
 def record_failure(
     log: ObservationLog, operation: Operation, *, at: datetime, error: str, refused: Sequence[Source] = ()
 ) -> ObservationLog:
-    """Count a failed cycle. The same failure (same time) is counted once.
+    """Count a failed cycle. Where the last one has the same time and error, and nothing new was refused, it is that
+    one, and is not counted again.
 
-    ``refused``: what it was about, where it will fail again.
+    ``refused``: what the Observer was asked for, where it refused that; the log keeps the last hundred.
     """
     before = failures_of(log, operation)
     if before.last_at == at and before.last_error == error and set(refused) <= set(before.refused):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -162,11 +163,11 @@ def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
 
 def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
     yield _date_item(today)
-    texts = [entry.text for entry in log.active]
-    if days := _past_days(texts, today):
+    entries = [_dated(entry.text) for entry in log.active]
+    if days := _past_days(entries, today):
         distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
         yield _Item("days", distances, [f"In your diary: {'; '.join(distances)}."])
-    if passed := _passed_plans(texts, today):
+    if passed := _passed_plans(entries, today):
         heading = "The day of these lines of your diary has passed since they were written:"
         yield _Item("passed", passed, [heading, *(f"- {line}" for line in passed)])
     if task := log.hints.current_task:
@@ -194,16 +195,18 @@ def _tails(tails: Sequence[Tail]) -> Iterator[_Item]:
         yield _Item(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 
 
-def _past_days(texts: Iterable[str], today: date) -> list[date]:
+def _past_days(entries: Iterable[_Dated], today: date) -> list[date]:
     """The newest dated headings before today."""
-    days = {day for text in texts for day in _days_in(text) if day < today}
+    days = {day for entry in entries for day in entry.days[: bisect_left(entry.days, today)][-MAX_DAYS:]}
     return sorted(days)[-MAX_DAYS:]
 
 
-def _passed_plans(texts: Iterable[str], today: date) -> list[str]:
+def _passed_plans(entries: Iterable[_Dated], today: date) -> list[str]:
     """Lines that spoke of a day that was still to come then and is over now, newest last, cut to one line."""
-    passed = [plan for text in texts for plan in _plans_in(text) if plan.day < today]
-    passed.sort(key=lambda plan: plan.day)
+    passed: list[_Plan] = []
+    for entry in entries:
+        passed += entry.plans[: bisect_left(entry.plans, today, key=_day_of)][-MAX_PASSED:]
+    passed.sort(key=_day_of)
     return [plan.line for plan in passed[-MAX_PASSED:]]
 
 
@@ -214,14 +217,19 @@ class _Plan(NamedTuple):
     line: str
 
 
-# An entry is read at every run, and stays as it is.
-@lru_cache(maxsize=1024)
-def _days_in(text: str) -> frozenset[date]:
-    return frozenset(day for found in set(_HEADING.findall(text)) if (day := _iso(found)) is not None)
+class _Dated(NamedTuple):
+    """The days of an entry's headings and its plans, both by day."""
+
+    days: tuple[date, ...]
+    plans: tuple[_Plan, ...]
+
+
+_day_of = attrgetter("day")
 
 
 @lru_cache(maxsize=1024)
-def _plans_in(text: str) -> tuple[_Plan, ...]:
+def _dated(text: str) -> _Dated:
+    """An entry is read at every run, and stays as it is."""
     plans: list[_Plan] = []
     headings = list(_HEADING.finditer(text))
     places = [heading.start() for heading in headings]
@@ -232,7 +240,8 @@ def _plans_in(text: str) -> tuple[_Plan, ...]:
         day = _meant(match)
         if day is not None and said is not None and said < day:
             plans.append(_Plan(day, _shorten(text[start:end].strip().lstrip("-* "))))
-    return tuple(plans)
+    days = {day for heading in headings if (day := _iso(heading[1])) is not None}
+    return _Dated(tuple(sorted(days)), tuple(sorted(plans, key=_day_of)))
 
 
 def _line_around(text: str, place: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from diarist.memory.observational.prompts import load_prompt
 
@@ -50,7 +50,8 @@ def without_repeats(text: str, earlier: str) -> str:
     return _under_headings(kept) or text
 
 
-def _dated(text: str) -> set[tuple[str, str]]:
+@lru_cache(maxsize=4)
+def _dated(text: str) -> frozenset[tuple[str, str]]:
     known: set[tuple[str, str]] = set()
     heading = ""
     for line in text.splitlines():
@@ -58,7 +59,7 @@ def _dated(text: str) -> set[tuple[str, str]]:
             heading = line
         elif line.strip():
             known.add((heading, line.strip(_PREFIX)))
-    return known
+    return frozenset(known)
 
 
 def _under_headings(lines: list[str]) -> str:

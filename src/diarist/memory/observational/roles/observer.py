@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
@@ -77,6 +79,7 @@ class ModelObserver:
         load_zone(timezone)
         self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
+        self._lines = _Remembering(self._counter)
         self._timezone = timezone
         asked = [load_prompt("observer_title")] if thread_title else []
         asked += [keeper.instructions] if keeper else []
@@ -114,12 +117,13 @@ class ModelObserver:
             first, reply = reply, await self._caller.ask(question)
             reply = _joined(first, reply)
         reply, section = self._without_section(reply)
-        noted = "\n".join(entry.text for entry in earlier)
-        if noted and only_repeats(take_citations(read_reply(reply)[0].text)[0], noted):
+        noted, answer = "\n".join(entry.text for entry in earlier), _answer_of(reply)
+        if noted and only_repeats(answer.text, noted):
             # A small model that is shown notes may copy them instead of reading on: ask it without them.
             first, reply = reply, await self._caller.ask(self._question(transcript, (), messages, keeping))
             reply, section = self._without_section(_joined(first, reply))
-        observed = _observed(reply, noted, [message.id for message in messages])
+            answer = _answer_of(reply)
+        observed = _observed(reply, answer, noted, [message.id for message in messages])
         observed = replace(observed, working_memory=keeping.answered(section) if keeping else None)
         if len(_threads_of(messages)) > 1:  # whose task would it be?
             return replace(observed, current_task=None, suggested_response=None, thread_title=None)
@@ -132,7 +136,7 @@ class ModelObserver:
         messages: Sequence[Message],
         keeping: Keeping | None,
     ) -> Question:
-        notes = shorten_log(earlier, self._previous_tokens, self._counter)
+        notes = shorten_log(earlier, self._previous_tokens, self._lines)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
         parts += [element(keeping.text)] if keeping else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
@@ -228,11 +232,36 @@ def _with_headings(lines: list[tuple[str, str]]) -> list[str]:
     return out
 
 
-def _observed(reply: Reply, earlier: str, message_ids: Sequence[str]) -> Observed:
+class _Remembering:
+    """Counts the lines of earlier notes, most of which it has counted for the call before."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.name = counter.name
+        self._counter = counter
+        self._line = lru_cache(maxsize=4096)(counter.count)
+
+    def count(self, text: str) -> int:
+        return self._counter.count(text) if "\n" in text else self._line(text)
+
+
+class _Answer(NamedTuple):
+    """The notes of an answer; ``text`` is theirs without what is ``cited``."""
+
+    notes: Notes
+    text: str
+    cited: dict[str, tuple[int, ...]]
+    warnings: tuple[str, ...]
+
+
+def _answer_of(reply: Reply) -> _Answer:
     notes, warnings = read_reply(reply)
+    return _Answer(notes, *take_citations(notes.text), warnings)
+
+
+def _observed(reply: Reply, answer: _Answer, earlier: str, message_ids: Sequence[str]) -> Observed:
+    notes, bare, cited, warnings = answer
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
-    bare, cited = take_citations(notes.text)
     text = without_repeats(bare, earlier)
     return Observed(
         text=text,

@@ -1,15 +1,36 @@
-"""What stands in the diary for messages that the Observer refuses each time."""
+"""What counts as a refusal of messages by the Observer, and what stands in the diary for those it refuses each time."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
+from pydantic_core import ValidationError
+
 from diarist.chunks import Usage
-from diarist.memory.observational.log.refusals import is_refusal
-from diarist.memory.observational.roles.base import Observed, ObserverRole
+from diarist.exceptions import BadRequestError, ContentFilterError
+from diarist.memory.observational.roles.base import Observed, ObserverRole, RoleError
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
 from diarist.messages import Message, TextPart
+
+_NOT_FOUND = 404
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error is about what was asked, and not about who was asked.
+
+    Only what says so counts: a content filter, a bad request (but no unknown model), an answer without notes, a
+    ValueError of an Observer of one's own. An outage, a wrong key, an answer that cannot be read, a hook that fails
+    or what nobody knows never does.
+    """
+    if isinstance(error, RoleError):
+        return error.__cause__ is None
+    if isinstance(error, ValueError):
+        return not isinstance(error, json.JSONDecodeError | UnicodeError | ValidationError)
+    if isinstance(error, BadRequestError):
+        return error.status != _NOT_FOUND
+    return isinstance(error, ContentFilterError)
 
 
 async def or_written_off(

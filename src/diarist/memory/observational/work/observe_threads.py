@@ -101,7 +101,7 @@ class ResourceObserver:
         memory = self._memory
         logs, resource_id = memory.cycles.logs, memory.log.resource_id
         async with claim_threads(logs, resource_id, thread_ids, wait=_PATIENCE_WITH_OTHERS) as mine:
-            await memory.refresh()
+            await self._activate()  # what others have noted meanwhile
             for some in waves(await read_batches(self._storage, memory.stored, mine, self._limit, self._counter)):
                 await self._observe(some)
         return [thread_id for thread_id in thread_ids if thread_id not in mine]

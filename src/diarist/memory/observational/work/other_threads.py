@@ -12,7 +12,7 @@ from diarist.counting import ensure_counted
 from diarist.memory.observational.cycles import Batch, Cycles, Outcome
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.log.log_store import LogStore
-from diarist.memory.observational.log.refusals import is_suspect, narrow
+from diarist.memory.observational.log.refusals import narrow
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.window import observable_units, tokens_of
 from diarist.messages import Message
@@ -269,7 +269,7 @@ class _Piece:
 
 def _split(units: Sequence[Sequence[Message]], limit: int, refused: Sequence[Source]) -> list[_Piece]:
     pieces: list[_Piece] = []
-    for part in narrow(units, refused):
+    for part, alone in narrow(units, refused):
         for place, unit in enumerate(part):
             tokens = tokens_of(unit)
             if place and pieces[-1].tokens + tokens <= limit:
@@ -279,7 +279,6 @@ def _split(units: Sequence[Sequence[Message]], limit: int, refused: Sequence[Sou
                 begun = oldest_of(unit)
                 if pieces:  # time stamps may come from elsewhere, and go back
                     begun = (max(begun[0], pieces[-1].begun[0]), *begun[1:])
-                alone = is_suspect(unit, refused)
                 pieces.append(_Piece(list(unit), tokens, begun, bool(pieces), alone))
     return pieces
 

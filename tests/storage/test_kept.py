@@ -1,0 +1,169 @@
+"""Readers of a thread keep what they have read; whatever anybody changes meanwhile, they show what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diarist import Message
+from diarist.messages import DataPart, FilePart, SentBlock, TextPart, ToolPart
+from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread
+from diarist.storage.postgres import PostgresStorage
+from diarist.storage.sql.kept import Kept
+
+TRIP = Thread(id="trip", resource_id="ada")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Storage]:
+    if request.param == "sqlite":
+        return lambda: SQLiteStorage(tmp_path / "memory.db")
+    url: str = request.getfixturevalue("postgres_url")
+    return lambda: PostgresStorage(url)
+
+
+@pytest.fixture
+async def pair(opened: Callable[[], Storage]) -> AsyncIterator[tuple[Storage, Storage]]:
+    """Two processes' ways to the same data."""
+    async with opened() as one, opened() as other:
+        yield one, other
+
+
+async def say(storage: Storage, *texts: str, run_id: str | None = None) -> Run:
+    run = await storage.begin_run(run_id or f"run {texts[0]}", TRIP)
+    await storage.append_messages(run, [Message.user(text, id=text) for text in texts])
+    await storage.finish_run(run, "committed")
+    return run
+
+
+async def texts(storage: Storage, **window: Any) -> list[str]:
+    return [message.text for message in await storage.list_messages("trip", **window)]
+
+
+async def rewritten(storage: Storage) -> None:
+    run = await storage.begin_run("rewriting", TRIP)
+    await storage.rewrite_messages(run, [Message.user("B", id="b")])
+    await storage.finish_run(run, "discarded")
+
+
+async def begun_anew(storage: Storage) -> None:
+    await storage.delete_thread("trip")
+    await say(storage, "x", "y", "z", "zz", run_id="run a")
+
+
+CHANGES: list[tuple[Callable[[Storage], Awaitable[Any]], list[str]]] = [
+    (lambda storage: say(storage, "d"), ["a", "b", "c", "d"]),
+    (rewritten, ["a", "B", "c"]),
+    (lambda storage: storage.delete_messages("trip", ["b"]), ["a", "c"]),
+    (lambda storage: storage.delete_thread("trip"), []),
+    (begun_anew, ["x", "y", "z", "zz"]),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES, ids=["said", "rewritten", "deleted", "gone", "begun anew"])
+@pytest.mark.parametrize("by", [0, 1], ids=["here", "elsewhere"])
+async def test_it_shows_what_others_changed(
+    pair: tuple[Storage, Storage],
+    by: int,
+    change: Callable[[Storage], Awaitable[Any]],
+    expected: list[str],
+) -> None:
+    await say(pair[0], "a", "b", "c")
+    for _ in range(2):
+        assert await texts(pair[0]) == ["a", "b", "c"]
+    await change(pair[by])
+    for storage in pair:
+        assert await texts(storage) == expected
+        assert await texts(storage, after=1) == expected[1:] or expected == ["a", "c"]
+
+
+async def test_the_notes_sent_along_are_those_stored(pair: tuple[Storage, Storage]) -> None:
+    one, other = pair
+    await say(one, "a", "b")
+    await one.list_messages("trip")
+    await other.rewrite_sent("trip", {"a": SentBlock(text="today", tokens=1, made_from={"days": ["Tuesday"]})})
+    for _ in range(2):
+        (row, _) = await one.list_messages("trip")
+        assert row.sent is not None
+        assert row.sent == SentBlock(text="today", tokens=1, made_from={"days": ["Tuesday"]})
+        row.sent.made_from["days"].append("never")
+
+
+async def test_rows_of_a_run_count_for_others_once_it_has_ended(pair: tuple[Storage, Storage]) -> None:
+    one, other = pair
+    await say(one, "a")
+    run = await one.begin_run("live", TRIP)
+    await one.append_messages(run, [Message.user("b", id="b")])
+    assert await texts(one, run_id="live") == ["a", "b"]
+    assert await texts(one) == await texts(other) == ["a"]
+    await other.finish_run(run, "discarded")
+    await say(other, "c")
+    assert await texts(one, run_id="live") == await texts(one) == ["a", "c"]
+
+
+async def test_each_reader_gets_messages_of_its_own(pair: tuple[Storage, Storage]) -> None:
+    storage = pair[0]
+    run = await storage.begin_run("parts", TRIP)
+    parts = [
+        ToolPart(call_id="c", name="look", args={"at": [1]}, state="result", result={"found": [2]}),
+        FilePart(media_type="image/png", data=b"\x89"),
+        DataPart(type="data-x", data={"deep": [3]}),
+        TextPart(text="cited", provider_data={"id": [4]}),
+    ]
+    said = [
+        Message.user("plain", id="p", metadata={"tags": [5]}),
+        Message.assistant("words", id="w", part_tokens=(1,)),
+        Message(role="assistant", id="q", parts=[*parts]),
+        Message(role="assistant", id="n", parts=[], created_at=None),
+    ]
+    await storage.append_messages(run, said)
+    await storage.finish_run(run, "committed")
+    fresh = await pair[1].list_messages("trip")
+    for _ in range(3):
+        read = await storage.list_messages("trip")
+        assert read == fresh
+        for message in read:
+            message.metadata["changed"] = True
+            message.parts.append(TextPart(text="more"))
+            message.part_tokens = None
+        read[1].parts[0] = TextPart(text="other")
+        read[0].metadata["tags"].append(6)
+        read[2].parts[0].args["at"].append(7)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("by", [0, 1], ids=["here", "elsewhere"])
+async def test_a_diary_is_the_one_that_is_stored(pair: tuple[Storage, Storage], by: int) -> None:
+    reader, writer = pair[0], pair[by]
+
+    def log(**more: Any) -> ObservationLog:
+        return ObservationLog(key="thread:trip", scope="thread", resource_id="ada", overrides={"deep": [1]}, **more)
+
+    first = await writer.save_log(log(actor="noon"), expected_version=0)
+    for _ in range(3):
+        read = await reader.get_log("thread:trip")
+        assert read is not None
+        assert read == first
+        read.overrides["deep"].append(2)
+    assert await reader.get_log("thread:trip", after=1) is None
+    second = await writer.save_log(log(actor="later"), expected_version=1)
+    assert await reader.get_log("thread:trip") == await reader.get_log("thread:trip", after=1) == second
+    await writer.delete_log("thread:trip")
+    assert await reader.get_log("thread:trip") is None
+    anew = await writer.save_log(log(), expected_version=0)  # of the same version as the first
+    assert await reader.get_log("thread:trip") == anew != first
+
+
+def test_only_so_much_is_kept() -> None:
+    kept: Kept[str] = Kept(800)
+    for number in range(20):
+        kept.put(str(number), "as it is", 90)
+        kept.put("long", "too long", 101)
+        kept.put("0", "asked for", 90)
+    assert [number for number in range(20) if kept.get(str(number))] == [0, *range(13, 20)]
+    assert kept.get("long") is None
+    kept.drop("19")
+    kept.put("19", "again", 90)
+    assert kept.get("0") == "asked for"
