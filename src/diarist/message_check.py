@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from types import NoneType
 from typing import Any, cast, get_args
 
@@ -46,6 +47,8 @@ def flaw(message: Message) -> str | None:
     """What is wrong with a message, in words; None if nothing."""
     if not isinstance(message.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"id must be str, not {_kind(message.id)}"
+    if not isinstance(message.created_at, datetime | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"created_at must be datetime or None, not {_kind(message.created_at)}"
     if not isinstance(message.metadata, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"metadata must be dict, not {_kind(message.metadata)}"
     return _turn_flaw(message, _PARTS)

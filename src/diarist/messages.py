@@ -145,6 +145,13 @@ def too_deep(value: Json, room: int = MAX_NESTING) -> bool:
     return room == 0 or any(too_deep(item, room - 1) for item in items if isinstance(item, dict | list))
 
 
+def copy_json(value: Json) -> Json:
+    """A copy, as deep as it goes, of JSON values only, and so several times as fast as ``deepcopy``."""
+    if isinstance(value, dict):
+        return {key: copy_json(item) for key, item in cast(dict[str, Json], value).items()}
+    return [copy_json(item) for item in cast(list[Json], value)] if isinstance(value, list) else value
+
+
 def as_text(value: Json) -> str:
     """A tool's result as a model sees it."""
     return writable(value) if isinstance(value, str) else dumps(value).decode()

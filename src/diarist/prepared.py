@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -77,8 +77,9 @@ class PreparedEngine:
     def dispose(self) -> None:
         """Close the connections that are not in use, and those that are when they no longer are."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        with suppress(IndexError):  # several threads may empty it
+            while True:
+                self._idle.pop().close()
         self._engine.dispose()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, Tool
+from diarist.exceptions import InputError
 from diarist.processors import Processor, ProcessOutputResultArgs
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel, ToolCall
@@ -47,3 +49,17 @@ async def test_a_run_that_cannot_be_stored_leaves_its_thread_free(storage: Stora
     with pytest.raises(Exception, match=r"[Cc]ircular|[Rr]ecursion|nested"):
         await agent.generate("Well?", thread="t", output_processors=[Breaks()])
     assert (await agent.generate([Message.user("Again?")], thread="t")).text == "Yes."
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["noon", datetime.min.replace(tzinfo=timezone(timedelta(hours=2))), datetime.max.replace(tzinfo=timezone.min)],
+    ids=["no date", "before the year 1", "after the year 9999"],
+)
+async def test_a_date_that_none_can_read_back_is_refused(storage: Storage, moment: Any) -> None:
+    memory = Memory(storage=storage, thread_wait=0)
+    agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
+    with pytest.raises(InputError, match=r"created_at .*(years 1 to 9999|must be datetime)"):
+        await agent.generate(Message.user("When?", created_at=moment), thread="t")
+    assert (await agent.generate("And now?", thread="t")).text == "Yes."
+    assert [row.text for row in await memory.messages(thread="t")] == ["And now?", "Yes."]

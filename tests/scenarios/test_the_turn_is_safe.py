@@ -257,6 +257,7 @@ async def test_a_log_that_nobody_can_read_costs_the_notes_and_no_turn(tmp_path: 
     model = answering()
     agent = Agent(model=model, memory=observational(storage))
     await talk(agent, 6)
+    await agent.memory.settled()  # else it may be saved over once more
     assert await storage.get_log("thread:t") is not None
     with sqlite3.connect(tmp_path / "memory.db") as file:
         wide = 'replace(body, \'"scope":"thread"\', \'"scope":"wide"\')'

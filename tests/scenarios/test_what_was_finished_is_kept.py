@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from diarist import Agent, CancelSignal, Memory, Message, Processor, Tool
-from diarist.exceptions import ModelConnectionError, ProcessorError, StorageError, ThreadBusyError
+from diarist.exceptions import BadRequestError, ModelConnectionError, ProcessorError, StorageError, ThreadBusyError
 from diarist.memory import recording
-from diarist.processors import ProcessOutputResultArgs
-from diarist.storage import SQLiteStorage, Storage
+from diarist.messages import TextPart
+from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.scenarios.kit import (
     Recount,
@@ -344,6 +345,87 @@ async def test_an_end_that_fails_once_keeps_the_answer(make: MakeMemory) -> None
     with pytest.raises(StorageError, match="disk is full"):
         await agent.generate("go", thread="t")
     assert await texts(memory) == ["go", "Understood, noted."]
+
+
+class Losing(WatchedStorage):
+    """Loses the first reply to ``of``: the connection breaks after the database has done it."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__()
+        self.of = of
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        done = await call()
+        if name == self.of and self.calls[name] == 1:
+            raise StorageError("the connection was lost")
+        return done
+
+
+@both
+@pytest.mark.parametrize("method", ["begin_run", "finish_run"])
+async def test_a_lost_reply_is_no_failure(make: MakeMemory, method: str) -> None:
+    memory = make(Losing(method))
+    agent = Agent(model=answering(), memory=memory)
+    result = await agent.generate("go", thread="t")
+    assert result.text == "Understood, noted."
+    assert [row.seq for row in result.messages] == [2]
+    await agent.generate("next", thread="t")
+    assert await texts(memory) == ["go", "Understood, noted.", "next", "Understood, noted."]
+
+
+async def test_a_lost_reply_to_an_end_without_messages_is_no_failure() -> None:
+    class Repair(Processor[Any]):
+        def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+            args.message_list.remove([message.id for message in args.messages if message.text == "poison"])
+            return {"retry": True}
+
+    storage = Losing("nothing yet")
+    memory = Memory(storage=storage)
+    await memory.save_messages([Message.user("poison")], thread="t")
+    storage.of = "finish_run"
+    storage.calls.clear()
+    agent = Agent(model=ScriptedModel(BadRequestError("no", status=400), "fine"), memory=memory, processors=[Repair()])
+    assert (await agent.generate("go", thread="t")).text == "fine"
+    assert await texts(memory) == ["go", "fine"]
+
+
+async def test_a_repair_that_cannot_be_stored_costs_no_answer() -> None:
+    """What was repaired is forgotten while the run goes on."""
+
+    class Sweeten(Processor[Any]):
+        def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+            for message in args.messages:
+                message.parts = [TextPart(text=message.text.replace("poison", "honey"))]
+            return {"retry": True}
+
+    memory = Memory(storage=InMemoryStorage())
+
+    async def forget() -> str:
+        """Forget."""
+        await memory.forget(message_ids=[row.id for row in await memory.messages(thread="t")][:1], thread="t")
+        return "forgotten"
+
+    model = ScriptedModel("ok", BadRequestError("no", status=400), ToolCall("forget"), "the answer")
+    agent = Agent(model=model, memory=memory, processors=[Sweeten()], tools=[forget])
+    await agent.generate("poison", thread="t")
+    assert (await agent.generate("go", thread="t")).text == "the answer"
+    assert await texts(memory) == ["ok", "go", "", "the answer"]
+
+
+@both
+async def test_whatever_a_storage_raises_its_run_ends(make: MakeMemory) -> None:
+    class Broken(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if name == "finish_run" and self.calls[name] <= 2:
+                raise RuntimeError("a bug in a driver")
+            return await call()
+
+    memory = make(Broken())
+    agent = Agent(model=answering(), memory=memory)
+    with pytest.raises(RuntimeError, match="a bug in a driver"):
+        await agent.generate("go", thread="t")
+    await agent.generate("next", thread="t")
+    assert await texts(memory) == ["go", "next", "Understood, noted."]
 
 
 @both

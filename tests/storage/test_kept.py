@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diarist import Message
+from diarist.chunks import Usage
+from diarist.memory.observational.log.transitions import replaced_by
 from diarist.messages import DataPart, FilePart, SentBlock, TextPart, ToolPart
 from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread
 from diarist.storage.postgres import PostgresStorage
+from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
 from diarist.storage.sql.kept import Kept
 
 TRIP = Thread(id="trip", resource_id="ada")
@@ -109,6 +113,7 @@ async def test_each_reader_gets_messages_of_its_own(pair: tuple[Storage, Storage
     run = await storage.begin_run("parts", TRIP)
     parts = [
         ToolPart(call_id="c", name="look", args={"at": [1]}, state="result", result={"found": [2]}),
+        ToolPart(call_id="d", name="ask", args={"at": 1}, state="error", result="no", provider_executed=True),
         FilePart(media_type="image/png", data=b"\x89"),
         DataPart(type="data-x", data={"deep": [3]}),
         TextPart(text="cited", provider_data={"id": [4]}),
@@ -118,6 +123,7 @@ async def test_each_reader_gets_messages_of_its_own(pair: tuple[Storage, Storage
         Message.assistant("words", id="w", part_tokens=(1,)),
         Message(role="assistant", id="q", parts=[*parts]),
         Message(role="assistant", id="n", parts=[], created_at=None),
+        Message(role="assistant", id="f", parts=[ToolPart(call_id="e", name="go", args={"to": "sea"})]),
     ]
     await storage.append_messages(run, said)
     await storage.finish_run(run, "committed")
@@ -132,6 +138,7 @@ async def test_each_reader_gets_messages_of_its_own(pair: tuple[Storage, Storage
         read[1].parts[0] = TextPart(text="other")
         read[0].metadata["tags"].append(6)
         read[2].parts[0].args["at"].append(7)  # type: ignore[union-attr]
+        read[4].tool_parts[0].args["to"] = "land"
 
 
 @pytest.mark.parametrize("by", [0, 1], ids=["here", "elsewhere"])
@@ -154,6 +161,43 @@ async def test_a_diary_is_the_one_that_is_stored(pair: tuple[Storage, Storage], 
     assert await reader.get_log("thread:trip") is None
     anew = await writer.save_log(log(), expected_version=0)  # of the same version as the first
     assert await reader.get_log("thread:trip") == anew != first
+
+
+async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Storage]) -> None:
+    noon = datetime(2026, 3, 2, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+    source = Source(thread_id="trip", first_seq=1, last_seq=2, digest="d")
+    entry = Observation(
+        id="o",
+        text="- 🟡 tea\u2028",
+        tokens=3,
+        sources=(source,),
+        message_tokens=9,
+        message_count=2,
+        observed_at=noon,
+        cycle_id="c",
+        citations=(("a", "b"), ()),
+        hints=(Hints(current_task="go", updated_at=noon, thread_id="trip"),),
+        usage=Usage(input_tokens=7, cached_tokens=2),
+    )
+    given: dict[str, Any] = {"deep": (1, {"two": [2]})}
+    log = ObservationLog(
+        key="thread:trip",
+        scope="thread",
+        resource_id="ada",
+        entries=(entry,),
+        reflection=PendingReflection(entry=entry, replaces=replaced_by([entry]), tokens=3),
+        tombstones=(Tombstone(thread_id="trip", run_id="r"),),
+        observer_failures=Failures(count=1, last_at=noon, refused=(source,)),
+        overrides=given,
+        suppressed=("x",),
+    )
+    await pair[0].save_log(log, expected_version=0)
+    given["deep"][1]["two"].append(3)
+    mine, theirs = [await storage.get_log("thread:trip") for storage in pair]
+    assert mine is not None
+    assert mine == theirs
+    assert mine.overrides == {"deep": [1, {"two": [2]}]}
+    assert (mine.version, mine.entries[0].observed_at) == (1, noon)
 
 
 def test_only_so_much_is_kept() -> None:

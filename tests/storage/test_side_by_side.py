@@ -145,8 +145,14 @@ class SideBySide(RuleBasedStateMachine):
         self.both(lambda storage: storage.existing_ids(thread, ids))
         self.both(lambda storage: storage.delete_messages(thread, ids))
 
-    @rule(thread=THREADS, after=st.none() | SMALL, before=st.none() | SMALL, limit=SMALL, newest=st.booleans())
-    def window(self, thread: str, after: Any, before: Any, limit: int, newest: bool) -> None:
+    @rule(
+        thread=THREADS,
+        after=st.none() | SMALL,
+        before=st.none() | SMALL,
+        limit=st.none() | SMALL,
+        newest=st.booleans(),
+    )
+    def window(self, thread: str, after: Any, before: Any, limit: Any, newest: bool) -> None:
         self.both(
             lambda storage: storage.list_messages(thread, after=after, before=before, limit=limit, newest_first=newest)
         )

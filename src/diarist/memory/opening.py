@@ -6,9 +6,10 @@ import asyncio
 import random
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
-from diarist.exceptions import InputError, ThreadBusyError
+from diarist.exceptions import ConflictError, InputError, StorageError, ThreadBusyError
 from diarist.storage.base import Storage
 from diarist.storage.records import Run, Thread
 
@@ -43,8 +44,20 @@ async def open_run(
             if thread.resource_id != thread.id:
                 raise
             raise InputError(f"{error}; without resource=, a thread is its own resource") from error
+        except StorageError as error:
+            if isinstance(error, ConflictError) or (run := await _begun(storage, run_id)) is None:
+                raise
+            return run
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(pause * 2, _LONGEST_WAIT)
+
+
+async def _begun(storage: Storage, run_id: str) -> Run | None:
+    """The run, where only the reply to its beginning was lost: nobody else knows its id."""
+    with suppress(StorageError):
+        run = await storage.get_run(run_id)
+        return run if run is not None and run.state == "live" else None
+    return None
 
 
 async def _begin(storage: Storage, begin: Coroutine[Any, Any, Run]) -> Run:

@@ -14,7 +14,7 @@ from typing import cast
 
 from diarist.counting import count_parts
 from diarist.encoding import dumps
-from diarist.exceptions import InputError, RunLostError, StorageError
+from diarist.exceptions import RunLostError, StorageError
 from diarist.memory.opening import open_run
 from diarist.memory.resent import resent
 from diarist.message_list import MessageList
@@ -159,8 +159,17 @@ class RunRecorder:
     async def _repair(self, messages: MessageList) -> None:
         """Store earlier rows as a processor repaired them, so that their thread pays for a refusal once.
 
-        Rows are deleted where a model has answered without them: only then has the repair served its purpose.
+        Rows are deleted where a model has answered without them: only then has the repair served its purpose. Where it
+        cannot be stored the thread pays once more.
         """
+        try:
+            await self._store_repair(messages)
+        except StorageError as error:
+            if isinstance(error, RunLostError):
+                raise
+            logger.warning("what was repaired of thread %s cannot be stored: %s", self._require().thread_id, error)
+
+    async def _store_repair(self, messages: MessageList) -> None:
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         if repaired:
             self._count(repaired)
@@ -235,10 +244,27 @@ class RunRecorder:
         last: list[Message] = []
         try:
             last = await self._store_but_last(context, None if outcome == "committed" else context.finished)
-            self._stored(last, await self._storage.finish_run(run, outcome, messages=last))
+            self._stored(last, await self._finish(run, outcome, last))
         except BaseException:  # whatever it is: a run that is left open would block its thread
             with suppress(RunLostError):  # it has ended
                 await self._interrupt(run, last)
+            raise
+
+    async def _finish(self, run: Run, outcome: Outcome, last: Sequence[Message]) -> Sequence[int]:
+        """End the run with its last messages; returns their numbers.
+
+        A connection that breaks in between loses the reply, not what was done.
+        """
+        try:
+            return await self._storage.finish_run(run, outcome, messages=last)
+        except StorageError:
+            if not last:
+                return await self._storage.finish_run(run, outcome)  # which may be said twice
+            with suppress(StorageError):
+                newest = await self._storage.list_messages(run.thread_id, limit=len(last), newest_first=True)
+                stored = newest[::-1]
+                if [row.id for row in stored] == [message.id for message in last]:
+                    return [row.seq for row in stored if row.seq is not None]
             raise
 
     async def _interrupt(self, run: Run, last: Sequence[Message]) -> None:
@@ -247,9 +273,9 @@ class RunRecorder:
             try:
                 await self._storage.finish_run(run, "interrupted", messages=last)
                 return
-            except (StorageError, InputError) as error:
-                if isinstance(error, RunLostError):
-                    raise
+            except RunLostError:
+                raise
+            except Exception as error:  # whatever it is: without them it can be ended
                 logger.warning("the last messages of run %s cannot be stored: %s", run.id, error)
         await self._storage.finish_run(run, "interrupted")
 

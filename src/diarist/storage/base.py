@@ -139,7 +139,8 @@ class MessageStorage(ABC):
         Ending a run again in the same state does nothing.
 
         Args:
-            messages: Responses to append first, as ``append_messages`` does it: a write less than with that.
+            messages: Responses to append first, as ``append_messages`` does it: a call less, and a write less where a
+                transaction can hold both.
 
         Returns:
             The ``seq`` of the messages.

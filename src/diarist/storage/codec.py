@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
@@ -30,6 +29,7 @@ from diarist.storage.records import (
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST, _LAST = [(moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND for moment in (datetime.min, datetime.max)]
 OF_RESOURCE = "resource:"
 """How keys of what is of a resource begin."""
 END = 2**63 - 1
@@ -131,7 +131,10 @@ def to_micros(moment: datetime | None, what: str) -> int | None:
         return None
     if moment.tzinfo is None:
         raise InputError(f"{what} needs a time zone: {moment!r}")
-    return (moment - _EPOCH) // _MICROSECOND
+    micros = (moment - _EPOCH) // _MICROSECOND
+    if not _FIRST <= micros <= _LAST:
+        raise InputError(f"{what} lies outside the years 1 to 9999 of UTC: {moment!r}")
+    return micros
 
 
 def from_micros(micros: int | None) -> datetime | None:
@@ -333,25 +336,18 @@ def decode_log(text: str, key: str) -> ObservationLog:
     from pydantic_core import ValidationError
 
     try:
-        log = _read_log(text)
+        return log_from_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise StorageError(
             f"the log {key!r} is damaged, or was written by a newer diarist: {place}: {first['msg']}"
         ) from error
-    return own_log(log)
 
 
 def own_log(log: ObservationLog) -> ObservationLog:
     """``log`` for a reader, who may change what it can be changed in."""
     return replace(log, overrides=deepcopy(log.overrides))
-
-
-@lru_cache(maxsize=16)
-def _read_log(text: str) -> ObservationLog:
-    """Logs are long, and most readers find one as it was: what is made of the same text is made once."""
-    return log_from_json(text)
 
 
 # --- resources ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -141,19 +141,24 @@ class RawServer:
     """Answers every request on a connection with the given bytes, in the given pieces.
 
     Attributes:
+        answers: To how many requests of a connection; at the next one it is closed, without a word.
         connections: How many were opened.
         lines: The request lines that came.
     """
 
-    def __init__(self, pieces: list[bytes]) -> None:
+    def __init__(self, pieces: list[bytes], answers: int | None = None) -> None:
         self.pieces = pieces
+        self.answers = answers
         self.connections = 0
+        self.writers: list[asyncio.StreamWriter] = []
         self.lines: list[str] = []
         self.headers: list[str] = []
         self.address = ""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
+        left = self.answers
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -161,6 +166,10 @@ class RawServer:
                 self.headers.append(head.lower())
                 length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
                 await reader.readexactly(length)
+                if left == 0:
+                    writer.close()
+                    return
+                left = None if left is None else left - 1
                 for piece in self.pieces:
                     writer.write(piece)
                     await writer.drain()
@@ -170,12 +179,16 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(*pieces: bytes) -> AsyncIterator[RawServer]:
-    made = RawServer(list(pieces))
+async def raw_server(*pieces: bytes, answers: int | None = None) -> AsyncIterator[RawServer]:
+    made = RawServer(list(pieces), answers)
     server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
     made.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         yield made
+    for writer in made.writers:  # the loop may end before they have seen that their clients are gone
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 def answer(body: bytes, *, status: str = "200 OK", type: str = "text/event-stream", headers: bytes = b"") -> bytes:
@@ -247,6 +260,35 @@ async def test_a_server_that_says_done_and_stays() -> None:
         assert [text(await read(model)) for _ in range(2)] == [["Hi"], ["Hi"]]
         assert server.connections == 2
         await model.close()
+
+
+async def test_a_server_that_closes_a_connection_it_seemed_to_keep() -> None:
+    """As llama.cpp does after each answer, without saying so. The next call finds out, and takes another one."""
+    async with raw_server(answer(EVENT + STOP), answers=1) as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        assert [text(await read(model)) for _ in range(3)] == [["Hi"]] * 3
+        for _ in range(2):  # several of them lie ready
+            assert [text(some) for some in await asyncio.gather(*(read(model) for _ in range(3)))] == [["Hi"]] * 3
+        await model.close()
+
+
+async def test_what_breaks_off_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may have worked on it, and been paid."""
+    monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", -1.0)  # nobody waits here
+    async with raw_server(answer(EVENT + STOP), answers=1) as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        assert text(await read(model)) == ["Hi"]
+        with pytest.raises(ModelConnectionError):
+            await read(model)
+        assert (len(server.lines), server.connections) == (2, 1)
+        await model.close()
+
+
+async def test_a_new_connection_that_is_closed_is_an_error() -> None:
+    async with raw_server(answers=0) as server:
+        with pytest.raises(ModelConnectionError, match="connection to vllm failed"):
+            await read_from(server)
+        assert server.connections == 1
 
 
 async def test_milliseconds_to_wait() -> None:

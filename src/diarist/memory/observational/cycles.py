@@ -16,7 +16,8 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import digest_rows, seq_of
+from diarist.memory.observational.log.coverage import seq_of
+from diarist.memory.observational.log.intact import entry_intact, sources_intact
 from diarist.memory.observational.log.log_store import was_forgotten
 from diarist.memory.observational.log.refusals import is_given_up, without_covered
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
@@ -149,7 +150,7 @@ class Cycles(Announcer):
         async def intact() -> bool:
             if was_forgotten(log, await self.logs.read(self._thread_id, self._resource_id)):
                 return False
-            return await sources_unchanged(self._storage, batch.sources, batch.run_id)
+            return await sources_intact(self._storage, batch.sources, batch.run_id)
 
         return await self._run(
             cycle, log, work, intact, thread_ids=threads, sources=batch.sources, forgive_timeout=forgive_timeout
@@ -196,7 +197,7 @@ class Cycles(Announcer):
         async def unchanged() -> None:
             nonlocal entry
             entry = replace(entry, run_id=await self._owner(entry))
-            if not await rows_unchanged(self._storage, entry):
+            if not await entry_intact(self._storage, entry):
                 raise ConflictError(_CHANGED)
 
         def change(log: ObservationLog) -> ObservationLog:
@@ -217,7 +218,7 @@ class Cycles(Announcer):
         async def update(change: Callable[[ObservationLog], ObservationLog]) -> ObservationLog:
             return await self.logs.update(self._thread_id, self._resource_id, change)
 
-        if not await rows_unchanged(self._storage, entry):
+        if not await entry_intact(self._storage, entry):
             await update(lambda log: transitions.drop_entries(log, {entry.id}))
             raise ConflictError(_CHANGED)
         if entry.run_id is not None and await self._owner(entry) is None:
@@ -376,19 +377,3 @@ def _ends(rows: Sequence[Message]) -> list[Message]:
         first.setdefault(row.thread_id, row)
         last[row.thread_id] = row
     return [*first.values(), *last.values()]
-
-
-async def rows_unchanged(storage: Storage, entry: Observation) -> bool:
-    """Whether the rows that an entry was made from are there and say what they said."""
-    return await sources_unchanged(storage, entry.sources, entry.run_id)
-
-
-async def sources_unchanged(storage: Storage, sources: Sequence[Source], run_id: str | None) -> bool:
-    """Whether these rows, as a run sees them, are there and say what they said."""
-    for source in sources:
-        rows = await storage.list_messages(
-            source.thread_id, after=source.first_seq - 1, before=source.last_seq + 1, run_id=run_id
-        )
-        if digest_rows(rows) != source.digest:
-            return False
-    return True

@@ -112,15 +112,26 @@ def decide_reflection(window: Window, limits: Limits) -> Action:
 class ReflectionPlan:
     """Entries to be replaced, and how small their replacement should be.
 
+    Every step asks whether there is one; what only its work needs is made then.
+
     Attributes:
+        key: Of the log.
         limit_tokens: A replacement must be below this to be worth a new generation.
     """
 
-    cycle_id: str
+    key: str
     entries: tuple[Observation, ...]
-    sources: tuple[Source, ...]
     tokens: int
     target_tokens: int
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The rows that the entries were made from, thread by thread."""
+        return tuple(sorted((s for e in self.entries for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
+
+    @property
+    def cycle_id(self) -> str:
+        return cycle_id(self.key, "reflection", self.sources, [entry.cycle_id for entry in self.entries])
 
     @property
     def replaces(self) -> tuple[Replaced, ...]:
@@ -147,9 +158,6 @@ def plan_reflection(log: ObservationLog, observation_tokens: int) -> ReflectionP
     tokens = sum(entry.tokens for entry in chosen)
     if tokens == 0 or (len(chosen) == 1 and chosen[0].kind == "reflection"):
         return None
-    sources = tuple(sorted((s for e in chosen for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
-    cycle = cycle_id(log.key, "reflection", sources, [entry.cycle_id for entry in chosen])
-    if cycle in log.suppressed:
-        return None
     target = max(tokens - excess, tokens // 4, 1)
-    return ReflectionPlan(cycle_id=cycle, entries=chosen, sources=sources, tokens=tokens, target_tokens=target)
+    plan = ReflectionPlan(key=log.key, entries=chosen, tokens=tokens, target_tokens=target)
+    return None if log.suppressed and plan.cycle_id in log.suppressed else plan

@@ -14,12 +14,13 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.memory.observational.announcing import Emit
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.cycles import Cycles, rows_unchanged
+from diarist.memory.observational.cycles import Cycles
 from diarist.memory.observational.limits import limits_of
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import seq_of, visible_log
 from diarist.memory.observational.log.edits import tombstones_of
-from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.intact import stale_entries
+from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
 from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.overrides import effective_config
 from diarist.memory.observational.prompt.sent_block import keep_date, may_quote_forgotten
@@ -31,11 +32,11 @@ from diarist.memory.observational.work.jobs import (
     Job,
     ThreadJobs,
     buffer_observations,
-    buffer_others,
     buffer_reflection,
 )
 from diarist.memory.observational.work.observe_all import Progress, observe_all
 from diarist.memory.observational.work.observe_threads import ResourceObserver
+from diarist.memory.observational.work.other_threads import buffer_other_threads
 from diarist.messages import Message, utc_now
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, Tombstone
@@ -160,16 +161,31 @@ class Engine:
         Returns:
             False where nothing was done, since somebody else is at it, or died at it less than a minute ago.
         """
+        whose = OTHER_THREADS if job.others else job.thread_id
+        async with self._logs.claim(whose, job.resource_id, job.operation) as mine:
+            if mine:
+                await self._do(job, emit or _ignore)
+        return mine
+
+    async def _do(self, job: Job, emit: Emit) -> None:
         log = await self._logs.read(job.thread_id, job.resource_id)
         config = effective_config(self.config, log.overrides)
-        cycles = self._cycles(config, job.thread_id, job.resource_id, emit or _ignore)
+        cycles = self._cycles(config, job.thread_id, job.resource_id, emit)
         limits, timeout = limits_of(config), config.background_timeout
         if job.others:
-            limit = config.observation.max_tokens_per_batch
-            return await buffer_others(job, cycles, self._storage, limits, self._counter, limit=limit)
-        if job.operation == "reflection":
-            return await buffer_reflection(job, cycles, limits, timeout=timeout)
-        return await buffer_observations(job, cycles, self._storage, limits, self._counter, timeout=timeout)
+            await buffer_other_threads(
+                cycles,
+                self._storage,
+                log,
+                but=job.thread_id,
+                least=limits.buffer_tokens or limits.message_tokens,
+                limit=config.observation.max_tokens_per_batch,
+                counter=self._counter,
+            )
+        elif job.operation == "reflection":
+            await buffer_reflection(log, cycles, limits, timeout=timeout)
+        else:
+            await buffer_observations(job, log, cycles, self._storage, limits, self._counter, timeout=timeout)
 
     async def observe_all(
         self,
@@ -290,7 +306,7 @@ class Engine:
         if not own:
             return
         ids = {entry.id for entry in own}
-        stale = {entry.id for entry in own if not await rows_unchanged(self._storage, entry)}
+        stale = await stale_entries(self._storage, own, run_id)
 
         async def clean() -> None:
             if stale:

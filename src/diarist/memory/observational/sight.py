@@ -66,7 +66,7 @@ class Sight:
         found = [(entry, rows.covered_by(entry)) for entry in reading.waiting]
         self.waiting = sorted((chunk for chunk in found if chunk[1]), key=lambda chunk: seq_of(chunk[1][0]))
         several = reading.log.scope == "resource"
-        self.foreign = [e for e, covered in found if several and not covered and e.state == "buffered"]
+        self.foreign = tuple(e for e, covered in found if several and not covered and e.state == "buffered")
         self._noted = {row.id for row in rows.within(reading.noted)}
         self.windows: dict[frozenset[str], Window] = {}
 

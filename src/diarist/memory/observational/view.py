@@ -204,7 +204,7 @@ class ThreadView:
         somebody else activated since this run began. ``everything``: those of the newest turns as well."""
         return self._now.chunks(pinned, 0 if everything else self.limits().message_tokens)
 
-    def foreign(self) -> list[Observation]:
+    def foreign(self) -> tuple[Observation, ...]:
         """Buffered entries that cover no raw row of this thread: notes of the resource's other threads."""
         return self._now.foreign
 

@@ -7,8 +7,11 @@ import atexit
 import os
 import ssl
 import threading
+import time
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -22,6 +25,19 @@ if TYPE_CHECKING:
 KEEP_IDLE = 60.0
 """Seconds that a connection is kept unused; a tool may take that long between two calls."""
 
+_AT_ONCE = 1.0
+"""Seconds within which a connection shows that it was closed before the request came."""
+
+_PLAIN_BODY = 2**20
+"""A longer body is sent in pieces, so that it does not hold up the event loop."""
+
+
+@dataclass(slots=True)
+class Way:
+    """How a request went out. ``kept``: on a connection of an earlier one."""
+
+    kept: bool = False
+
 
 class Connections:
     """One session per event loop, which may run in different threads.
@@ -34,6 +50,25 @@ class Connections:
         self._held: dict[asyncio.AbstractEventLoop, tuple[_Holder, aiohttp.ClientSession]] = {}
         self._lock = threading.Lock()
         _open.add(self)
+
+    async def post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
+        """Send a request.
+
+        A server may close a connection at any time, llama.cpp's does after each streamed answer: who finds a kept one
+        closed takes another, until there are only new ones. That shows at once: what breaks off later may have been
+        worked on, and to ask again is the caller's decision.
+        """
+        from aiohttp import ClientOSError, ServerDisconnectedError
+
+        session = await self.session()
+        while True:
+            way, began = Way(), time.monotonic()
+            data = body if len(body) < _PLAIN_BODY else BytesIO(body)
+            try:
+                return await session.post(url, data=data, trace_request_ctx=way, **options)
+            except (ClientOSError, ServerDisconnectedError):
+                if not way.kept or time.monotonic() - began > _AT_ONCE:
+                    raise
 
     async def session(self) -> aiohttp.ClientSession:
         """The session of the running loop."""
@@ -74,14 +109,21 @@ async def _hold_session() -> _Holder:
     _Holder = AsyncGenerator[aiohttp.ClientSession, None]
 
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE, ssl=_trust())
+    watch = aiohttp.TraceConfig()
+    watch.on_connection_reuseconn.append(_note_reuse)
     session = aiohttp.ClientSession(
         connector=connector,
+        trace_configs=[watch],
         cookie_jar=aiohttp.DummyCookieJar(),
         # Compressed events would wait in the compressor's buffer.
         headers={"Accept-Encoding": "identity", "Accept": "text/event-stream, application/json"},
     )
     async with session:
         yield session
+
+
+async def _note_reuse(session: aiohttp.ClientSession, request: Any, params: object) -> None:
+    request.trace_request_ctx.kept = True
 
 
 async def _close(holder: _Holder) -> None:

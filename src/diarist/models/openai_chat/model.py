@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import cached_property
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from diarist.chunks import Chunk
@@ -27,9 +26,6 @@ CONNECT = 10.0
 
 SILENCE = 600.0
 """Seconds without a byte where ``settings.timeout`` says nothing: models may think that long."""
-
-_PLAIN_BODY = 2**20
-"""A longer body is sent in pieces, so that it does not hold up the event loop."""
 
 _AFTER_DONE = 0.5
 """Seconds for the server to end its answer after it has said that it is done; then the connection is dropped."""
@@ -110,12 +106,11 @@ class OpenAIChatModel(Model):
     async def _post(self, request: ModelRequest, body: bytes) -> aiohttp.ClientResponse:
         from aiohttp import ClientTimeout
 
-        session = await self._connections.session()
         silence = request.settings.timeout or SILENCE
         more = extra_headers(request, self.provider)
-        return await session.post(
+        return await self._connections.post(
             self._url,
-            data=body if len(body) < _PLAIN_BODY else BytesIO(body),
+            body,
             headers={**self._headers, **more} if more else self._headers,
             timeout=ClientTimeout(total=None, connect=min(CONNECT, silence), sock_read=silence),
             allow_redirects=False,  # the key is for this server alone

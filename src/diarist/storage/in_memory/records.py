@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from diarist.exceptions import ConflictError
 from diarist.messages import Json
@@ -21,12 +22,16 @@ from diarist.storage.codec import (
     encode_resource,
     encode_working_memory,
     from_json,
+    own_log,
     page_of_resources,
     to_json,
     ttl_micros,
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
 from diarist.storage.records import Event, Lease, ObservationLog, Page, Resource, RowRef, WorkingMemory
+
+_decoded = lru_cache(maxsize=16)(decode_log)
+"""Most readers find a log as it was: what is made of the same text is made once."""
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage,
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         with self._lock:
             found = self._logs.get(key)
-        return None if found is None or found.version <= after else decode_log(found.body, key)
+        return None if found is None or found.version <= after else own_log(_decoded(found.body, key))
 
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()

@@ -12,7 +12,8 @@ V = TypeVar("V")
 class Kept(Generic[V]):
     """Values by their keys, at most so many characters; what was not asked for for the longest time goes first.
 
-    Several threads may share it. A value that has an eighth of the room is not kept: it would displace all others.
+    Several threads may share it. A value that needs more than an eighth of the room is not kept: it would displace the
+    others.
     """
 
     def __init__(self, most: int) -> None:

@@ -6,11 +6,11 @@ are there already; while it is the same, rows of runs that have ended are as the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from diarist.messages import Message, SentBlock, TextPart
+from diarist.messages import Json, Message, Part, SentBlock, TextPart, ToolPart
 from diarist.storage.codec import MessageRow, decode_message
 
 _OF_A_ROW = 500
@@ -30,12 +30,14 @@ class KnownRow:
     plain: Message | None
 
     @staticmethod
-    def of(row: MessageRow, *, thread_id: str, resource_id: str) -> KnownRow:
+    def of(row: MessageRow, *, thread_id: str, resource_id: str) -> tuple[KnownRow, Message]:
+        """The row, and its first message."""
         message = decode_message(row, thread_id=thread_id, resource_id=resource_id)
         size = _OF_A_ROW + len(row.parts) + len(row.sent or "")
-        if _is_plain(message):
-            return KnownRow(row._replace(parts="", sent=None), size, message)
-        return KnownRow(row, size, None)
+        if not _is_plain(message):
+            return KnownRow(row, size, None), message
+        known = KnownRow(row._replace(parts="", sent=None), size, message)
+        return known, known.message(thread_id, resource_id)
 
     def message(self, thread_id: str, resource_id: str) -> Message:
         known = self.plain
@@ -45,7 +47,7 @@ class KnownRow:
         return Message(
             id=known.id,
             role=known.role,
-            parts=[TextPart(text=cast(TextPart, part).text) for part in known.parts],
+            parts=[_own(cast(TextPart | ToolPart, part)) for part in known.parts],
             created_at=known.created_at,
             thread_id=thread_id,
             resource_id=resource_id,
@@ -57,14 +59,33 @@ class KnownRow:
         )
 
 
-def _is_plain(message: Message) -> bool:
-    """Whether it is nothing but text, and neither metadata nor the note sent along hold lists or dictionaries."""
-    note = message.sent.made_from.values() if message.sent else ()
-    return (
-        not message.metadata
-        and all(type(part) is TextPart and part.provider_data is None for part in message.parts)
-        and not any(isinstance(value, dict | list) for value in note)
+def _own(part: TextPart | ToolPart) -> TextPart | ToolPart:
+    if isinstance(part, TextPart):
+        return TextPart(text=part.text)
+    return ToolPart(
+        call_id=part.call_id,
+        name=part.name,
+        args=part.args.copy(),
+        state=part.state,
+        result=part.result,
+        provider_executed=part.provider_executed,
     )
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether it is nothing but text and tool calls, in which no lists or dictionaries lie in one another."""
+    note = message.sent.made_from.values() if message.sent else ()
+    return not message.metadata and all(map(_is_flat, message.parts)) and not _nested(note)
+
+
+def _is_flat(part: Part) -> bool:
+    if type(part) is ToolPart:
+        return part.provider_data is None and not _nested((part.result, *part.args.values()))
+    return type(part) is TextPart and part.provider_data is None
+
+
+def _nested(values: Iterable[Json]) -> bool:
+    return any(isinstance(value, dict | list) for value in values)
 
 
 @dataclass(frozen=True, slots=True)

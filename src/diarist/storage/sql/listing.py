@@ -35,7 +35,7 @@ _NEWEST_FIRST = _LIST.order_by(messages.c.seq.desc())
 
 def list_messages(
     connection: Connection,
-    threads: Kept[Known],
+    kept: Kept[Known],
     thread_id: str,
     after: int | None,
     before: int | None,
@@ -43,37 +43,40 @@ def list_messages(
     newest_first: bool,
     run_id: str | None,
 ) -> list[Message]:
-    place = 0 if after is None else after
-    if before is None and limit == END and not newest_first:
-        return _since(connection, threads, thread_id, place, run_id)
-    before = END if before is None else before
+    place, before = 0 if after is None else after, END if before is None else before
+    if limit == END and not newest_first:
+        return _all(connection, kept, thread_id, place, before, run_id)
     values = {"thread": thread_id, "after": place, "before": before, "most": limit, "own": run_id}
     # .all(): the driver fetches them in one go. They have the names of MessageRow, and more.
     rows: list[Any] = list(connection.execute(_NEWEST_FIRST if newest_first else _OLDEST_FIRST, values).all())
     return [decode_message(row, thread_id=thread_id, resource_id=row.resource_id) for row in rows]
 
 
-def _since(
-    connection: Connection, threads: Kept[Known], thread_id: str, after: int, run_id: str | None
+def _all(
+    connection: Connection, kept: Kept[Known], thread_id: str, after: int, before: int, run_id: str | None
 ) -> list[Message]:
-    """All rows behind ``after``: those that are known, and what came since, which is known from now on."""
+    """All rows in between: those that are known, and what came since, which is known from now on."""
     thread = connection.execute(_STAMP, {"thread": thread_id}).first()
     if thread is None:
+        kept.drop(thread_id)
         return []
-    known = threads.get(thread_id)
+    known = kept.get(thread_id)
     if known is None or known.stamp != thread.stamp or known.after > after:
         known = Known(thread.stamp, after, ())
-    values = {"thread": thread_id, "after": max(after, known.upto), "before": END, "most": END, "own": run_id}
-    rows: list[Any] = list(connection.execute(_OLDEST_FIRST, values).all())
+    values = {"thread": thread_id, "after": max(after, known.upto), "before": before, "most": END, "own": run_id}
+    rows: list[Any] = []
+    if before > known.upto + 1:
+        rows = list(connection.execute(_OLDEST_FIRST, values).all())
     place = {"thread_id": thread_id, "resource_id": thread.resource_id}
     # A thread has one live run, whose rows are the last: once it has ended nothing comes between those before them.
     ended = list(takewhile(lambda row: row.run_state in COUNTS, rows))
-    settled = [row for row in known.rows if row.row.seq > after] + [KnownRow.of(_row(row), **place) for row in ended]
-    if ended or len(settled) < len(known.rows) or not known.rows:
-        known = Known(thread.stamp, after, settled)
-        threads.put(thread_id, known, known.size)
+    settled = [row for row in known.rows if after < row.row.seq < before]
+    new = [KnownRow.of(_row(row), **place) for row in ended]
+    if before == END and (ended or len(settled) < len(known.rows) or not known.rows):
+        known = Known(thread.stamp, after, settled + [row for row, _ in new])
+        kept.put(thread_id, known, known.size)
     live = [decode_message(row, **place) for row in rows[len(ended) :]]
-    return [row.message(**place) for row in settled] + live
+    return [row.message(**place) for row in settled] + [message for _, message in new] + live
 
 
 def _row(row: Any) -> MessageRow:

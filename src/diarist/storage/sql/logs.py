@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Connection, Text, bindparam, case, delete, ex
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError
-from diarist.storage.codec import decode_log, encode_log, own_log
+from diarist.storage.codec import decode_log, encode_log, from_json, own_log, to_json
 from diarist.storage.records import ObservationLog, RowRef
 from diarist.storage.sql.kept import Kept
 from diarist.storage.sql.schema import log_history, logs, messages, new_stamp
@@ -64,22 +64,24 @@ KnownLog = tuple[int, ObservationLog]
 """A log as it is under a stamp. Logs are long, and most readers find one as it was."""
 
 
-def get_log(connection: Connection, logs: Kept[KnownLog], key: str, after: int) -> ObservationLog | None:
-    """``logs``: those that were read already."""
-    known = logs.get(key)
+def get_log(connection: Connection, kept: Kept[KnownLog], key: str, after: int) -> ObservationLog | None:
+    """``kept``: those that were read already."""
+    known = kept.get(key)
     stamp, version = (_NONE, 0) if known is None else (known[0], known[1].version)
     values = {"log": key, "after": after, "known": stamp, "known_version": version}
     found = connection.execute(_GET, values).first()
     if found is None:
+        if after == 0:  # it is gone
+            kept.drop(key)
         return None
     if known is None or found.unknown_body is not None:
         known = found.stamp, decode_log(found.unknown_body, key)
-        logs.put(key, known, len(found.unknown_body))
+        kept.put(key, known, len(found.unknown_body))
     return own_log(known[1])
 
 
 def save_log(
-    connection: Connection, log: ObservationLog, expected_version: int, rows: Sequence[RowRef]
+    connection: Connection, kept: Kept[KnownLog], log: ObservationLog, expected_version: int, rows: Sequence[RowRef]
 ) -> ObservationLog:
     _require_rows(connection, rows)  # first: whoever removes a thread removes its messages before its log, too
     saved = replace(log, version=expected_version + 1)
@@ -89,7 +91,10 @@ def save_log(
         raise _conflict(log.key, stored, expected_version)
     if saved.generation > generation:
         connection.execute(_KEEP, {"log": log.key})
-    _write(connection, saved, is_new=head is None)
+    body, stamp = encode_log(saved), new_stamp()
+    _write(connection, saved, body, stamp, is_new=head is None)
+    # Whoever reads it next is mostly this process. Should it not be saved after all, nothing has this stamp.
+    kept.put(saved.key, (stamp, replace(saved, overrides=from_json(to_json(saved.overrides)))), len(body))
     return saved
 
 
@@ -99,16 +104,15 @@ def _require_rows(connection: Connection, rows: Sequence[RowRef]) -> None:
             raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
 
 
-def _write(connection: Connection, saved: ObservationLog, *, is_new: bool) -> None:
-    body = encode_log(saved)
+def _write(connection: Connection, saved: ObservationLog, body: str, stamp: int, *, is_new: bool) -> None:
     if not is_new:
         head = {"log": saved.key, "next": saved.version}
-        values = {"new_generation": saved.generation, "new_body": body, "new_stamp": new_stamp()}
+        values = {"new_generation": saved.generation, "new_body": body, "new_stamp": stamp}
         connection.execute(_UPDATE, {**head, **values})
         return
     head = {"key": saved.key, "version": saved.version}
     try:
-        connection.execute(_INSERT, {**head, "generation": saved.generation, "body": body, "stamp": new_stamp()})
+        connection.execute(_INSERT, {**head, "generation": saved.generation, "body": body, "stamp": stamp})
     except IntegrityError as error:
         raise _conflict(saved.key, 1, 0) from error
 

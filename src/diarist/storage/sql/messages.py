@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -16,7 +17,7 @@ from diarist.storage.sql.search_index import reindex_message
 from diarist.storage.sql.threads import COUNTS, lock_thread, stamp_thread
 
 IDS_AT_ONCE = 500
-_KEPT_ON_REWRITE = {"seq", "id", "run_id", "source"}
+_REWRITTEN = [name for name in MessageRow._fields if name not in {"seq", "id", "run_id", "source"}]
 
 _thread_id = bindparam("thread", type_=Text())
 _RAISE_COUNTER = (
@@ -41,14 +42,10 @@ _DELETE = delete(messages).where(
 _named = (messages.c.thread_id == _thread_id) & (messages.c.id == bindparam("message"))
 _REWRITE_SENT = update(messages).where(_named).values(sent=bindparam("new_sent"))
 _own_row = _named & (messages.c.run_id == bindparam("run"))
-_changeable = _named & (
-    (messages.c.run_id == bindparam("run")) | exists().where(runs.c.id == messages.c.run_id, runs.c.state.in_(COUNTS))
-)
-_REWRITE = (
-    update(messages)
-    .where(_changeable)
-    .values({name: bindparam(f"new_{name}") for name in MessageRow._fields if name not in _KEPT_ON_REWRITE})
-)
+_earlier_row = _named & exists().where(runs.c.id == messages.c.run_id, runs.c.state.in_(COUNTS))
+_rewritten: dict[str, Any] = {name: bindparam(f"new_{name}") for name in _REWRITTEN}
+_REWRITE_OWN = update(messages).where(_own_row).values(_rewritten)
+_REWRITE_EARLIER = update(messages).where(_earlier_row).values(_rewritten)
 _REMOVE = delete(messages).where(_own_row)
 
 
@@ -79,17 +76,25 @@ def finish_run(connection: Connection, run: Run, state: EndState, rows: Sequence
     return numbers
 
 
-def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
+def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> bool:
+    """Whether rows have changed that readers may keep."""
     lock_thread(connection, run.thread_id)
     require_live(connection, run)
-    stamp_thread(connection, run.thread_id)
     own = {"thread": run.thread_id, "run": run.id}
-    for row in rows:
-        new = {f"new_{name}": value for name, value in row._asdict().items() if name not in _KEPT_ON_REWRITE}
-        _one(connection.execute(_REWRITE, {**own, "message": row.id, **new}).rowcount, run, row.id)
+    earlier = [row for row in rows if not connection.execute(_REWRITE_OWN, {**own, **_new(row)}).rowcount]
+    if earlier:  # rows of a live run are neither kept by readers nor findable
+        stamp_thread(connection, run.thread_id)
+    for row in earlier:
+        _one(connection.execute(_REWRITE_EARLIER, {"thread": run.thread_id, **_new(row)}).rowcount, run, row.id)
         reindex_message(connection, run, row)
     for message_id in dict.fromkeys(remove):
         _one(connection.execute(_REMOVE, {**own, "message": message_id}).rowcount, run, message_id)
+    return bool(earlier)
+
+
+def _new(row: MessageRow) -> dict[str, object]:
+    """Values that name a row and rewrite it."""
+    return {"message": row.id, **{f"new_{name}": getattr(row, name) for name in _REWRITTEN}}
 
 
 def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> set[str]:
@@ -102,8 +107,9 @@ def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> 
 
 def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
     lock_thread(connection, thread_id)
-    stamp_thread(connection, thread_id)
     visible = sorted(existing_ids(connection, thread_id, ids))
+    if visible:
+        stamp_thread(connection, thread_id)
     for start in range(0, len(visible), IDS_AT_ONCE):
         connection.execute(_DELETE, {"thread": thread_id, "ids": visible[start : start + IDS_AT_ONCE]})
     return len(visible)
@@ -111,9 +117,9 @@ def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) 
 
 def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
     lock_thread(connection, thread_id)
-    stamp_thread(connection, thread_id)
     visible = sorted(existing_ids(connection, thread_id, list(blocks)))
     if visible:
+        stamp_thread(connection, thread_id)
         named = {"thread": thread_id}
         connection.execute(_REWRITE_SENT, [{**named, "message": id, "new_sent": blocks[id]} for id in visible])
     return len(visible)

@@ -127,7 +127,8 @@ class SQLStorage(Storage, SearchStorage):
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        await self._database.write(_messages.rewrite_messages, run, rows, list(remove))
+        if await self._database.write(_messages.rewrite_messages, run, rows, list(remove)):
+            self._rows.drop(run.thread_id)
 
     async def finish_run(
         self,
@@ -211,9 +212,7 @@ class SQLStorage(Storage, SearchStorage):
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
     ) -> ObservationLog:
         checked(log.key, "the key of a log")
-        saved = await self._database.write(logs.save_log, log, expected_version, tuple(rows))
-        self._logs.drop(log.key)
-        return saved
+        return await self._database.write(logs.save_log, self._logs, log, expected_version, tuple(rows))
 
     async def list_generations(self, key: str) -> list[ObservationLog]:
         return await self._database.read(logs.list_generations, key)

@@ -26,14 +26,18 @@ class Coverage:
     """
 
     def __init__(self, entries: Iterable[Observation], thread_id: str) -> None:
-        sources = [source for entry in entries for source in entry.sources if source.thread_id == thread_id]
+        found = [(s.first_seq, s.last_seq) for entry in entries for s in entry.sources if s.thread_id == thread_id]
         self.ranges: list[tuple[int, int]] = []
-        for first, last in sorted([(source.first_seq, source.last_seq) for source in sources]):
-            if self.ranges and first <= self.ranges[-1][1] + 1:
-                start, end = self.ranges[-1]
-                self.ranges[-1] = (start, max(end, last))
-            else:
-                self.ranges.append((first, last))
+        start, end = 0, -2  # of the piece that is being put together; none yet
+        for first, last in sorted(found):
+            if first > end + 1:
+                if start <= end:
+                    self.ranges.append((start, end))
+                start, end = first, last
+            elif last > end:
+                end = last
+        if start <= end:
+            self.ranges.append((start, end))
         self._firsts = [first for first, _ in self.ranges]
 
     def __contains__(self, seq: int) -> bool:

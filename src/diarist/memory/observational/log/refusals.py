@@ -16,7 +16,8 @@ from diarist.messages import Message
 from diarist.storage.records import ObservationLog, Source
 
 PATIENCE = 3
-"""So many times the same rows are refused before fewer are asked for, and before a unit alone is given up."""
+"""So many times the same rows are refused before fewer are asked for the first time, and before a unit alone is given
+up. In between, where it is known that there is something, one refusal is enough to ask for fewer still."""
 
 _Unit = Sequence[Message]
 

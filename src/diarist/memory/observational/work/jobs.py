@@ -22,7 +22,6 @@ from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.selection import split_at_chunks, split_batches
 from diarist.memory.observational.window import observable_units, tokens_of
 from diarist.memory.observational.work.background import Background
-from diarist.memory.observational.work.other_threads import buffer_other_threads
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
@@ -148,57 +147,39 @@ class ThreadJobs:
 
 
 async def buffer_observations(
-    job: Job, cycles: Cycles, storage: Storage, limits: Limits, counter: TokenCounter, *, timeout: float
-) -> bool:
+    job: Job,
+    log: ObservationLog,
+    cycles: Cycles,
+    storage: Storage,
+    limits: Limits,
+    counter: TokenCounter,
+    *,
+    timeout: float,
+) -> None:
     """Observe what nobody has observed yet, batch by batch; each is saved by itself and waits in the log.
 
-    Does nothing where that is too little to be worth a call, or somebody else is at it: the latter returns False,
-    as in the functions below. A failure ends the job; it has been told and counted.
+    Does nothing where that is too little to be worth a call. A failure ends the job; it has been told and counted.
     """
-    async with cycles.logs.claim(job.thread_id, job.resource_id, "observation") as mine:
-        if not mine:
-            return False
-        log = await cycles.logs.read(job.thread_id, job.resource_id)
-        run_id = await _live(storage, job.run_id)
-        coverage = Coverage(log.entries, job.thread_id)
-        rows = await _raw_rows(storage, coverage, job, run_id)
-        ensure_counted(rows, counter)
-        for batch in _worth_a_call(rows, job, limits, run_id, log):
-            own = run_id is not None and batch[0].run_id == run_id
-            sources = sources_of(batch, rows, coverage, job.thread_id)
-            work = Batch(rows=batch, sources=sources, run_id=run_id if own else None)
-            outcome = await cycles.observe(visible_log(log, run_id), work, timeout=timeout, buffered=True)
-            if outcome.log is None:
-                break
-            log = outcome.log
-    return True
+    run_id = await _live(storage, job.run_id)
+    coverage = Coverage(log.entries, job.thread_id)
+    rows = await _raw_rows(storage, coverage, job, run_id)
+    ensure_counted(rows, counter)
+    for batch in _worth_a_call(rows, job, limits, run_id, log):
+        own = run_id is not None and batch[0].run_id == run_id
+        sources = sources_of(batch, rows, coverage, job.thread_id)
+        work = Batch(rows=batch, sources=sources, run_id=run_id if own else None)
+        outcome = await cycles.observe(visible_log(log, run_id), work, timeout=timeout, buffered=True)
+        if outcome.log is None:
+            return
+        log = outcome.log
 
 
-async def buffer_others(
-    job: Job, cycles: Cycles, storage: Storage, limits: Limits, counter: TokenCounter, *, limit: int
-) -> bool:
-    """Observe what nobody has observed yet of the other threads of the resource, several threads to a call of at
-    most ``limit`` tokens. Does nothing where that is too little to be worth a call."""
-    async with cycles.logs.claim(OTHER_THREADS, job.resource_id, "observation") as mine:
-        if mine:
-            log = await cycles.logs.read(job.thread_id, job.resource_id)
-            least = limits.buffer_tokens or limits.message_tokens
-            await buffer_other_threads(
-                cycles, storage, log, but=job.thread_id, least=least, limit=limit, counter=counter
-            )
-    return mine
-
-
-async def buffer_reflection(job: Job, cycles: Cycles, limits: Limits, *, timeout: float) -> bool:
+async def buffer_reflection(log: ObservationLog, cycles: Cycles, limits: Limits, *, timeout: float) -> None:
     """Condense the oldest entries of the log; the result waits in the log. Does nothing where that is not due."""
-    async with cycles.logs.claim(job.thread_id, job.resource_id, "reflection") as mine:
-        if not mine:
-            return False
-        log = visible_log(await cycles.logs.read(job.thread_id, job.resource_id), None)
-        plan = plan_reflection(log, limits.observation_tokens)
-        if plan is not None and log.reflection is None and log.tokens >= limits.reflection_start_tokens:
-            await cycles.reflect(log, plan, timeout=timeout, buffered=True)
-    return True
+    log = visible_log(log, None)
+    plan = plan_reflection(log, limits.observation_tokens)
+    if plan is not None and log.reflection is None and log.tokens >= limits.reflection_start_tokens:
+        await cycles.reflect(log, plan, timeout=timeout, buffered=True)
 
 
 async def _live(storage: Storage, run_id: str | None) -> str | None:

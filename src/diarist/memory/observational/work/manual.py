@@ -10,7 +10,6 @@ from diarist.exceptions import StorageError, ThreadBusyError
 from diarist.memory.observational.cycles import Cycles, NotSmallerError
 from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.log.coverage import visible_log
-from diarist.memory.observational.log.transitions import cycle_id
 from diarist.storage.records import ObservationLog
 
 _SHRINK_TO = 0.6
@@ -103,14 +102,7 @@ def _plan(log: ObservationLog, target_tokens: int, kind: type[ReflectionPlan]) -
     tokens = sum(entry.tokens for entry in entries)
     if tokens == 0:
         return None
-    sources = tuple(sorted((s for e in entries for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
-    return kind(
-        cycle_id=cycle_id(log.key, "reflection", sources, [entry.cycle_id for entry in entries]),
-        entries=entries,
-        sources=sources,
-        tokens=tokens,
-        target_tokens=max(target_tokens, 1),
-    )
+    return kind(key=log.key, entries=entries, tokens=tokens, target_tokens=max(target_tokens, 1))
 
 
 async def _reflect(cycles: Cycles, log: ObservationLog, plan: ReflectionPlan, guidance: str | None) -> ObservationLog:
