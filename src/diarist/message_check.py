@@ -17,6 +17,7 @@ from diarist.messages import (
     PromptPart,
     ReasoningPart,
     Role,
+    SentBlock,
     SourcePart,
     TextPart,
     ToolCallPart,
@@ -51,7 +52,18 @@ def flaw(message: Message) -> str | None:
         return f"created_at must be datetime or None, not {_kind(message.created_at)}"
     if not isinstance(message.metadata, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"metadata must be dict, not {_kind(message.metadata)}"
-    return _turn_flaw(message, _PARTS)
+    return _sent_flaw(message.sent) or _turn_flaw(message, _PARTS)
+
+
+def _sent_flaw(sent: Any) -> str | None:
+    if sent is None:
+        return None
+    if not isinstance(sent, SentBlock):
+        return f"sent must be a SentBlock or None, not {_kind(sent)}"
+    for name, kind in (("text", str), ("tokens", int), ("made_from", dict)):
+        if type(value := getattr(sent, name)) is not kind:
+            return f"{name} of what was sent must be {kind.__name__}, not {_kind(value)}"
+    return None
 
 
 def prompt_flaw(prompt: Prompt) -> str | None:

@@ -92,14 +92,18 @@ class CancelSignal:
         self._told.discard(task)
         return told and task.uncancel() == 0
 
-    def detach(self) -> None:
-        """This run of the current task is no longer to be cancelled."""
+    async def detach(self) -> None:
+        """This run of the current task is no longer to be cancelled, nor by a signal that has not taken effect yet."""
         task = _current_task()
         left = self._tasks.pop(task, 0) - 1
         if left > 0:
             self._tasks[task] = left
-        else:
-            self._told.discard(task)
+        elif self.take():
+            try:
+                await asyncio.sleep(0)  # it would arrive here
+            except asyncio.CancelledError:
+                if task.cancelling():  # this one is somebody else's
+                    raise
 
     def _tell(self, task: asyncio.Task[Any]) -> None:
         if task in self._tasks and task not in self._told:

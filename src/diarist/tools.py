@@ -24,7 +24,7 @@ from typing import (
 )
 
 from diarist.exceptions import ConfigError, ToolError
-from diarist.messages import Json
+from diarist.messages import Json, copy_json
 from diarist.typed_dicts import portable
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Tool:
 
     def must_be_approved(self, args: Mapping[str, Json]) -> bool:
         """Whether a call with these arguments waits for approval."""
-        return self.needs_approval(dict(args)) if callable(self.needs_approval) else self.needs_approval
+        return self.needs_approval(_copy(args)) if callable(self.needs_approval) else self.needs_approval
 
     def _implementation(self) -> Callable[..., Any]:
         if self.function is None:
@@ -137,14 +137,19 @@ class Tool:
         return inspect.iscoroutinefunction(self.function)
 
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
-        """A call of the function with validated arguments. Raises ToolError that the model can act on."""
-        function = self._implementation()
-        values = dict(args) if self._signature is None else self._signature.validate(args, context)
+        """A call of the function with validated arguments, its own to change. Raises ToolError that the model can
+        act on."""
+        function, own = self._implementation(), _copy(args)
+        values = own if self._signature is None else self._signature.validate(own, context)
         return lambda: function(**values)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were not decorated."""
         return self._implementation()(*args, **kwargs)
+
+
+def _copy(args: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: copy_json(value) for name, value in args.items()}
 
 
 class _Signature:

@@ -268,6 +268,47 @@ async def test_a_signal_after_the_run_changes_nothing() -> None:
     assert result.stopped_by == "answer"
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_signal_given_by_a_callback_that_hears_of_the_end(is_async: bool, streamed: bool) -> None:
+    signal = CancelSignal()
+
+    async def later(result: Any) -> None:
+        signal.cancel()
+        await asyncio.sleep(0)
+        told.append(result.stopped_by)
+
+    def at_once(result: Any) -> None:
+        signal.cancel()
+        told.append(result.stopped_by)
+
+    told: list[str] = []
+    agent, call = Agent(model=ScriptedModel("ok")), {"cancel": signal, "on_finish": later if is_async else at_once}
+    run = agent.stream("hi", **call).result() if streamed else agent.generate("hi", **call)  # pyright: ignore
+    assert ((await run).stopped_by, told) == ("answer", ["answer"])
+    await not_cancelled()
+
+
+@pytest.mark.parametrize("memory", [None, RecordingMemory()])
+async def test_a_signal_at_the_very_end_of_a_run_stays_within_it(memory: Any) -> None:
+    class Last(Processor[Any]):
+        def process_output_stream(self, args: Any) -> Any:
+            if args.part.type == "finish":
+                args.cancel.cancel()
+            return args.part
+
+    agent = Agent(model=ScriptedModel("ok"), processors=[Last()], memory=memory)
+    result = await agent.generate("hi", thread="t", cancel=CancelSignal())
+    assert result.stopped_by == "answer"
+    await not_cancelled()
+
+
+async def not_cancelled() -> None:
+    """The caller's own task goes on."""
+    assert current_task().cancelling() == 0
+    await asyncio.sleep(0)
+
+
 async def test_one_signal_for_several_runs() -> None:
     signal, begun = CancelSignal(), [asyncio.Event() for _ in range(3)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import orjson
@@ -108,6 +109,41 @@ async def test_a_slow_reader_holds_the_model_back() -> None:
         for _ in range(3000):
             await asyncio.sleep(0)
         assert given < 200
+
+
+@pytest.mark.parametrize("before", range(34, 42))
+async def test_a_guard_that_passes_while_the_reader_is_far_behind_lets_the_stream_go_on(before: int) -> None:
+    """What was held back for the guard and what the model says meanwhile both wait for the reader."""
+    passed, caught_up = asyncio.Event(), asyncio.Event()
+
+    class Guard(Processor[Any]):
+        run_in_parallel = True
+
+        async def process_input(self, args: Any) -> None:
+            await passed.wait()
+
+    class Paced(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            number = 0
+            async for chunk in super().stream(request):
+                number += 1
+                if number == 100:
+                    passed.set()
+                    await caught_up.wait()
+                yield chunk
+
+    pieces = [f"{i} " for i in range(400)]
+    agent = Agent(model=Paced(pieces), input_processors=[Guard()])  # pyright: ignore[reportArgumentType]
+    text, read = "", 0
+    async with agent.stream("hi") as stream, asyncio.timeout(60):
+        async for chunk in stream:
+            text += streamed_text([chunk])
+            read += 1
+            if read == before:  # at one of these the last of what was held has just gone out, and waits for room
+                caught_up.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+    assert text == "".join(pieces)
 
 
 async def test_a_models_error_ends_the_stream_with_an_error_chunk() -> None:
@@ -276,6 +312,56 @@ async def test_a_stream_that_was_never_read_never_ran() -> None:
     assert (await stream.result()).stopped_by == "cancelled"
     assert types([chunk async for chunk in stream]) == []
     assert model.requests == []
+
+
+async def test_closed_in_the_moment_in_which_it_is_first_read() -> None:
+    stream = Agent(model=ScriptedModel("never")).stream("hi")
+    async with asyncio.timeout(60):
+        chunks, _ = await asyncio.gather(collect(stream), stream.close())
+        assert types(chunks) == ["abort"]
+        assert (await stream.result()).stopped_by == "cancelled"
+
+
+async def test_a_tool_can_close_the_stream_of_its_own_run() -> None:
+    async def leave() -> None:
+        """Leave."""
+        await stream.close()
+        await asyncio.Event().wait()
+
+    memory = RecordingMemory()
+    agent = Agent(model=ScriptedModel(ToolCall("leave"), "never"), tools=[leave], memory=memory)
+    stream = agent.stream("hi", thread="t")
+    async with asyncio.timeout(60):
+        assert types([chunk async for chunk in stream])[-1] == "abort"
+        assert (await stream.result()).stopped_by == "cancelled"
+    assert memory.outcomes == ["interrupted"]
+
+
+async def test_an_agent_inside_a_run_can_close_the_outer_stream() -> None:
+    async def leave() -> None:
+        """Leave."""
+        await stream.close()
+
+    async def ask() -> str:
+        """Ask another agent."""
+        inner = Agent(model=ScriptedModel(ToolCall("leave"), "never"), tools=[leave]).stream("hi")
+        return (await inner.result()).text
+
+    stream = Agent(model=ScriptedModel(ToolCall("ask"), "never"), tools=[ask]).stream("hi")
+    async with asyncio.timeout(60):
+        assert (await stream.result()).stopped_by == "cancelled"
+
+
+@pytest.mark.parametrize("callback", ["on_step_finish", "on_finish"])
+async def test_a_callback_can_close_the_stream_of_its_own_run(callback: Any) -> None:
+    def leave(_: Any) -> Any:
+        return stream.close()
+
+    agent = Agent(model=ScriptedModel(ToolCall("add", {"a": 1, "b": 2}), "Three"), tools=[add])
+    stream = agent.stream("hi", **{callback: leave})
+    async with asyncio.timeout(60):
+        result = await stream.result()
+    assert (result.stopped_by, len(result.steps)) == (("answer", 2) if callback == "on_finish" else ("cancelled", 1))
 
 
 async def test_an_abandoned_stream_leaves_no_task_running() -> None:

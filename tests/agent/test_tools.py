@@ -38,6 +38,71 @@ async def call(function: Any, args: dict[str, Any] | str | None = None) -> ToolP
     return part
 
 
+class Skipped(BaseException):
+    """What is no ``Exception``, as testing tools raise it."""
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(2), Skipped("x"), GeneratorExit(), BaseExceptionGroup("several", [Skipped("x")])], ids=repr
+)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_is_no_exception_is_a_tools_error_like_any_other(error: BaseException, is_async: bool) -> None:
+    def work() -> None:
+        """Work."""
+        raise error
+
+    async def work_async() -> None:
+        """Work."""
+        raise error
+
+    part = await call(work_async if is_async else work)
+    assert part.state == "error"
+    assert type(error).__name__ in part.result_text
+
+
+@pytest.mark.parametrize("typed", [True, False])
+async def test_what_a_tool_does_to_its_arguments_does_not_change_the_call(typed: bool) -> None:
+    args = {"filters": {"a": {"b": 1}}, "items": [[1]]}
+
+    def search(filters: dict[str, Any], items: list[Any]) -> str:
+        """Search."""
+        filters["a"].clear()
+        filters.clear()
+        items[0].append(2)
+        return "found"
+
+    schema = {"properties": {"filters": {"type": "object"}, "items": {"type": "array"}}}
+    part = await call(search if typed else Tool(name="search", parameters=schema, function=search), args)  # pyright: ignore[reportArgumentType]
+    assert part.result == "found"
+    assert part.args == {"filters": {"a": {"b": 1}}, "items": [[1]]}
+
+
+async def test_what_needs_approval_does_to_the_arguments_does_not_change_the_call() -> None:
+    def careless(args: dict[str, Any]) -> bool:
+        args["filters"].clear()
+        return False
+
+    def search(filters: dict[str, int]) -> str:
+        """Search."""
+        return "found"
+
+    part = await call(tool(needs_approval=careless)(search), {"filters": {"a": 1}})
+    assert part.args == {"filters": {"a": 1}}
+
+
+async def test_a_tools_error_that_cannot_even_say_what_it_is() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    def work() -> None:
+        """Work."""
+        raise Mute
+
+    part = await call(work)
+    assert (part.state, part.result) == ("error", "Mute")
+
+
 # -- what a tool gets and gives
 
 

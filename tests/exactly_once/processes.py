@@ -110,7 +110,8 @@ class Process(Machine):
             self.books.tell(f"    {self.name} {step}", *map(_short, args[1:] if step == "save_log" else args))
         if step == "save_log":
             check_saved(self.books, result)
-            self.books.tell(f"        {self.name} saved", _outline(result))
+            if self.books.telling:
+                self.books.tell(f"        {self.name} saved", _outline(result))
 
     def _crashed(self, step: str, when: str) -> None:
         self.books.crashed(step)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,19 +31,42 @@ USED = [step for step in STEPS if step not in RARE]
 WORKERS = 4
 
 
-def play_all(url: str, folder: Path, batches: Sequence[str]) -> list[dict[str, Any]]:
-    """What came of each batch, played by one warm process."""
-    command = [sys.executable, "-m", "tests.exactly_once.worker", url, str(folder)]
-    done = subprocess.run(command, input="\n".join(batches), capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+class Player:
+    """A warm process that plays batches, for as many tests as there are."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.exactly_once.worker"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def play(self, url: str, folder: Path, batches: Sequence[str]) -> list[dict[str, Any]]:
+        """What came of each batch."""
+        return [self._played([url, str(folder), *batch.split()]) for batch in batches]
+
+    def _played(self, words: list[str]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(words), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, f"the process has ended at {words}; it says why on standard error"
+        return json.loads(line)
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
-def kill(url: str, folder: Path, batches: Sequence[str]) -> Counter[str]:
+@pytest.fixture(scope="module")
+def players() -> Iterator[list[Player]]:
+    players = [Player() for _ in range(WORKERS)]
+    yield players
+    for player in players:
+        player.close()
+
+
+def kill(players: list[Player], url: str, folder: Path, batches: Sequence[str]) -> Counter[str]:
     """How many were killed (``kills``), and at which steps."""
     shares = [list(batches[n::WORKERS]) for n in range(WORKERS)]
     with ThreadPoolExecutor(WORKERS) as pool:
-        played = list(pool.map(lambda share: play_all(url, folder, share), shares))
+        played = list(pool.map(lambda player, share: player.play(url, folder, share), players, shares))
     counted: Counter[str] = Counter()
     for share, results in zip(shares, played, strict=True):
         for batch, result in zip(share, results, strict=True):
@@ -64,22 +87,22 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_kills_at_any_moment_on_sqlite(sqlite_url: str, tmp_path: Path, part: int) -> None:
+def test_kills_at_any_moment_on_sqlite(players: list[Player], sqlite_url: str, tmp_path: Path, part: int) -> None:
     batches = [str(seed) for seed in range(1 + 25 * part, 26 + 25 * part)]
-    assert kill(sqlite_url, tmp_path, batches)["kills"] >= 80
+    assert kill(players, sqlite_url, tmp_path, batches)["kills"] >= 80
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_kills_at_each_step_on_sqlite(sqlite_url: str, tmp_path: Path, when: str) -> None:
-    counted = kill(sqlite_url, tmp_path, at_each_step(200, when))
+def test_kills_at_each_step_on_sqlite(players: list[Player], sqlite_url: str, tmp_path: Path, when: str) -> None:
+    counted = kill(players, sqlite_url, tmp_path, at_each_step(200, when))
     assert counted["kills"] >= 0.9 * len(USED), counted
 
 
-def test_kills_at_any_moment_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
-    assert kill(postgres_url, tmp_path, [str(seed) for seed in range(101, 121)])["kills"] >= 65
+def test_kills_at_any_moment_on_postgresql(players: list[Player], postgres_url: str, tmp_path: Path) -> None:
+    assert kill(players, postgres_url, tmp_path, [str(seed) for seed in range(101, 121)])["kills"] >= 65
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_kills_at_each_step_on_postgresql(postgres_url: str, tmp_path: Path, when: str) -> None:
-    counted = kill(postgres_url, tmp_path, at_each_step(900, when))
+def test_kills_at_each_step_on_postgresql(players: list[Player], postgres_url: str, tmp_path: Path, when: str) -> None:
+    counted = kill(players, postgres_url, tmp_path, at_each_step(900, when))
     assert counted["kills"] >= 0.9 * len(USED), counted

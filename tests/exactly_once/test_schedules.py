@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ WORKERS = 2
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=warm_up) as pool:
         yield pool
 
 
@@ -32,6 +33,13 @@ def workers() -> Iterator[ProcessPoolExecutor]:
 def crashes() -> Counter[str]:
     """At which steps processes have died, in all parts together."""
     return Counter()
+
+
+def warm_up() -> None:
+    """What is imported now, and the garbage collector need not look through it 20,000 times."""
+    play(0)
+    gc.collect()
+    gc.freeze()
 
 
 def play_all(seeds: range) -> tuple[list[str], int, Counter[str]]:

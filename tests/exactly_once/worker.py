@@ -1,12 +1,13 @@
-"""``python -m tests.exactly_once.worker URL FOLDER``: a warm process that plays batches of kills.
+"""``python -m tests.exactly_once.worker URL FOLDER SEED [STEP before|after]``: play a batch of kills, show its journal.
 
-It reads one a line, ``SEED`` or ``SEED STEP before|after``, and writes what came of it as a line of JSON. ``URL`` is a
-path for SQLite, or a PostgreSQL address. With the batch as further arguments it plays that one and shows its journal.
+``URL`` is a path for SQLite, or a PostgreSQL address. Without arguments it is a warm process that reads these words
+from lines, as lists of JSON, and writes what came of each as a line of JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from pathlib import Path
@@ -18,18 +19,22 @@ from tests.exactly_once.schedule import play
 _ATTEMPTS, _APART = 5, 100
 
 
-def main(url: str, folder: str, *given: Any) -> None:
-    asyncio.run(_create(url))
+def main(*given: str) -> None:
     play(1)  # so that children find everything imported
-    for line in [" ".join(given)] if given else sys.stdin:
-        print(json.dumps(_play(url, Path(folder), *line.split())), flush=True)
+    gc.collect()
+    gc.freeze()  # and share it
     if given:
-        for journal in sorted(Path(folder).glob("*.jsonl")):
+        print(json.dumps(_play(*given)))
+        for journal in sorted(Path(given[1]).glob("*.jsonl")):
             print(journal.read_text())
+    for line in () if given else sys.stdin:
+        print(json.dumps(_play(*json.loads(line))), flush=True)
 
 
-def _play(url: str, folder: Path, seed: str, *step: Any) -> dict[str, Any]:
+def _play(url: str, place: str, seed: str, *step: Any) -> dict[str, Any]:
     """A batch; one that should be killed at a step is played with further seeds until it is."""
+    folder = Path(place)
+    asyncio.run(_create(url))
     if not step:
         return play_batch(url, folder, batch_of(int(seed)))
     played: dict[str, Any] = {}

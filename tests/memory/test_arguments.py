@@ -9,7 +9,8 @@ import pytest
 
 from diarist import Memory, Message, ObservationalMemoryConfig
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory import SemanticRecallConfig
+from diarist.memory import SemanticRecallConfig, WorkingMemoryConfig
+from diarist.messages import TextPart
 from diarist.storage import InMemoryStorage, Storage
 from tests.memory.semantic.kit import TopicEmbedder
 from tests.memory.stores import made_storage, storage
@@ -18,6 +19,7 @@ __all__ = ["made_storage", "storage"]
 
 HUGE: Any = 10**30
 ODD: Any = "3"
+NOTHING: Any = None
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,26 @@ CALLS: list[tuple[str, Call]] = [
     ("limit", lambda m: m.events(thread="t", limit=ODD)),
     ("limit", lambda m: m.events(thread="t", limit=HUGE)),
     ("limit", lambda m: m.sources("e", thread="t", limit=ODD)),
+    ("date", lambda m: m.as_of("2026-01-01", thread="t")),  # pyright: ignore
+    ("date", lambda m: m.as_of(None, thread="t")),  # pyright: ignore
+    ("target_tokens", lambda m: m.compact(ODD, thread="t")),
+    ("target_tokens", lambda m: m.compact(NOTHING, thread="t")),
+    ("target_tokens", lambda m: m.compact(True, thread="t")),
+    ("target_tokens", lambda m: m.compact(1.5, thread="t")),  # pyright: ignore
+    ("target_tokens", lambda m: m.compact(float("nan"), thread="t")),  # pyright: ignore
+    ("text", lambda m: m.edit_observation("e", NOTHING, thread="t")),
+    ("text", lambda m: m.edit_observation("e", 5, thread="t")),  # pyright: ignore
+    ("guidance", lambda m: m.reflect(thread="t", guidance=5)),  # pyright: ignore
+    ("text", lambda m: m.update_message("a", thread="t", text=5)),  # pyright: ignore
+    ("text", lambda m: m.update_message("a", thread="t", text=0)),  # pyright: ignore
+    ("parts", lambda m: m.update_message("a", thread="t", parts="abc")),  # pyright: ignore
+    ("parts", lambda m: m.update_message("a", thread="t", parts=5)),  # pyright: ignore
+    ("parts", lambda m: m.update_message("a", thread="t", parts=["abc"])),  # pyright: ignore
+    ("parts", lambda m: m.update_message("a", thread="t", parts=[TextPart(text=NOTHING)])),
+    ("value", lambda m: m.update_working_memory([1, 2], resource="t")),  # pyright: ignore
+    ("value", lambda m: m.update_working_memory(5, resource="t")),  # pyright: ignore
+    ("value", lambda m: m.update_working_memory(NOTHING, resource="t")),
+    ("value", lambda m: m.update_working_memory("Rome", resource="t")),
 ]
 
 
@@ -97,6 +119,7 @@ async def test_arguments_of_calls(storage: Storage, name: str, call: Call) -> No
         storage=storage,
         vector=_vectors(),
         embedder=TopicEmbedder(),
+        working_memory=WorkingMemoryConfig(schema={"type": "object"}),
         observational_memory=ObservationalMemoryConfig(model="extractive"),
     )
     await memory.save_messages([Message.user("Rome", id="a")], thread="t")

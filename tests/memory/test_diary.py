@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,7 @@ async def test_the_diary_as_of_a_moment(memory: Memory) -> None:
     today = datetime.now(UTC).date()
     assert (await memory.as_of(today + timedelta(days=1), thread="t")).entries == (reflected, three)
     assert (await memory.as_of(today - timedelta(days=2), thread="t")).entries == ()
+    assert (await memory.as_of(date.max, thread="t")).entries == (reflected, three)
     with pytest.raises(InputError, match="time zone"):
         await memory.as_of(datetime(2026, 1, 1), thread="t")
 
@@ -297,7 +298,14 @@ async def test_a_diary_has_options_of_its_own(storage: Storage) -> None:
     assert await memory.overrides(thread="t") == {"message_tokens": 5_000}
 
 
-@pytest.mark.parametrize("options", [{"message_tokens": 0}, {"buffer_tokens": 200}, {"no_such_option": 1}])
+ENDLESS = [
+    {name: value}
+    for name in ("buffer_tokens", "buffer_activation", "block_after", "reflection_block_after")
+    for value in (float("nan"), float("inf"))
+]
+
+
+@pytest.mark.parametrize("options", [{"message_tokens": 0}, {"buffer_tokens": 200}, {"no_such_option": 1}, *ENDLESS])
 async def test_wrong_options_are_refused_where_they_are_set(memory: Memory, options: dict[str, Any]) -> None:
     await told(memory, [1, 2])
     with pytest.raises(ConfigError, match=next(iter(options))):

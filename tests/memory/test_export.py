@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory, Message
+from diarist.counting import count_parts
 from diarist.exceptions import ConflictError, InputError, ThreadBusyError
 from diarist.messages import DataPart, FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
 from diarist.storage import InMemoryStorage, Storage, Thread
@@ -47,6 +48,21 @@ async def filled(storage: Storage, scope: Literal["thread", "resource"] = "threa
     await Agent(model=answering(), memory=memory).generate("go on", thread="u", resource="ada")
     await memory.settled()
     return memory
+
+
+@pytest.mark.parametrize("counts", [["x"], [None], "abc", [1.5], [-(10**6)]])
+async def test_counts_of_tokens_in_a_file_are_not_believed(counts: Any) -> None:
+    lines = [orjson.loads(line) for line in await lines_of(await filled(InMemoryStorage()))]
+    rows = [line for line in lines if line["type"] == "message"]
+    for row in rows:
+        row["part_tokens"] = counts
+    memory = await imported([orjson.dumps(line).decode() + "\n" for line in lines])
+    await Agent(model=answering(), memory=memory).generate("go on", thread="t", resource="ada")
+    stored = await memory.storage.list_messages("t")
+    assert [row.part_tokens for row in stored] == [count_parts(row, memory.counter) for row in stored]
+    rows[0]["sent"] = {"text": "In your diary", "tokens": "x", "made_from": {}}
+    with pytest.raises(InputError, match="tokens of what was sent must be int"):
+        await imported([orjson.dumps(line).decode() + "\n" for line in lines])
 
 
 async def test_it_comes_back_the_same(storage: Storage) -> None:

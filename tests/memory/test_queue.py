@@ -363,7 +363,7 @@ async def test_of_a_discarded_run_no_worker_leaves_a_note(
         log = await memory.storage.get_log("thread:trip")
         assert log is not None
         assert (log.entries, len(log.tombstones)) == ((), 1)
-        assert len(openai_server.requests) == (0 if late else 1)
+        assert bool(openai_server.requests) is not late  # a slow run may have been noted twice before its end
 
 
 async def test_a_run_does_not_depend_on_the_queue(
@@ -434,6 +434,7 @@ async def test_queues_of_other_names_and_schemas_are_apart(postgres_url: str) ->
         await queue.submit(job)
         await queue.submit(job)
     assert len(await jobs(postgres_url, "todo")) == 2
+    assert len({waiting["lock"] for waiting in await jobs(postgres_url, "todo")}) == 2, "none waits for the other's"
     odd = await fetch(postgres_url, 'SELECT * FROM "odd ""name\\ of it".procrastinate_jobs')
     assert len(odd) == 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ThreadBusyError
+from diarist.messages import SentBlock
 from diarist.models.base import ModelRequest
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel
@@ -90,3 +91,13 @@ async def test_a_save_that_is_cancelled_while_it_waits_leaves_nothing(storage: S
         await saving
     assert await memory.save_messages("next", thread="t") == 1
     assert await texts(memory) == ["hi", "ok", "next"]
+
+
+async def test_what_is_saved_again_elsewhere_is_the_words_alone(storage: Storage) -> None:
+    """A message has the note that was sent with it, which may quote a diary."""
+    memory = Memory(storage=storage)
+    noted = Message.user("hi", sent=SentBlock(text="In your diary: Ada is ill.", tokens=8), seq=7, run_id="r")
+    assert await memory.save_messages([noted], thread="u", resource="bob") == 1
+    [row] = await storage.list_messages("u")
+    assert (row.text, row.sent, row.part_tokens) == ("hi", None, (1,))
+    assert (noted.seq, noted.part_tokens) == (7, None), "the caller's stays as it is"

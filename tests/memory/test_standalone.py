@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,3 +61,40 @@ def test_a_model_that_cannot_be_used_is_refused_at_construction(monkeypatch: pyt
         Memory(storage=InMemoryStorage(), observational_memory=ObservationalMemoryConfig(model="openai/gpt-5-mini"))
     with pytest.raises(ConfigError, match="model"):
         ObservationalMemory(InMemoryStorage())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            {"config": ObservationalMemoryConfig(model="extractive", enabled=False)},
+            "enabled=False.*leave ObservationalMemory out of",
+        ),
+        ({"config": True}, "config must be an ObservationalMemoryConfig.*not True"),
+        ({"thread_wait": "x"}, "thread_wait must be .*not 'x'"),
+        ({"thread_wait": -1}, "thread_wait must be .*not -1"),
+        ({"await_background": "no"}, "await_background must be .*not 'no'"),
+        ({"storage": "memory.db"}, r"storage must be .*SQLiteStorage\('memory.db'\).*not 'memory.db'"),
+        ({"storage": None}, "storage must be .*not None"),
+        ({"storage": InMemoryStorage}, "storage must be .*not <class"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], why: str) -> None:
+    given: dict[str, Any] = {"storage": InMemoryStorage(), "config": SMALL}
+    with pytest.raises(ConfigError, match=why):
+        ObservationalMemory(**(given | options))
+
+
+async def test_it_stands_in_place_of_the_history_of_a_memory_not_beside_it() -> None:
+    storage, model = InMemoryStorage(), ScriptedModel("hello")
+    diary = ObservationalMemory(storage, SMALL)
+    with pytest.raises(ConfigError, match=r"'message-history' and 'observational-memory'.*instead of, not beside"):
+        Agent(model=model, memory=Memory(storage=storage), processors=[diary])
+    agent = Agent(model=model, memory=Memory(storage=storage))
+    with pytest.raises(ConfigError, match="instead of, not beside"):
+        await agent.generate("hi", thread="t", extra_processors=[diary])
+    assert await storage.list_messages("t") == []
+    beside = Memory(storage=storage, working_memory=True, observational_memory=SMALL)
+    async with Agent(model=model, memory=beside, processors=[diary]) as agent:
+        await agent.generate("hi", thread="t")
+    assert len(await storage.list_messages("t")) == 2

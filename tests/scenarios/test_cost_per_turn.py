@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
-from diarist import Agent, Memory
-from tests.scenarios.kit import WatchedStorage, answering, observational, talk
+from diarist import Agent, Memory, tool
+from diarist.testing import ScriptedModel, ToolCall
+from tests.scenarios.kit import WatchedStorage, answering, observational, talk, words
 
 
 @pytest.mark.parametrize("observing", [True, False], ids=["om", "history"])
@@ -28,3 +30,23 @@ async def test_turn_20_and_turn_300_cost_the_same(observing: bool) -> None:
     assert max(rows[250:]) <= max(rows[10:50])
     assert max(rows[250:]) <= 40
     assert max(turn.total() for turn in calls[250:]) <= 60
+
+
+async def test_a_late_step_of_a_tool_loop_reads_no_more_than_an_early_one() -> None:
+    storage = WatchedStorage()
+    memory = observational(storage, message_tokens=1_000)
+    read: list[int] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        await memory.settled()
+        read.append(storage.rows_read)
+        return words("seen", 100)
+
+    agent = Agent(
+        model=ScriptedModel(*[ToolCall("look", {})] * 120, "done"), memory=memory, tools=[look], max_steps=130
+    )
+    await talk(agent, 1)
+    steps = [late - early for early, late in pairwise(read)]
+    assert max(steps[80:]) <= max(steps[:40]) <= 20

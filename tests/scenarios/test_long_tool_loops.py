@@ -92,3 +92,29 @@ async def test_a_loop_is_reflected_only_when_it_is_over(storage: Storage, buffer
     await memory.settled()
     assert "reflection" in {data["operationType"] for data in await told(storage, "end")}
     await raw_rows(storage)
+
+
+@ways
+async def test_calls_that_are_approved_one_by_one_stay_with_their_results(
+    storage: Storage, buffer_tokens: float
+) -> None:
+    calls = [ToolCall("pay", {"to": "ann"}), ToolCall("pay", {"to": "bob"})]
+    model = ScriptedModel("Ready.", calls, "Both are paid.")
+    memory = observational(storage, message_tokens=60, buffer_tokens=buffer_tokens)
+    pay = Tool(name="pay", function=lambda to: f"{words('paid', 15)} {to}", needs_approval=True)
+    agent = Agent(model=model, tools=[pay], memory=memory)
+    await agent.generate(words("before", 30), thread="t")
+    pending = (await agent.generate(words("pay", 40), thread="t")).pending
+    for call in pending:
+        await memory.settled()
+        await agent.resume({call.call_id: True}, thread="t")
+    await memory.settled()
+    assert "is not known" not in model.requests[-1].text, "the first call had a result"
+    rows = await storage.list_messages("t")
+    log = await log_of(storage)
+    covered = [
+        {row.id for row in rows for s in e.sources if s.first_seq <= (row.seq or 0) <= s.last_seq} for e in log.entries
+    ]
+    called = next(row for row in rows if row.role == "assistant" and row.tool_parts)
+    for results in (row for row in rows if row.role == "tool"):
+        assert all((results.id in ids) == (called.id in ids) for ids in covered)

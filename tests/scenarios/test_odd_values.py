@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -37,6 +37,32 @@ async def test_words_of_the_user(storage: Storage) -> None:
     await agent.generate(f"What is in {NAME}?", thread="t")
     assert (await agent.generate("Well?", thread="t")).text == "Yes."
     assert (await memory.messages(thread="t"))[0].text == f"What is in {NAME}?"
+
+
+async def test_half_a_character_does_not_stop_the_diary(storage: Storage) -> None:
+    memory = Memory(storage=storage, observational_memory=OBSERVING)
+    said = f"My sister Bea lives in Trieste, see {NAME}, and I was born in 1971."
+    await memory.save_messages([Message.user(said), Message.assistant("Noted.")], thread="t")
+    log = await memory.observe(thread="t")
+    assert "caf\ufffd.txt" in log.text
+    titled = Memory(storage=storage, generate_title=True)
+    await Agent(model=ScriptedModel("Yes.", f"About {NAME}"), memory=titled).generate("Well?", thread="u")
+    await titled.settled()
+    assert (await titled.thread("u")).title == "About caf\ufffd.txt"
+
+
+@pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)])
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+async def test_the_first_and_the_last_day_of_the_calendar(storage: Storage, moment: datetime, zone: str) -> None:
+    """The empty date of .NET is the first."""
+    config = ObservationalMemoryConfig(
+        model="extractive", timezone=zone, observation=ObservationConfig(message_tokens=5)
+    )
+    memory = Memory(storage=storage, observational_memory=config)
+    agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
+    await agent.generate(Message.user("I live in Rome.", created_at=moment), thread="t")
+    assert "Rome" in (await memory.observe(thread="t")).text
+    assert (await agent.generate("Well?", thread="t")).text == "Yes."
 
 
 async def test_a_run_that_cannot_be_stored_leaves_its_thread_free(storage: Storage) -> None:

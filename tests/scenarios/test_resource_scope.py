@@ -709,3 +709,20 @@ async def test_two_threads_of_a_resource_in_two_processes(tmp_path: Path) -> Non
             noted = [entry for entry in entries_of(rendered, row, "one") if entry.state == "active"]
             assert noted or row.id in shown or row.run_id == (await storage.list_messages("one"))[-1].run_id
         await memory.settled()
+
+
+async def test_a_title_made_of_another_threads_words_is_forgotten_with_them(storage: Storage) -> None:
+    answers = [
+        f"<diary>\nDate: 2026-03-02\n- {note}\n</diary>\n<thread-title>{title}</thread-title>"
+        for note, title in (("wants zanzibar", "Trip"), ("asks for hotels", "Hotels in zanzibar"))
+    ]
+    memory = sharing(storage, model=ScriptedModel(*answers), observation={"thread_title": True})
+    await memory.save_messages(words("zanzibar", 40), thread="one", resource="ada")
+    await memory.observe(thread="one", resource="ada")
+    await memory.save_messages(words("hotels", 40), thread="two", resource="ada")
+    await memory.observe(thread="two", resource="ada")
+    assert (await memory.thread("two", resource="ada")).title == "Hotels in zanzibar"
+    rows = await memory.messages(thread="one", resource="ada")
+    receipt = await memory.forget(message_ids=[rows[0].id], thread="one", resource="ada")
+    assert "two" in receipt.title_ids
+    assert (await memory.thread("two", resource="ada")).title == ""

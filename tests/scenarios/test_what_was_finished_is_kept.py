@@ -8,13 +8,22 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diarist import Agent, CancelSignal, Memory, Message, Processor, Tool
-from diarist.exceptions import BadRequestError, ModelConnectionError, ProcessorError, StorageError, ThreadBusyError
+from diarist.exceptions import (
+    BadRequestError,
+    ConflictError,
+    ModelConnectionError,
+    ProcessorError,
+    StorageError,
+    ThreadBusyError,
+)
 from diarist.memory import recording
 from diarist.messages import TextPart
 from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
@@ -373,6 +382,111 @@ async def test_a_lost_reply_is_no_failure(make: MakeMemory, method: str) -> None
     assert await texts(memory) == ["go", "Understood, noted.", "next", "Understood, noted."]
 
 
+async def test_a_lost_reply_is_no_failure_though_somebody_wrote_since() -> None:
+    class LosingLate(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            done = await call()
+            if name == "finish_run" and self.calls[name] == 1:
+                await memory.save_messages([Message.user("from elsewhere")], thread="t")
+                raise StorageError("the connection was lost")
+            return done
+
+    memory = Memory(storage=LosingLate())
+    result = await Agent(model=ScriptedModel("the answer"), memory=memory).generate("go", thread="t")
+    assert (result.text, result.messages[0].seq) == ("the answer", 2)
+    assert await texts(memory) == ["go", "the answer", "from elsewhere"]
+
+
+@both
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_blocked_run_whose_end_breaks_off_once(make: MakeMemory, done: bool) -> None:
+    """Whether the database had done it or not."""
+
+    class LosingOnce(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            breaks = name == "finish_run" and self.calls[name] == 1
+            if done or not breaks:
+                found = await call()
+            if breaks:
+                raise StorageError("the connection was lost")
+            return found
+
+    class Refuses(Processor[Any]):
+        def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
+            args.abort("no")
+
+    memory = make(LosingOnce())
+    result = await Agent(model=answering(), memory=memory, output_processors=[Refuses()]).generate("go", thread="t")
+    assert result.tripwire is not None
+    await Agent(model=answering(), memory=memory).generate("next", thread="t")
+    assert await texts(memory) == ["next", "Understood, noted."]
+
+
+async def test_an_answer_with_the_id_of_an_earlier_one_is_an_error(storage: Storage) -> None:
+    class Names(Processor[Any]):
+        def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
+            for message in args.message_list.response:
+                args.message_list.remove([message.id])
+                args.message_list.add(replace(message, id="answer"), "response")
+
+    memory = Memory(storage=storage, thread_wait=0)
+    agent = Agent(model=answering(), memory=memory, output_processors=[Names()])
+    await agent.generate("go", thread="t")
+    with pytest.raises(ConflictError, match="answer"):
+        await agent.generate("again", thread="t")
+    await Agent(model=answering(), memory=memory).generate("next", thread="t")
+    assert await texts(memory) == ["go", "Understood, noted.", "again", "next", "Understood, noted."]
+
+
+@both
+async def test_a_database_that_is_away_at_a_turns_end_does_not_block_the_thread(make: MakeMemory) -> None:
+    """Neither the end nor what is tried instead of it can be stored; then it is back."""
+
+    class Away(WatchedStorage):
+        away = True
+
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if self.away and self.calls["finish_run"]:
+                raise StorageError("nobody answers")
+            return await call()
+
+    storage = Away()
+    memory = make(storage)
+    agent = Agent(model=answering(), memory=memory)
+    with pytest.raises(StorageError, match="nobody answers"):
+        await agent.generate("go", thread="t")
+    storage.away = False
+    async with asyncio.timeout(20):  # and not the minute after which others take it for dead
+        await agent.generate("next", thread="t")
+    assert await texts(memory) == ["go", "next", "Understood, noted."]
+
+
+async def test_cancelled_while_the_run_is_looked_for() -> None:
+    """The reply to its beginning was lost."""
+    asked = asyncio.Event()
+
+    class LosingAndSlow(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            done = await call()
+            if name == "begin_run" and self.calls[name] == 1:
+                raise StorageError("the connection was lost")
+            if name == "get_run" and self.calls[name] == 1:
+                asked.set()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            return done
+
+    memory = Memory(storage=LosingAndSlow(), thread_wait=0)
+    agent = Agent(model=answering(), memory=memory)
+    turn = asyncio.create_task(agent.generate("go", thread="t"))
+    await asked.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    await agent.generate("next", thread="t")
+    assert await texts(memory) == ["next", "Understood, noted."]
+
+
 async def test_a_lost_reply_to_an_end_without_messages_is_no_failure() -> None:
     class Repair(Processor[Any]):
         def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
@@ -389,8 +503,22 @@ async def test_a_lost_reply_to_an_end_without_messages_is_no_failure() -> None:
     assert await texts(memory) == ["go", "fine"]
 
 
+async def test_a_repair_that_no_storage_takes_costs_no_answer(storage: Storage) -> None:
+    class Sweeten(Processor[Any]):
+        def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+            args.messages[0].created_at = datetime(2026, 1, 1)  # without a time zone
+            return {"retry": True}
+
+    memory = Memory(storage=storage)
+    model = ScriptedModel("ok", BadRequestError("no", status=400), "the answer")
+    agent = Agent(model=model, memory=memory, processors=[Sweeten()], output_processors=[Guard()])
+    await agent.generate("poison", thread="t")
+    assert (await agent.generate("go", thread="t")).text == "the answer"
+    assert await texts(memory) == ["poison", "ok", "go", "the answer"]
+
+
 async def test_a_repair_that_cannot_be_stored_costs_no_answer() -> None:
-    """What was repaired is forgotten while the run goes on."""
+    """Of what was repaired, one message is forgotten while the run goes on; the other one is stored."""
 
     class Sweeten(Processor[Any]):
         def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
@@ -405,11 +533,12 @@ async def test_a_repair_that_cannot_be_stored_costs_no_answer() -> None:
         await memory.forget(message_ids=[row.id for row in await memory.messages(thread="t")][:1], thread="t")
         return "forgotten"
 
-    model = ScriptedModel("ok", BadRequestError("no", status=400), ToolCall("forget"), "the answer")
+    model = ScriptedModel("ok", "ok", BadRequestError("no", status=400), ToolCall("forget"), "the answer")
     agent = Agent(model=model, memory=memory, processors=[Sweeten()], tools=[forget])
     await agent.generate("poison", thread="t")
+    await agent.generate("more poison", thread="t")
     assert (await agent.generate("go", thread="t")).text == "the answer"
-    assert await texts(memory) == ["ok", "go", "", "the answer"]
+    assert await texts(memory) == ["ok", "more honey", "ok", "go", "", "the answer"]
 
 
 @both

@@ -14,9 +14,11 @@ from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import replaced_by
 from diarist.messages import DataPart, FilePart, SentBlock, TextPart, ToolPart
 from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread
+from diarist.storage.codec import encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
 from diarist.storage.sql.kept import Kept
+from diarist.storage.sql.known_rows import KnownRow
 
 TRIP = Thread(id="trip", resource_id="ada")
 
@@ -198,6 +200,12 @@ async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Sto
     assert mine == theirs
     assert mine.overrides == {"deep": [1, {"two": [2]}]}
     assert (mine.version, mine.entries[0].observed_at) == (1, noon)
+
+
+def test_metadata_takes_room_too() -> None:
+    message = Message.user("hi", metadata={"page": "x" * 5_000}, seq=1)
+    row = encode_message(message, run_id="r", source="input")
+    assert KnownRow.of(row, thread_id="t", resource_id="r")[0].size > 5_000
 
 
 def test_only_so_much_is_kept() -> None:

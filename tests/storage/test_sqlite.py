@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from diarist import Memory
 from diarist.exceptions import ConfigError, SchemaError, StorageError
 from diarist.messages import Message
 from diarist.storage import SQLiteStorage, Storage, Thread
@@ -235,3 +236,22 @@ async def test_messages_are_readable_with_the_sqlite_shell(path: Path) -> None:
     row = connection.execute("SELECT thread_id, seq, role, parts FROM diarist_messages").fetchone()
     connection.close()
     assert row == ("trip", 1, "user", '[{"type":"text","text":"Grüße"}]')
+
+
+def files_with(word: bytes, folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if word in file.read_bytes()]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_no_word_of_a_deleted_thread_is_left_in_the_file(tmp_path: Path, again: bool) -> None:
+    """Nor where whoever deleted it was cut short, and it is forgotten once more."""
+    path = tmp_path / "memory.db"
+    memory = Memory(storage=SQLiteStorage(path))
+    await memory.save_messages([Message.user(f"my zanzibarsecret{n}") for n in range(3)], thread="t")
+    if again:
+        await memory.storage.delete_thread("t")
+        await memory.forget(thread="t")
+    else:
+        await memory.delete_thread("t")
+    await memory.close()
+    assert files_with(b"zanzibarsecret", tmp_path) == []

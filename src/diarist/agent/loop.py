@@ -11,6 +11,7 @@ from typing import Any
 from diarist.agent.answers import check_results
 from diarist.agent.between import Between
 from diarist.agent.callbacks import Callbacks
+from diarist.agent.failures import error_chunk, text_of, tripwire_chunk
 from diarist.agent.options import CallOptions, conditions
 from diarist.agent.outlet import Outlet
 from diarist.agent.output import OutputType
@@ -24,16 +25,12 @@ from diarist.chunks import (
     AbortChunk,
     AbortPayload,
     Chunk,
-    ErrorChunk,
-    ErrorPayload,
     Finish,
     FinishPayload,
     Start,
     StepFinish,
     StepFinishPayload,
     TextDelta,
-    TripwireChunk,
-    TripwirePayload,
 )
 from diarist.exceptions import DiaristError, OutputError, TripWire
 from diarist.message_list import Snapshot, SystemMessage
@@ -101,12 +98,10 @@ class Run:
     async def _to_its_end(self) -> None:
         self._last_chunk: Chunk | None = None
         self._guards: asyncio.Task[None] | None = None
-        self.context.cancel.attach()
         try:
             async with self._in_use():
                 await self._ended()
         finally:
-            self.context.cancel.detach()
             if self._last_chunk is not None:
                 self._last_chunk.run_id = self.context.run_id
             self.outlet.finish(self._last_chunk)
@@ -116,20 +111,25 @@ class Run:
         return in_use(closable, self.brought) if closable else nullcontext()
 
     async def _ended(self) -> None:
-        outcome, self._last_chunk, cancelled = await self._outcome()
+        self.context.cancel.attach()
+        outcome, self._last_chunk, leaving = await self._outcome()
         self.result.usage += self.context.usage
         if isinstance(self._last_chunk, Finish):
             self._last_chunk.payload.usage = self.result.usage
         try:
             if self.context.has_endings:
                 await undisturbed(self._end(outcome))
-        except asyncio.CancelledError as error:  # too late to change anything but what the caller is told
-            cancelled = cancelled or self._from_outside(error)
+        except BaseException as error:  # too late to change anything but what the caller is told
+            leaving = leaving or self._from_outside(error)
+        try:
+            await self.context.cancel.detach()
+        except asyncio.CancelledError as error:
+            leaving = leaving or error
         if self.error is not None:
-            self._last_chunk = self._error_chunk(self.error)
+            self._last_chunk = error_chunk(self.error)
         await self.callbacks.ended(self.result, self.error)
-        if cancelled is not None:
-            raise cancelled
+        if leaving is not None:
+            raise leaving
 
     async def skip(self) -> None:
         """Close a run that was never executed."""
@@ -137,8 +137,9 @@ class Run:
             self._broken_off("cancelled")
         self.outlet.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
 
-    async def _outcome(self) -> tuple[Outcome, Chunk, asyncio.CancelledError | None]:
-        """Run; how it ended, the last chunk, and a cancellation to pass on."""
+    async def _outcome(self) -> tuple[Outcome, Chunk, BaseException | None]:
+        """Run; how it ended, the last chunk, and what to raise in the end: a cancellation, or what is no error."""
+        leaving: BaseException | None = None
         try:
             return "committed", await self._execute(), None
         except TripWire as wire:
@@ -152,12 +153,17 @@ class Run:
             self.error.__cause__ = error
         except Exception as error:
             self.error = error
+        except GeneratorExit:  # nobody runs this any more: nothing can be awaited
+            raise
+        except BaseException as error:  # SystemExit, a group of such
+            self.error = DiaristError(f"the run was broken off by {text_of(error)}")
+            self.error.__cause__ = leaving = error
         self._broken_off("error")
-        return "interrupted", self._error_chunk(self.error), None
+        return "interrupted", error_chunk(self.error), leaving
 
-    def _from_outside(self, error: asyncio.CancelledError) -> asyncio.CancelledError | None:
-        """The cancellation if it is the task's, None if it was this run's own signal."""
-        return None if self.context.cancel.take() else error
+    def _from_outside(self, error: BaseException) -> BaseException | None:
+        """What to pass on: not a cancellation that was this run's own signal."""
+        return None if isinstance(error, asyncio.CancelledError) and self.context.cancel.take() else error
 
     async def _execute(self) -> Chunk:
         self._between = Between(self.context, self.pipeline, self.outlet)
@@ -374,19 +380,13 @@ class Run:
             metadata=wire.metadata,
             retry=wire.retry,
         )
-        payload = TripwirePayload(
-            reason=wire.reason, processor_id=wire.processor_id, retry=wire.retry, metadata=wire.metadata
-        )
-        return TripwireChunk(payload=payload)
+        return tripwire_chunk(wire)
 
     def _broken_off(self, by: StoppedBy) -> None:
         """The result of a run that failed or was cancelled: its finished steps."""
         self.result.stopped_by = by
         self.result.finish_reason = "error" if by == "error" else "other"
         self.result.messages = [message for step in self.result.steps for message in step.messages]
-
-    def _error_chunk(self, error: Exception) -> Chunk:
-        return ErrorChunk(payload=ErrorPayload(error=str(error), kind=type(error).__name__))
 
     async def _end(self, outcome: Outcome) -> None:
         """Tell everyone who staged something for this run how it ended."""

@@ -13,7 +13,7 @@ AHEAD = 64
 
 
 class Outlet:
-    """A queue with one writer and one reader. ``discard`` is for runs that nobody reads.
+    """A queue with one reader; of its writers, several may wait. ``discard`` is for runs that nobody reads.
 
     Attributes:
         closed: No further chunk will come.
@@ -24,7 +24,7 @@ class Outlet:
         self._queue: deque[Chunk] = deque()
         self.closed = False
         self._reader: asyncio.Future[None] | None = None
-        self._writer: asyncio.Future[None] | None = None
+        self._writers: list[asyncio.Future[None]] = []
 
     def put(self, chunk: Chunk) -> bool:
         """Add a chunk; False when the reader is far behind: then ``await room()``."""
@@ -43,8 +43,8 @@ class Outlet:
     async def room(self) -> None:
         """Wait while the reader is far behind."""
         while len(self._queue) >= AHEAD and not self.closed:
-            self._writer = asyncio.get_running_loop().create_future()
-            await self._writer
+            self._writers.append(waiter := asyncio.get_running_loop().create_future())
+            await waiter
 
     def finish(self, chunk: Chunk | None = None) -> None:
         """Add the last chunk and close; never waits."""
@@ -52,15 +52,15 @@ class Outlet:
             self._queue.append(chunk)
         self.closed = True
         _wake(self._reader)
-        _wake(self._writer)
+        self._wake_writers()
 
     def take(self) -> Chunk | None:
         """The next chunk, if it is there already."""
         if not self._queue:
             return None
         chunk = self._queue.popleft()
-        if self._writer is not None and len(self._queue) < AHEAD:
-            _wake(self._writer)
+        if self._writers and len(self._queue) < AHEAD:
+            self._wake_writers()
         return chunk
 
     async def next(self) -> Chunk:
@@ -74,8 +74,13 @@ class Outlet:
             await self._reader
         chunk = self._queue.popleft()
         if len(self._queue) < AHEAD:
-            _wake(self._writer)
+            self._wake_writers()
         return chunk
+
+    def _wake_writers(self) -> None:
+        waiting, self._writers = self._writers, []
+        for waiter in waiting:
+            _wake(waiter)
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -15,6 +16,9 @@ from diarist.agent.waiting import stop
 from diarist.chunks import Chunk, TextDelta
 
 OutputT = TypeVar("OutputT")
+
+_within: ContextVar[frozenset[str]] = ContextVar("diarist_streams", default=frozenset())
+"""The streamed runs that the current code is part of, by id."""
 
 
 class AgentStream(Generic[OutputT]):
@@ -40,7 +44,7 @@ class AgentStream(Generic[OutputT]):
         if (ready := self._run.outlet.take()) is not None:
             return ready
         if self._task is None and not self._run.outlet.closed:
-            self._task = task = asyncio.create_task(self._run.execute())
+            self._task = task = asyncio.create_task(_execute(self._run))
             weakref.finalize(self, _cancel, task, asyncio.get_running_loop())
         try:
             return await self._run.outlet.next()
@@ -58,17 +62,24 @@ class AgentStream(Generic[OutputT]):
         """The finished run. Raises what ended it with an error; a blocked or cancelled run has a result."""
         async for _ in self:
             pass
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()  # raises what ended the run and is no error, such as SystemExit
         if self._run.error is not None:
             raise self._run.error
         return self._run.result
 
     async def close(self) -> None:
-        """Cancel the run if it is still going on, and wait until it has ended. One that was never read is
-        never run."""
-        if self._task is not None:
-            await stop(self._task)
-        elif not self._run.outlet.closed:
-            await self._run.skip()
+        """Cancel the run if it is still going on, and wait until it has ended; called by the run's own tools, hooks
+        or callbacks it does not wait. One that was never read is never run."""
+        if self._task is not None and self.run_id in _within.get():
+            self._task.cancel()
+            return
+        try:
+            if self._task is not None:
+                await stop(self._task)
+        finally:
+            if not self._run.outlet.closed:  # its task, if any, has not taken its first step
+                await self._run.skip()
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,6 +88,11 @@ class AgentStream(Generic[OutputT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _execute(run: Run) -> None:
+    _within.set(_within.get() | {run.context.run_id})
+    await run.execute()
 
 
 def _cancel(task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:

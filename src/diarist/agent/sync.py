@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from diarist.exceptions import DiaristError
 
 T = TypeVar("T")
+
+AT_MOST = 5.0
+"""Seconds that an interrupted call waits for its run to end: to store what it has, and to free its thread."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -19,17 +23,37 @@ _thread: threading.Thread | None = None
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the shared loop and wait for it; background work there goes on between calls.
 
-    Raises DiaristError when called from that loop itself, where it could only wait for ever.
+    Interrupted, as by Ctrl-C, it cancels the work and waits for its end, but no longer than ``AT_MOST``. Raises
+    DiaristError when called from that loop itself, where it could only wait for ever.
     """
+    interrupted, ended = threading.Event(), threading.Event()
+    running: list[asyncio.Task[Any]] = []
+
+    async def to_its_end() -> T:
+        running.extend(filter(None, [asyncio.current_task()]))
+        try:
+            if interrupted.is_set():
+                work.close()
+                raise asyncio.CancelledError
+            return await work
+        finally:
+            ended.set()
+
+    def cancel() -> None:
+        for task in running:
+            task.cancel()
+
     loop = _shared_loop()
     if threading.current_thread() is _thread:
         work.close()
         raise DiaristError("generate_sync was called from its own event loop; use 'await generate(...)' there")
-    future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(to_its_end(), loop).result()
     except BaseException:
-        future.cancel()
+        if not ended.is_set():  # interrupted, maybe before there was a future
+            interrupted.set()
+            loop.call_soon_threadsafe(cancel)
+            ended.wait(AT_MOST)
         raise
 
 
@@ -38,6 +62,14 @@ def _shared_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _thread is None or not _thread.is_alive():  # after a fork only the parent has it
             _loop = asyncio.new_event_loop()
-            _thread = threading.Thread(target=_loop.run_forever, name="diarist-sync", daemon=True)
+            _thread = threading.Thread(target=_serve, args=[_loop], name="diarist-sync", daemon=True)
             _thread.start()
         return _loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop for ever. ``SystemExit`` is for the caller whose task raised it: others go on."""
+    while True:
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+            return

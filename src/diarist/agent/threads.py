@@ -26,8 +26,9 @@ async def in_thread(function: Callable[[], Any]) -> Any:
         if error is None:
             outcome.set_result(result)
         else:
-            # A future refuses StopIteration, which would end whoever awaits it.
-            outcome.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+            # A future refuses StopIteration, which would end whoever awaits it, and GeneratorExit would close him.
+            ending = isinstance(error, StopIteration | GeneratorExit)
+            outcome.set_exception(RuntimeError(repr(error)) if ending else error)
 
     def work() -> None:
         result, failure = None, None

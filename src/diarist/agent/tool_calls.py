@@ -8,6 +8,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+from diarist.agent.failures import message_of, text_of
 from diarist.agent.threads import in_thread
 from diarist.agent.waiting import being_cancelled
 from diarist.chunks import ToolErrorChunk, ToolErrorPayload, ToolResultChunk, ToolResultPayload
@@ -130,7 +131,9 @@ class ToolCalls:
                 raise
             _fail(call, error)  # the tool waited for something that others cancelled
             return error
-        except Exception as error:  # whatever a tool raises is for the model to see
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a tool raises is for the model to see, SystemExit of argparse too
             if not isinstance(error, ToolError):
                 logger.warning("tool %s failed", call.name, exc_info=error)
             _fail(call, error)
@@ -173,8 +176,7 @@ class ToolCalls:
 
 
 def _fail(call: ToolPart, error: BaseException) -> None:
-    text = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}".removesuffix(": ")
-    call.state, call.result = "error", text
+    call.state, call.result = "error", message_of(error) if isinstance(error, ToolError) else text_of(error)
 
 
 def _chunk(call: ToolPart) -> ToolResultChunk | ToolErrorChunk:

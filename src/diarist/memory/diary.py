@@ -6,7 +6,8 @@ from abc import abstractmethod
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -24,7 +25,7 @@ from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.observational.work import manual
 from diarist.messages import Json, Message
 from diarist.models.base import Model
-from diarist.storage.codec import check_limit
+from diarist.storage.codec import check_limit, check_whole
 from diarist.storage.records import Observation, ObservationLog, Page, Source
 
 
@@ -158,8 +159,10 @@ class Diary(Forgetting, Events):
 
         Raises:
             NotFoundError: There is no such thread, or its present diary has no such entry.
-            InputError: The thread belongs to another resource, or the text is empty.
+            InputError: The thread belongs to another resource, or the text is empty or none.
         """
+        if not isinstance(cast(Any, text), str):
+            raise InputError(f"text must be a text, not {text!r}")
         if not text.strip():
             raise InputError(f"the text is empty; delete_observation({observation_id!r}, thread=...) removes it")
         tokens = self.counter.count(text)
@@ -207,6 +210,7 @@ class Diary(Forgetting, Events):
             InputError: The thread belongs to another resource, or a thread must be named.
             ThreadBusyError: Somebody else is observing it.
             ModelError, RoleError: The Observer failed; what was observed before that, or beside it, is kept.
+            ConflictError: The same messages were changed while each of three calls was at them; the rest is kept.
         """
         found = await self._whose(thread, resource)
         engine = self._engine(None)
@@ -238,7 +242,10 @@ class Diary(Forgetting, Events):
         Raises:
             ThreadBusyError: Somebody else is reflecting, and was not done within ``thread_wait``.
             ModelError, RoleError: The Reflector failed, or made hardly less of it.
+            ConflictError: The diary was changed while each of three calls was at it.
         """
+        if not isinstance(cast(Any, guidance), str | None):
+            raise InputError(f"guidance must be a text, or None, not {guidance!r}")
         found = await self._whose(thread, resource)
         cycles = await self._engine(None).reflecting(found.id, found.resource_id, emit=on_event)
         return await manual.reflect(cycles, found.id, found.resource_id, wait=self._thread_wait, guidance=guidance)
@@ -257,12 +264,12 @@ class Diary(Forgetting, Events):
             The diary as it is then. Its ``tokens`` tell whether the target was reached; if not, a warning is logged.
 
         Raises:
-            InputError: A target that is not positive.
+            InputError: A target that is no whole number from 1 on.
             ThreadBusyError: Somebody else is reflecting, and was not done within ``thread_wait``.
             ModelError, RoleError: The Reflector failed; what was done before is kept.
+            ConflictError: As for ``reflect``.
         """
-        if target_tokens < 1:
-            raise InputError(f"target_tokens must be positive, not {target_tokens!r}")
+        check_whole("target_tokens", target_tokens, least=1)
         found = await self._whose(thread, resource)
         cycles = await self._engine(None).reflecting(found.id, found.resource_id, emit=on_event)
         return await manual.compact(cycles, found.id, found.resource_id, target_tokens, wait=self._thread_wait)
@@ -303,11 +310,10 @@ class Diary(Forgetting, Events):
         return dict((await self._logs().update(found.id, found.resource_id, change)).overrides)
 
     def _moment(self, value: date | datetime) -> datetime:
+        if not isinstance(cast(Any, value), date) or (isinstance(value, datetime) and value.tzinfo is None):
+            raise InputError(f"date must be a datetime with a time zone, or a date, not {value!r}")
         if not isinstance(value, datetime):
-            zone = ZoneInfo(self.config.timezone) if self.config is not None else UTC
-            return datetime.combine(value + timedelta(days=1), time(), zone) - timedelta(microseconds=1)
-        if value.tzinfo is None:
-            raise InputError(f"as_of needs a datetime with a time zone, or a date: not {value!r}")
+            return datetime.combine(value, time.max, ZoneInfo(self.config.timezone) if self.config is not None else UTC)
         return value
 
 

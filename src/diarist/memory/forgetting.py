@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection
 
 from diarist.exceptions import ConflictError, InputError
 from diarist.memory.addressing import Addressing
@@ -25,8 +24,6 @@ from diarist.messages import Message
 from diarist.storage.codec import check_ids, refuse_empty
 from diarist.storage.records import ObservationLog, Resource, RowRef, Scope, Thread, Tombstone, WorkingMemory
 from diarist.tokens import TokenCounter
-
-_STONES_AT_ONCE = 200
 
 
 class Forgetting(Addressing):
@@ -72,7 +69,9 @@ class Forgetting(Addressing):
         if thread is not None:
             if await self.storage.get_thread(thread) is None:
                 await self._delete_claims(thread, resource)
-                return await self._forget_vectors(resource=resource, thread=thread, message_ids=message_ids)
+                receipt = await self._forget_vectors(resource=resource, thread=thread, message_ids=message_ids)
+                await self.storage.purge()  # whoever removed it may have been cut short before that
+                return receipt
             found = await self._thread(thread, resource)
             vectors = await self._forget_vectors(resource=found.resource_id, thread=thread, message_ids=message_ids)
             if message_ids is not None:
@@ -100,6 +99,7 @@ class Forgetting(Addressing):
         await self._forget_vectors(resource=found.resource_id, thread=thread)
         await self._remove_thread(found)
         await self._forget_vectors(resource=found.resource_id, thread=thread)
+        await self.storage.purge()
 
     async def _forget_vectors(
         self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
@@ -146,11 +146,11 @@ class Forgetting(Addressing):
         receipt = Receipt()
         for attempt in range(1, MAX_ATTEMPTS + 1):
             rows = await self._places(thread.id, ids)
+            stones = tombstones_of(thread.id, [row.seq for row in rows])
             try:
-                for some in _batches(iter(tombstones_of(thread.id, [row.seq for row in rows]))):
-                    ends = [row for row in rows if any(stone.first_seq <= row.seq <= stone.last_seq for stone in some)]
+                if stones:
                     logs = await self._logs_with(thread)
-                    receipt += await remove_rows(self.storage, logs, some, self.counter, rows=ends)
+                    receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=rows)
                 break
             except ConflictError:  # somebody else removed some of them meanwhile: look what is left
                 if attempt == MAX_ATTEMPTS:
@@ -245,8 +245,3 @@ class Forgetting(Addressing):
                 if attempt == MAX_ATTEMPTS:
                     raise
         return False
-
-
-def _batches(stones: Iterator[Tombstone]) -> Iterator[Sequence[Tombstone]]:
-    while some := tuple(islice(stones, _STONES_AT_ONCE)):
-        yield some

@@ -32,6 +32,7 @@ class MessageHistory(Processor[Any]):
 
     id = "message-history"
     opens_run = True
+    stores_run = True
     edits_in_place = False
 
     def __init__(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-from diarist.counting import count_parts
+from diarist.counting import ensure_counted
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.diary import Diary
+from diarist.memory.ending import end_run
 from diarist.memory.history import MessageHistory
 from diarist.memory.messages import Messages
 from diarist.memory.moving.people import Moving
@@ -21,9 +21,10 @@ from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.memory.observational.work.background import Background
 from diarist.memory.observational.work.jobs import JobQueue
 from diarist.memory.opening import open_run
-from diarist.memory.options import check_flags, check_seconds
+from diarist.memory.options import check_flags, check_seconds, checked_storage
 from diarist.memory.reading import ReadOnlyDiary, ReadOnlyHistory
 from diarist.memory.recent import Recent
+from diarist.memory.recording import unstored
 from diarist.memory.search import Search
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.hybrid import HybridSearch
@@ -262,17 +263,17 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         fresh = await self._unknown(thread, messages)
         if not fresh:
             return 0
-        for message in fresh:
-            message.part_tokens = count_parts(message, self.counter)
+        fresh = list(map(unstored, fresh))
+        ensure_counted(fresh, self.counter)
         owner = Thread(id=thread, resource_id=resource or thread, title=title)
         run = await open_run(self.storage, new_id("run"), owner, wait=self._thread_wait)
         try:
             fresh = await self._unknown(thread, fresh)  # what this call waited for may have brought them
             await self.storage.append_messages(run, fresh, source="input")
         except BaseException:
-            await self.storage.finish_run(run, "discarded")
+            await end_run(self.storage, run, "discarded")
             raise
-        await self.storage.finish_run(run, "committed")
+        await end_run(self.storage, run, "committed")
         self._embedding.start(owner)
         return len(fresh)
 
@@ -343,8 +344,4 @@ def _storage(value: Storage | None) -> Storage:
         from diarist.storage.sqlite import SQLiteStorage  # SQLAlchemy takes a while, and other storages do without
 
         return SQLiteStorage("memory.db")
-    methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
-    if methods and all(callable(getattr(value, name, None)) for name in methods):  # also one that wraps another
-        return value
-    made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
-    raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")
+    return checked_storage(value)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any, cast
 
 from diarist.counting import count_parts
 from diarist.exceptions import InputError, NotFoundError
+from diarist.memory.ending import end_run
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.message_filter import MessageFilter, filtered_rows
 from diarist.memory.observational.log.removal import own_words, remove_traces
 from diarist.memory.opening import open_run
+from diarist.message_check import part_flaw
 from diarist.messages import Json, Message, Part, TextPart, new_id
 from diarist.storage.codec import checked_metadata, merge_metadata
 from diarist.storage.records import Run, Thread
@@ -101,7 +104,7 @@ class Messages(Forgetting):
             new.part_tokens = count_parts(new, self.counter)
             await self._replace(run, found, row, new)
         finally:
-            await self.storage.finish_run(run, "discarded")  # it has no messages of its own
+            await end_run(self.storage, run, "discarded")  # it has no messages of its own
         await self.storage.purge()
         return new
 
@@ -131,6 +134,12 @@ def _parts(text: str | None, parts: Sequence[Part] | None) -> list[Part] | None:
     """What a message is to say; None where that is not to change."""
     if text is not None and parts is not None:
         raise InputError("give text= or parts=, not both")
+    if not isinstance(cast(Any, text), str | None):
+        raise InputError(f"text must be a text, not {text!r}")
+    if not isinstance(cast(Any, parts), list | tuple | None):
+        raise InputError(f"parts must be a list of parts, such as [TextPart(text='...')], not {parts!r}")
+    if wrong := next(filter(None, map(part_flaw, parts or ())), None):
+        raise InputError(f"parts: {wrong}")
     said = parts if text is None else [TextPart(text=text)] if text else []
     if said is not None and not said:
         raise InputError("a message says something: to take it away, use forget(message_ids=[...], thread=...)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Coroutine
@@ -10,8 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 from diarist.exceptions import ConflictError, InputError, StorageError, ThreadBusyError
+from diarist.memory.ending import end_left_open, end_run
 from diarist.storage.base import Storage
 from diarist.storage.records import Run, Thread
+
+logger = logging.getLogger("diarist")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
 
@@ -33,8 +37,10 @@ async def open_run(
     pause = _FIRST_WAIT
     while True:
         try:
-            return await _begin(storage, storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded))
+            return await _shielded(storage, _begin(storage, run_id, thread, ttl, guarded))
         except ThreadBusyError as error:
+            if await end_left_open(storage, thread.id):
+                continue
             left = deadline - time.monotonic()
             if left <= 0:
                 raise ThreadBusyError(
@@ -44,23 +50,25 @@ async def open_run(
             if thread.resource_id != thread.id:
                 raise
             raise InputError(f"{error}; without resource=, a thread is its own resource") from error
-        except StorageError as error:
-            if isinstance(error, ConflictError) or (run := await _begun(storage, run_id)) is None:
-                raise
-            return run
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(pause * 2, _LONGEST_WAIT)
 
 
-async def _begun(storage: Storage, run_id: str) -> Run | None:
-    """The run, where only the reply to its beginning was lost: nobody else knows its id."""
-    with suppress(StorageError):
-        run = await storage.get_run(run_id)
-        return run if run is not None and run.state == "live" else None
-    return None
+async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guarded: bool) -> Run:
+    """Where only the reply was lost, the run is there all the same: nobody else knows its id."""
+    try:
+        return await storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded)
+    except (ConflictError, ThreadBusyError):
+        raise  # the database has answered
+    except StorageError:
+        with suppress(StorageError):
+            run = await storage.get_run(run_id)
+            if run is not None and run.state == "live":
+                return run
+        raise
 
 
-async def _begin(storage: Storage, begin: Coroutine[Any, Any, Run]) -> Run:
+async def _shielded(storage: Storage, begin: Coroutine[Any, Any, Run]) -> Run:
     """A cancellation meanwhile ends the run at once: nobody else could."""
     opening = asyncio.ensure_future(begin)
     try:
@@ -72,5 +80,10 @@ async def _begin(storage: Storage, begin: Coroutine[Any, Any, Run]) -> Run:
 
 async def _take_back(storage: Storage, opening: asyncio.Future[Run]) -> None:
     await asyncio.wait({opening})
-    if opening.exception() is None:
-        await storage.finish_run(opening.result(), "discarded")
+    if opening.exception() is not None:
+        return
+    run = opening.result()
+    try:
+        await end_run(storage, run, "discarded")
+    except StorageError as error:
+        logger.warning("the cancelled run %s holds thread %s until its time is up: %s", run.id, run.thread_id, error)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from os import PathLike
 from typing import Any
 
 from diarist.exceptions import ConfigError
+from diarist.storage.base import Storage
 
 
 def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
@@ -33,3 +35,12 @@ def check_flags(**options: Any) -> None:
     for name, value in options.items():
         if not isinstance(value, bool):
             raise ConfigError(f"{name} must be True or False, not {value!r}")
+
+
+def checked_storage(value: Storage) -> Storage:
+    """``value``. Raises ConfigError for anything but a storage."""
+    methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
+    if methods and all(callable(getattr(value, name, None)) for name in methods):  # also one that wraps another
+        return value
+    made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
+    raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")

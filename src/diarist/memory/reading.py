@@ -48,6 +48,7 @@ class ReadOnlyHistory(MessageHistory):
     """Shows the last messages of the thread."""
 
     id = MessageHistory.id
+    stores_run = False
     edits_in_place = False
 
     def create_state(self) -> RunRecorder:

@@ -14,7 +14,8 @@ from typing import cast
 
 from diarist.counting import count_parts
 from diarist.encoding import dumps
-from diarist.exceptions import RunLostError, StorageError
+from diarist.exceptions import InputError, RunLostError, StorageError
+from diarist.memory.ending import end_run
 from diarist.memory.opening import open_run
 from diarist.memory.resent import resent
 from diarist.message_list import MessageList
@@ -101,7 +102,7 @@ class RunRecorder:
         context.messages.remove(known)
         for message in given:
             if message.id not in known:
-                context.messages.add(_unstored(message), "input")
+                context.messages.add(unstored(message), "input")
         if len(known) == len(given):
             self._repeated = list(takewhile(lambda message: message.role == "user", reversed(given)))[::-1]
 
@@ -116,7 +117,7 @@ class RunRecorder:
             self.pinned = set(ids)
             return
         for message in self._repeated:
-            messages.add(replace(_unstored(message), id=new_id("msg")), "context")
+            messages.add(replace(unstored(message), id=new_id("msg")), "context")
 
     async def sync(self, context: RunContext[object], *, only: Collection[str] | None = None) -> Synced:
         """Bring storage in line with the run's messages as processors left them.
@@ -164,14 +165,16 @@ class RunRecorder:
         """
         try:
             await self._store_repair(messages)
-        except StorageError as error:
-            if isinstance(error, RunLostError):
-                raise
+        except RunLostError:
+            raise
+        except (StorageError, InputError) as error:
             logger.warning("what was repaired of thread %s cannot be stored: %s", self._require().thread_id, error)
 
     async def _store_repair(self, messages: MessageList) -> None:
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         if repaired:
+            there = await self._storage.existing_ids(self._require().thread_id, [row.id for row in repaired])
+            repaired = [row for row in repaired if row.id in there]  # the others were forgotten meanwhile
             self._count(repaired)
             await self._storage.rewrite_messages(self._require(), repaired)
         if gone := messages.obsolete - self.kept:
@@ -239,45 +242,29 @@ class RunRecorder:
             self._alive.cancel()
             await asyncio.gather(self._alive, return_exceptions=True)
         if outcome == "discarded":
-            await self._storage.finish_run(run, outcome)
+            await end_run(self._storage, run, outcome)
             return
         last: list[Message] = []
         try:
             last = await self._store_but_last(context, None if outcome == "committed" else context.finished)
-            self._stored(last, await self._finish(run, outcome, last))
+            stored = max((message.seq or 0 for message, _ in self._saved.values()), default=0)
+            self._stored(last, await end_run(self._storage, run, outcome, last, after=stored))
         except BaseException:  # whatever it is: a run that is left open would block its thread
             with suppress(RunLostError):  # it has ended
                 await self._interrupt(run, last)
-            raise
-
-    async def _finish(self, run: Run, outcome: Outcome, last: Sequence[Message]) -> Sequence[int]:
-        """End the run with its last messages; returns their numbers.
-
-        A connection that breaks in between loses the reply, not what was done.
-        """
-        try:
-            return await self._storage.finish_run(run, outcome, messages=last)
-        except StorageError:
-            if not last:
-                return await self._storage.finish_run(run, outcome)  # which may be said twice
-            with suppress(StorageError):
-                newest = await self._storage.list_messages(run.thread_id, limit=len(last), newest_first=True)
-                stored = newest[::-1]
-                if [row.id for row in stored] == [message.id for message in last]:
-                    return [row.seq for row in stored if row.seq is not None]
             raise
 
     async def _interrupt(self, run: Run, last: Sequence[Message]) -> None:
         """End the run, with its last messages if they can be stored."""
         if last:
             try:
-                await self._storage.finish_run(run, "interrupted", messages=last)
+                await end_run(self._storage, run, "interrupted", last)
                 return
             except RunLostError:
                 raise
             except Exception as error:  # whatever it is: without them it can be ended
                 logger.warning("the last messages of run %s cannot be stored: %s", run.id, error)
-        await self._storage.finish_run(run, "interrupted")
+        await end_run(self._storage, run, "interrupted")
 
     async def _store_but_last(self, context: RunContext[object], only: Collection[str] | None) -> list[Message]:
         """Store all but the last responses, and return those: they are stored in one write with the run's end.
@@ -296,7 +283,7 @@ class RunRecorder:
         return last
 
 
-def _unstored(message: Message) -> Message:
+def unstored(message: Message) -> Message:
     """The caller's message as a new one: it may be stored in another thread, and stays the caller's."""
     return replace(
         message,
@@ -313,23 +300,24 @@ def _unstored(message: Message) -> Message:
 
 def _content(message: Message) -> list[object]:
     """What storage holds of a message, to notice that a processor changed it. Every step compares that of all messages
-    of the run: long texts are kept as they are, which compares at once, and only what can be edited in place is written
-    down."""
+    of the run: what can be edited in place is written down, all else is kept as it is, which compares at once."""
     sent = message.sent
-    content: list[object] = [
-        message.role,
-        message.created_at,
-        dumps(message.metadata),
-        sent and (sent.text, dumps(sent.made_from)),
-    ]
+    content: list[object] = [message.role, message.created_at, dumps(message.metadata) if message.metadata else None]
+    content.append(sent and (sent.text, dumps(sent.made_from)))
     for part in message.parts:
-        content += [value if type(value) in _PLAIN else dumps(value) for value in _values_of(type(part))(part)]
+        plain, json = _fields_of(type(part))
+        content.append(plain(part))
+        content += [
+            value if type(value) in _FIXED else dumps(value) for value in (getattr(part, name) for name in json)
+        ]
     return content
 
 
-_PLAIN = {str, bytes, type(None)}
+_FIXED = {str, type(None)}
 
 
 @cache
-def _values_of(kind: type[Part]) -> Callable[[Part], tuple[object, ...]]:
-    return cast("Callable[[Part], tuple[object, ...]]", attrgetter("type", *(item.name for item in fields(kind))))
+def _fields_of(kind: type[Part]) -> tuple[Callable[[Part], object], list[str]]:
+    """A getter of those that cannot be edited in place, and the names of the others."""
+    json = [item.name for item in fields(kind) if "Json" in cast(str, item.type)]
+    return attrgetter("type", *(item.name for item in fields(kind) if item.name not in json)), json

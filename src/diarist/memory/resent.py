@@ -4,7 +4,8 @@ conversation with each call often keep no ids."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
 
 from diarist.messages import FilePart, Message
 from diarist.storage.base import Storage
@@ -25,11 +26,15 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
     nameless = {message.id for message in before_last if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)}
     if not nameless - set(known) or not any(message.role == "assistant" for message in before_last):
         return set()
-    rows = _Backwards(storage, thread_id)
+    by_content = takewhile(lambda message: message.id in nameless and message.id not in known, reversed(before_last))
+    rows, answers = _Backwards(storage, thread_id), _answers(by_content)
     for count in range(len(before_last), 0, -1):
         beginning = before_last[:count]
-        if any(message.role == "assistant" for message in beginning) and await _ends_with(rows, beginning, known):
+        # Neither side may lack an answer. Where these differ there is no need to walk: histories may repeat themselves.
+        may_be = answers[: len(rows.answers)] == rows.answers[: len(answers)]
+        if may_be and any(each.role == "assistant" for each in beginning) and await _ends_with(rows, beginning, known):
             return {message.id for message in beginning}
+        answers = answers[len(_answers(beginning[-1:])) :]
     return set()
 
 
@@ -40,6 +45,7 @@ class _Backwards:
         self._storage, self._thread_id = storage, thread_id
         self._rows: list[Message] = []
         self._whole = False
+        self.answers: list[int | None] = []
 
     async def at(self, place: int) -> Message | None:
         """The row, counted from 0, the last one; None before the first."""
@@ -48,6 +54,7 @@ class _Backwards:
             page = await self._storage.list_messages(self._thread_id, before=before, limit=_PAGE, newest_first=True)
             self._rows += page
             self._whole = len(page) < _PAGE
+            self.answers += [*_answers(page), *[None] * self._whole]
         return self._rows[place] if place < len(self._rows) else None
 
 
@@ -89,9 +96,15 @@ def _is(message: Message, row: Message, known: Collection[str]) -> bool:
     return _content(message) == _content(row) and _same_calls(message, row)
 
 
+def _answers(messages: Iterable[Message]) -> list[int | None]:
+    """Hashes of the answers in words: of those that are equal in content, equal ones."""
+    words = [each for each in messages if each.role == "assistant" and not each.tool_parts and each.text.strip()]
+    return [hash(_content(message)) for message in words]
+
+
 def _content(message: Message) -> tuple[object, ...]:
     files = [(part.media_type, part.url, part.data) for part in message.parts if isinstance(part, FilePart)]
-    return message.role, message.text.strip(), files
+    return message.role, message.text.strip(), tuple(files)
 
 
 def _same_calls(message: Message, row: Message) -> bool:

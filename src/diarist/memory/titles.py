@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+from diarist.encoding import writable
 from diarist.exceptions import ConfigError, ConflictError, DiaristError, NotFoundError
 from diarist.memory.observational.roles.calling import Caller, Question
 from diarist.memory.observational.work.background import Background
@@ -145,7 +146,7 @@ class TitleMaker(Processor[Any]):
     async def _ask(self, message: Message) -> str:
         text = message.text.strip()[:_LONGEST_TEXT].replace("<", "&lt;")
         reply = await self._caller.ask(Question(instructions=self._instructions, data=f"<message>\n{text}\n</message>"))
-        said = _THOUGHTS.sub("", reply.text)
+        said = _THOUGHTS.sub("", writable(reply.text))
         line = next((line for line in said.splitlines() if line.strip()), "")
         return " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
 

@@ -315,14 +315,14 @@ class Processor(Generic[D, S]):
         id: Default: the class name in kebab case; unique within a list.
         name, description: For people.
         process_data_parts: True: ``process_output_stream`` sees ``data-*`` chunks too.
-        hold_output: True: a step's chunks reach the client only after ``process_output_step`` accepted them
-            (and those of the last step after ``process_output_result``), and say what was accepted: what hooks
-            changed comes changed, what they removed does not come.
+        hold_output: True: a step's chunks reach the client only after ``process_output_step`` (at the last step also
+            ``process_output_result``) accepted them, with what hooks changed and without what they removed.
         on_error: ``"fail"``: an exception in a hook ends the run. ``"continue"``: it is logged and the hook counts
             as not run; the processor fails open.
         run_in_parallel: True, for a guard of the input: ``process_input`` sees a snapshot and runs beside the first
             model call; until it has passed, nothing reaches the client and no tool runs.
         opens_run: True, for memory: ``process_input`` runs also where a run is resumed without new input.
+        stores_run: True, for memory: it stores the run and its messages; of these a run has one.
         edits_in_place: False says that no hook changes what a message of the run says in place: returning and adding
             messages, or editing the prompt, is not meant. Where all processors say so, no copies are kept of what
             the messages said before a step. A subclass has to say it again.
@@ -336,6 +336,7 @@ class Processor(Generic[D, S]):
     on_error: Literal["fail", "continue"] = "fail"
     run_in_parallel: bool = False
     opens_run: bool = False
+    stores_run: bool = False
     edits_in_place: bool = True
 
     def __init_subclass__(cls, **more: Any) -> None:

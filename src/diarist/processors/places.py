@@ -29,8 +29,8 @@ _SO_CLOSE = 0.85
 
 
 def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
-    """The processors of a list. Raises ConfigError for something else in it, two with one id, a misspelt hook, a hook
-    that is set on an object, an unknown ``on_error``."""
+    """The processors of a list. Raises ConfigError for something else in it, two with one id or two that store
+    the run, a misspelt hook, a hook that is set on an object, an unknown ``on_error``."""
     seen: set[str] = set()
     for processor in processors:
         if not isinstance(processor, Processor):
@@ -41,6 +41,11 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
         seen.add(processor.id)
         if wrong := _slip(processor):
             raise ConfigError(f"{list_name}: processor {processor.id!r} {wrong}")
+    if len(storing := [repr(processor.id) for processor in leaves(processors) if processor.stores_run]) > 1:
+        raise ConfigError(
+            f"{list_name}: {' and '.join(storing)} would each store the run's messages; put one instead of, not beside "
+            "the other (an agent's memory= brings one)"
+        )
     return list(processors)
 
 

@@ -189,3 +189,25 @@ print("done")
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_program_that_ends_amid_background_work_ends_quietly(tmp_path: Path, attempt: int) -> None:
     assert run_python(_SCRIPT, tmp_path / "memory.db") == "done\n"
+
+
+async def test_a_job_whose_loop_stands_still_holds_nobody_up() -> None:
+    """As where a program runs a loop for each request, and keeps the loop."""
+    background, work = Background(), Work()
+    other = asyncio.new_event_loop()
+
+    async def begin() -> None:
+        background.start("a", work)
+
+    await asyncio.to_thread(other.run_until_complete, begin())
+    await background.settled()
+    assert not background.running("a")
+    mine = Work()
+    assert background.start("a", mine)
+    work.go.set()
+    await asyncio.to_thread(other.run_until_complete, asyncio.sleep(0))
+    await asyncio.to_thread(other.run_until_complete, asyncio.sleep(0))
+    assert (background.running("a"), work.done) == (True, 1)
+    mine.go.set()
+    await background.settled()
+    other.close()

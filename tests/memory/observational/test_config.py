@@ -79,6 +79,13 @@ def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> Non
         ObservationConfig(**wrong)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), pytest.param(10**400, id="huge")])
+@pytest.mark.parametrize("name", ["message_tokens", "buffer_tokens", "buffer_activation", "block_after"])
+def test_numbers_are_finite(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} must be a finite number, not "):
+        ObservationConfig(**{name: value})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("wrong", "name"),
     [

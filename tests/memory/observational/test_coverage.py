@@ -31,7 +31,10 @@ def test_it_agrees_with_a_set_of_numbers(mine: list[tuple[int, int]], theirs: li
         assert (seq in coverage) is (seq in rows)
         assert coverage.end_before(seq) == max((r for r in rows if r < seq), default=0)
     assert (coverage >= covering(*theirs)) is (rows >= others)
-    assert coverage.prefix_end == next(n for n in range(55) if n + 1 not in rows)
+    for end in range(1, 55):
+        holes = [seq for after, before in coverage.holes(end) for seq in range(after + 1, before or 0)]
+        assert holes == [seq for seq in range(1, end) if seq not in rows]
+    assert coverage.holes()[-1] == (max(rows, default=0), None)
 
 
 def test_other_threads_do_not_count() -> None:

@@ -56,13 +56,13 @@ async def test_what_is_noted_already_is_not_noted_again() -> None:
 
 def test_the_same_words_on_another_day_are_news() -> None:
     assert (
-        without_repeats("Date: 2026-03-03\n- 🟢 rain", "Date: 2026-03-02\n- 🟢 rain") == "Date: 2026-03-03\n- 🟢 rain"
+        without_repeats("Date: 2026-03-03\n- 🟢 rain", ["Date: 2026-03-02\n- 🟢 rain"]) == "Date: 2026-03-03\n- 🟢 rain"
     )
 
 
 def test_notes_that_only_repeat_are_kept_rather_than_nothing() -> None:
     text = "Date: 2026-03-02\n- 🟢 rain"
-    assert without_repeats(text, text) == text
+    assert without_repeats(text, [text]) == text
 
 
 def test_a_heading_goes_with_its_last_line() -> None:

@@ -111,7 +111,7 @@ async def test_discarded_runs_leave_no_hole_in_what_is_covered(chat: Conversatio
         await chat.turn(user(f"u{n}", 15), assistant(f"a{n}", 5))
     log = await chat.engine.log(chat.thread, "ada")
     memory = await chat.open()
-    end = Coverage(log.entries, chat.thread).prefix_end
+    end = Coverage(log.entries, chat.thread).holes()[0][0]
     assert end == (memory.rows.all[0].seq or 0) - 2  # the discarded one between
     await assert_exactly_once(chat, memory)
 
@@ -378,8 +378,7 @@ async def test_without_leases_the_second_result_is_dropped() -> None:
     await chat.observer.started.wait()
     await other.engine.observe_all(chat.thread, "ada")
     chat.observer.gate.set()
-    with pytest.raises(ConflictError, match="another entry covers"):
-        await first
+    await first
     memory = await chat.open()
     assert len(memory.log.entries) == 2
     assert chat.types() == ["observation-start", "observation-failed"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import os
 import ssl
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from diarist import Agent
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -38,6 +41,7 @@ from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Call, HttpError
 from tests.models.conformance import WEATHER, ModelConformance, ask, calls, finish, message, read, text
 from tests.models.wires import ChatWire, Wire
+from tests.processes import run_python
 
 
 class TestOpenAIChat(ModelConformance):
@@ -142,6 +146,7 @@ class RawServer:
 
     Attributes:
         answers: To how many requests of a connection; at the next one it is closed, without a word.
+        drops: No more requests are answered: their connections are closed.
         connections: How many were opened.
         lines: The request lines that came.
     """
@@ -149,6 +154,7 @@ class RawServer:
     def __init__(self, pieces: list[bytes], answers: int | None = None) -> None:
         self.pieces = pieces
         self.answers = answers
+        self.drops = False
         self.connections = 0
         self.writers: list[asyncio.StreamWriter] = []
         self.lines: list[str] = []
@@ -166,7 +172,7 @@ class RawServer:
                 self.headers.append(head.lower())
                 length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
                 await reader.readexactly(length)
-                if left == 0:
+                if left == 0 or self.drops:
                     writer.close()
                     return
                 left = None if left is None else left - 1
@@ -184,11 +190,13 @@ async def raw_server(*pieces: bytes, answers: int | None = None) -> AsyncIterato
     server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
     made.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        yield made
-    for writer in made.writers:  # the loop may end before they have seen that their clients are gone
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+        try:
+            yield made
+        finally:
+            for writer in made.writers:  # the loop may end before they have seen that their clients are gone
+                writer.close()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
 
 
 def answer(body: bytes, *, status: str = "200 OK", type: str = "text/event-stream", headers: bytes = b"") -> bytes:
@@ -214,6 +222,32 @@ async def test_an_answer_in_small_pieces() -> None:
 async def test_whatever_the_stream_is_called(type: str) -> None:
     async with raw_server(answer(EVENT + STOP, type=type)) as server:
         assert text(await read_from(server)) == ["Hi"]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"index": 0, "id": ""}, {"index": 0, "id": ""}),
+        ({"index": 0, "id": "x"}, {"index": 0, "id": "x"}),
+        ({"index": 0, "id": "x"}, {"index": 1, "id": "x"}),
+        ({"id": "x"}, {"id": "x"}),
+    ],
+)
+async def test_whole_calls_that_share_an_index_or_an_id(one: dict[str, Any], two: dict[str, Any]) -> None:
+    def look(city: str) -> str:
+        return f"{city} is fine"
+
+    body = b""
+    for place, city in ((one, "Rome"), (two, "Oslo")):
+        made = {**place, "function": {"name": "look", "arguments": json.dumps({"city": city})}}
+        body += b"data: %s\n\n" % json.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [made]}}]}).encode()
+    async with raw_server(answer(body + STOP)) as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        async with Agent(model=model, tools=[look], max_steps=1) as agent:
+            found = (await agent.generate("How are they?")).steps[0].tool_calls
+        await model.close()
+    assert [part.result for part in found] == ["Rome is fine", "Oslo is fine"]
+    assert len({part.call_id for part in found}) == 2
 
 
 async def test_a_server_that_does_not_stream() -> None:
@@ -262,13 +296,28 @@ async def test_a_server_that_says_done_and_stays() -> None:
         await model.close()
 
 
-async def test_a_server_that_closes_a_connection_it_seemed_to_keep() -> None:
-    """As llama.cpp does after each answer, without saying so. The next call finds out, and takes another one."""
+async def test_a_server_that_closes_a_connection_it_seemed_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As llama.cpp does after each answer, without saying so. The next call finds out, and takes a new one."""
+    monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", 60.0)  # a busy machine is slow
     async with raw_server(answer(EVENT + STOP), answers=1) as server:
         model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
         assert [text(await read(model)) for _ in range(3)] == [["Hi"]] * 3
         for _ in range(2):  # several of them lie ready
             assert [text(some) for some in await asyncio.gather(*(read(model) for _ in range(3)))] == [["Hi"]] * 3
+        await model.close()
+
+
+async def test_a_request_that_is_always_dropped_goes_out_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections lie ready."""
+    monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", 60.0)
+    async with raw_server(answer(EVENT + STOP)) as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        await asyncio.gather(*(read(model) for _ in range(8)))
+        server.drops = True
+        server.lines.clear()
+        with pytest.raises(ModelConnectionError):
+            await read(model)
+        assert len(server.lines) == 2
         await model.close()
 
 
@@ -392,6 +441,50 @@ else:
     command = [sys.executable, "-W", warnings, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("ok\n", "")
+
+
+SCRIPT = """
+import asyncio, os, sys, threading
+from diarist import Agent
+from diarist.models import resolve
+
+def agent():
+    return Agent(model=resolve("openai/some/model", base_url=sys.argv[1], api_key="k"))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.parametrize("asks", [False, True])
+def test_child_of_a_fork_has_connections_of_its_own(asks: bool, openai_server: OpenAIServer) -> None:
+    """It ends without a word, and leaves the parent's connections alone."""
+    fork = f"""
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # newer versions warn of fork
+one, two = agent(), agent()
+one.generate_sync("Hello"), two.generate_sync("Hello")
+if os.fork() == 0:
+    if {asks}:
+        print(one.generate_sync("Hello").text, asyncio.run(two.generate("Hello")).text)
+    sys.exit(0)
+print(os.wait()[1], one.generate_sync("Hello").text)
+"""
+    assert run_python(SCRIPT + fork, openai_server.base_url) == asks * "ok ok\n" + "0 ok\n"
+
+
+def test_a_loop_that_hangs_at_exit_keeps_no_other_from_being_closed(openai_server: OpenAIServer) -> None:
+    hang = """
+async def ask_and_hang():
+    await one.generate("Hello")
+    asyncio.get_running_loop().call_soon(threading.Event().wait)
+    asked.set()
+    await asyncio.Event().wait()
+
+one, asked = agent(), threading.Event()
+threading.Thread(target=asyncio.run, args=(ask_and_hang(),), daemon=True).start()
+asked.wait()
+print(one.generate_sync("Hello").text, agent().generate_sync("Hello").text)
+"""
+    assert run_python(SCRIPT + hang, openai_server.base_url) == "ok ok\n"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's own, about its sockets

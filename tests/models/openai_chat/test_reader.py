@@ -187,6 +187,33 @@ def test_id_and_name_in_every_fragment() -> None:
     assert [chunk.type for chunk in chunks].count("tool-call-input-streaming-start") == 1
 
 
+@pytest.mark.parametrize("late", [{"arguments": ""}, {"arguments": " "}, {"arguments": None}, {}])
+def test_a_call_that_is_named_once_more_at_its_end(late: dict[str, Any]) -> None:
+    whole = call(index=0, id="a", name="w", arguments='{"city":"Rome"}')
+    chunks = read(delta(tool_calls=[whole]), delta(tool_calls=[call(index=0, id="a", name="w", **late)]), STOP)
+    assert calls(chunks) == [("a", "w", ROME)]
+
+
+def test_parallel_calls_without_ids_at_one_index_in_fragments() -> None:
+    fragments = [
+        *(call(index=0, id="", name="w", arguments=""), call(index=0, arguments='{"at":{"city":"Rome"}')),
+        *(call(index=0, arguments=',"n":1}'), call(index=0, id="", name="w", arguments="")),
+        *(call(index=0, arguments='{"city":'), call(index=0, arguments='"Oslo"}')),
+    ]
+    found = calls(read(*(delta(tool_calls=[fragment]) for fragment in fragments), STOP))
+    assert [args for _, _, args in found] == [{"at": ROME, "n": 1}, OSLO]
+
+
+def test_fragments_of_one_id_at_two_indices() -> None:
+    chunks = read(
+        delta(tool_calls=[call(index=0, id="a", name="w", arguments='{"city":')]),
+        delta(tool_calls=[call(index=1, id="a", name="w", arguments='{"city":')]),
+        delta(tool_calls=[call(index=0, id="a", arguments='"Rome"}'), call(index=1, id="a", arguments='"Oslo"}')]),
+        STOP,
+    )
+    assert [args for _, _, args in calls(chunks)] == [ROME, OSLO]
+
+
 def test_a_name_that_comes_late() -> None:
     chunks = read(
         delta(tool_calls=[call(index=0, id="a", name="", arguments="")]),

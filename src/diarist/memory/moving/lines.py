@@ -238,12 +238,14 @@ def _thread(thread: Thread) -> dict[str, Json]:
 
 
 def _message_of(value: dict[str, Any]) -> Message:
-    message = Message.from_dict(value)
+    message = Message.from_dict({**value, "part_tokens": None})  # they are counted anew: a file may say anything
     if wrong := flaw(message):
         raise InputError(wrong)
     checked_metadata(message.metadata)
     if message.role == "system":  # it would speak to the model with the voice of whoever runs the agent
         raise InputError("a thread keeps no messages of the role 'system'")
+    if message.sent is not None:
+        message.sent.tokens = max(message.sent.tokens, 0)
     return message
 
 

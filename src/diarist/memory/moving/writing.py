@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from diarist.counting import ensure_counted
 from diarist.exceptions import ConflictError, StorageError
+from diarist.memory.ending import end_run
 from diarist.memory.observational.log.log_store import begun
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
@@ -78,9 +79,9 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     try:
         writer = ThreadWriter(storage, counter, run)
         yield writer
-        await storage.finish_run(run, "committed")
+        await end_run(storage, run, "committed")
     except BaseException:
-        await storage.finish_run(run, "discarded")
+        await end_run(storage, run, "discarded")
         raise
     try:
         await writer.close()
@@ -102,7 +103,7 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
     if await storage.get_thread(thread.id) is None:
         return run
     if await storage.list_messages(thread.id, limit=1):  # somebody was faster
-        await storage.finish_run(run, "discarded")
+        await end_run(storage, run, "discarded")
         raise ConflictError(refusal)
     await storage.delete_thread(thread.id)
     return await storage.begin_run(new_id("run"), thread, ttl=_TTL, guarded=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TypeVar
 
+from diarist.encoding import writable
 from diarist.exceptions import ConflictError, ModelTimeoutError
 from diarist.memory.observational import data_parts
 from diarist.memory.observational.announcing import Announcer, Emit, answer
@@ -34,7 +35,7 @@ from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
 
-T = TypeVar("T")
+Made = TypeVar("Made", Observed, Reflected)
 
 _CHANGED = "the messages were changed while they were observed; the notes are dropped"
 
@@ -179,7 +180,7 @@ class Cycles(Announcer):
             current_task=observed.current_task,
             suggested_response=observed.suggested_response,
             thread_title=observed.thread_title,
-            citations=observed.citations,
+            citations=tuple(map(tuple, observed.citations)),
             model=observed.model,
             usage=observed.usage,
         )
@@ -317,13 +318,13 @@ class Cycles(Announcer):
 
     # -- both
 
-    async def _call(self, call: Awaitable[T], cycle: Cycle, timeout: float | None) -> T:
+    async def _call(self, call: Awaitable[Made], cycle: Cycle, timeout: float | None) -> Made:
         """Await a role. No lock and no transaction is open meanwhile."""
         deadline = asyncio.timeout(timeout)
         try:
             with span(f"memory {cycle.operation}", **{"diarist.cycle_id": cycle.id, "diarist.tokens": cycle.tokens}):
                 async with deadline:
-                    return await call
+                    return _writable(await call)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -367,6 +368,12 @@ class Cycles(Announcer):
     def _log_warnings(self, cycle: Cycle, warnings: Sequence[str]) -> None:
         for warning in warnings:
             logger.warning("%s of thread %s: %s", cycle.operation, self._thread_id, warning)
+
+
+def _writable(made: Made) -> Made:
+    """What a role made, without what no storage takes: half a character, as small models write it."""
+    texts = {item.name: getattr(made, item.name) for item in fields(made)}
+    return replace(made, **{name: writable(text) for name, text in texts.items() if isinstance(text, str)})
 
 
 def _ends(rows: Sequence[Message]) -> list[Message]:

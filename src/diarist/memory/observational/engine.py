@@ -208,10 +208,11 @@ class Engine:
         Raises:
             ModelError, RoleError: The Observer or the Reflector failed.
             ThreadBusyError: Somebody else is observing the thread.
+            ConflictError: The same messages were changed while each of three calls was at them.
             StorageError: The storage failed.
         """
         memory = await self._open(thread_id, resource_id, None, emit, manual=True)
-        await observe_all(memory, thread_id, resource_id, progress, leave_tokens)
+        await observe_all(memory, self._settle, progress, leave_tokens)
 
     async def observe_resource(
         self, resource_id: str, *, progress: Progress | None = None, emit: Emit | None = None
@@ -219,15 +220,16 @@ class Engine:
         """Observe all rows that may be observed of all threads of a resource; its threads share one log.
 
         What waits in the log is activated first. Then threads are observed in the order of what they say, several
-        to a call of ``max_tokens_per_batch`` and several calls at a time; reflects whenever that is due. What was
-        changed meanwhile, or is observed by somebody else, is left alone.
+        to a call of ``max_tokens_per_batch`` and several calls at a time; reflects whenever that is due. What is
+        observed by somebody else is left alone; what was changed meanwhile is read anew.
 
         Args:
             progress: Called with (tokens done, tokens in all) before each round of calls and at the end.
 
         Raises:
             ModelError, RoleError: The Observer or the Reflector failed; what was done besides is kept.
-            ThreadBusyError: Somebody else is observing the resource.
+            ThreadBusyError: Somebody else is observing the resource, or some of its threads.
+            ConflictError: As for ``observe_all``.
             StorageError: The storage failed.
         """
         thread_id = await self._any_thread(resource_id)
@@ -237,6 +239,7 @@ class Engine:
         await ResourceObserver(
             memory,
             lambda thread_id: self._cycles(memory.config, thread_id, resource_id, emit or _ignore, manual=True),
+            self._settle,
             self._storage,
             self._counter,
             limit=memory.config.observation.max_tokens_per_batch,

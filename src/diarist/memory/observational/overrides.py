@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.role_config import require_number
 from diarist.messages import Json
 
 OBSERVATION_OVERRIDES = {
@@ -73,3 +74,4 @@ def _check(name: str, value: Json) -> None:
     kind = int if name in _TOKENS else int | float
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ConfigError(f"{name} must be a {'whole number' if name in _TOKENS else 'number'}, not {value!r}")
+    require_number(name, value)

@@ -87,6 +87,7 @@ class DiaryProcessor(Processor[Any]):
 
     id = TAG
     opens_run = True
+    stores_run = True
     edits_in_place = False
 
     def __init__(
@@ -299,7 +300,7 @@ class DiaryProcessor(Processor[Any]):
                 await memory.update_title()
         except StorageError as error:
             logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
-        if self._await_background:
+        if self._await_background and outcome == "committed":
             await memory.jobs.settled()
 
 

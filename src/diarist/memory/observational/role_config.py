@@ -12,6 +12,7 @@ from diarist.models.base import ModelSettings
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000
 _UNBUFFERED_LEAST_TOKENS = 1_000
+_ENDLESS = 1e300  # a multiple of less is finite, too
 _OBSERVER_SETTINGS = ModelSettings(temperature=0.3, max_output_tokens=100_000)
 _REFLECTOR_SETTINGS = ModelSettings(temperature=0.0, max_output_tokens=100_000)
 
@@ -65,7 +66,7 @@ class ObservationConfig:
         require_positive("message_tokens", self.message_tokens)
         require_positive("max_tokens_per_batch", self.max_tokens_per_batch)
         require_positive("tool_result_tokens", self.tool_result_tokens)
-        _require_number("previous_observer_tokens", self.previous_observer_tokens)
+        require_number("previous_observer_tokens", self.previous_observer_tokens)
         if self.previous_observer_tokens < 0:
             raise ConfigError(f"previous_observer_tokens must not be negative, not {self.previous_observer_tokens}")
         if self.observer_batch_tokens is not None:
@@ -78,7 +79,7 @@ class ObservationConfig:
     def _check_buffer(self) -> None:
         if self.buffer_tokens is False:
             return
-        _require_number("buffer_tokens", self.buffer_tokens)
+        require_number("buffer_tokens", self.buffer_tokens)
         if self.buffer_tokens is True or self.buffer_tokens <= 0:
             raise ConfigError(f"buffer_tokens must be a positive number or False, not {self.buffer_tokens!r}")
         if (tokens := self.buffered_tokens or 0) >= self.message_tokens:
@@ -87,7 +88,7 @@ class ObservationConfig:
             )
 
     def _check_activation(self) -> None:
-        _require_number("buffer_activation", self.buffer_activation)
+        require_number("buffer_activation", self.buffer_activation)
         share = 0 < self.buffer_activation <= 1
         if not share and self.buffer_activation < _ABSOLUTE_ACTIVATION:
             raise ConfigError(
@@ -164,7 +165,7 @@ class ReflectionConfig:
 
     def __post_init__(self) -> None:
         require_positive("observation_tokens", self.observation_tokens)
-        _require_number("buffer_activation", self.buffer_activation)
+        require_number("buffer_activation", self.buffer_activation)
         if isinstance(self.buffer_activation, bool) or not 0 < self.buffer_activation <= 1:
             raise ConfigError(
                 f"buffer_activation must be a share of observation_tokens above 0 and up to 1, "
@@ -186,14 +187,17 @@ class ReflectionConfig:
 
 def require_positive(name: str, value: float) -> None:
     """Raises ConfigError where ``value`` is no positive number."""
-    _require_number(name, value)
+    require_number(name, value)
     if isinstance(value, bool) or value <= 0:
         raise ConfigError(f"{name} must be positive, not {value!r}")
 
 
-def _require_number(name: str, value: object) -> None:
+def require_number(name: str, value: object) -> None:
+    """Raises ConfigError where ``value`` is no number, or not finite."""
     if not isinstance(value, int | float):
         raise ConfigError(f"{name} must be a number, not {value!r}")
+    if not abs(value) < _ENDLESS:
+        raise ConfigError(f"{name} must be a finite number, not {value!r}")
 
 
 def _absolute(value: float, threshold: int) -> int:
@@ -201,7 +205,7 @@ def _absolute(value: float, threshold: int) -> int:
 
 
 def _check_block(threshold_name: str, threshold: int, value: float) -> None:
-    _require_number("block_after", value)
+    require_number("block_after", value)
     if isinstance(value, bool) or _absolute(value, threshold) <= threshold:
         raise ConfigError(
             f"block_after must lie above {threshold_name} ({threshold:,}): a multiple between 1 and 2, "

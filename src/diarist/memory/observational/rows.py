@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from diarist.counting import ensure_counted
 from diarist.memory.observational.log.coverage import Coverage, seq_of
+from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.window import stand_in
 from diarist.messages import Message
 from diarist.storage.base import Storage
@@ -39,9 +40,9 @@ class RawRows:
         self._opened_for: str | None = None
 
     async def load(self) -> None:
-        """Read the raw rows. What the covered beginning of the thread holds is not read."""
+        """Read the raw rows. Where the notes cover the thread it is not read."""
         known = {row.id: row for row in self.all}
-        rows = await self._storage.list_messages(self._thread_id, after=self.coverage.prefix_end, run_id=self._run_id)
+        rows = await uncovered_rows(self._storage, self.coverage, self._thread_id, run_id=self._run_id)
         self.all = []
         self.add([known.get(row.id, row) for row in rows])
         await self.find_opener()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from diarist.exceptions import ConfigError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.roles.role_models import RoleModels
+from diarist.memory.options import check_flags, check_seconds, checked_storage
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter, default_counter
 
@@ -16,7 +20,7 @@ class ObservationalMemory(DiaryProcessor):
 
     List it among the input processors, before or behind others; among the output processors too if you
     like, which changes nothing. An agent closes it with itself, after its background work; the storage is yours
-    to close.
+    to close. It stands instead of a ``Memory``, not beside one that shows the last messages.
 
     Args:
         storage: Where messages and diary are kept.
@@ -26,7 +30,7 @@ class ObservationalMemory(DiaryProcessor):
         await_background: Let every call wait at its end until the background work of its thread is done.
 
     Raises:
-        ConfigError: Options that contradict each other, or a model that cannot be used.
+        ConfigError: Options that contradict each other, ``enabled=False``, or a model that cannot be used.
     """
 
     def __init__(
@@ -38,7 +42,16 @@ class ObservationalMemory(DiaryProcessor):
         thread_wait: float = 30.0,
         await_background: bool = False,
     ) -> None:
-        config = config or ObservationalMemoryConfig()
+        check_flags(await_background=await_background)
+        check_seconds("thread_wait", thread_wait, zero=True)
+        storage = checked_storage(storage)
+        config = ObservationalMemoryConfig() if config is None else config
+        if not isinstance(cast(Any, config), ObservationalMemoryConfig):
+            raise ConfigError(f"config must be an ObservationalMemoryConfig, not {config!r}")
+        if not config.enabled:
+            raise ConfigError(
+                "config has enabled=False: leave ObservationalMemory out of the agent's processors instead"
+            )
         counter = token_counter or default_counter()
         self._models = RoleModels(config, counter)
         observer, reflector = self._models.roles(None)

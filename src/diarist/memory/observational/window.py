@@ -69,25 +69,22 @@ def stand_in(first: Message) -> Message:
 def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[list[Message]]:
     """The raw rows that may be observed, in order.
 
-    Left out are pinned rows, and everything from the first tool call on that may still get its result. Rows
-    that must not be parted, a call and the result that came in a row of its own, form one unit with what
-    stands between them; every other unit is one row.
+    Rows that must not be parted, a call and the results that came in rows of their own, form one unit with what
+    stands between them; every other unit is one row. Left out are units with a pinned row, and everything from the
+    first tool call on that may still get its result.
     """
     tools = _tool_parts(raw)
     answers = _answers(raw, tools)
-    held = {*pinned, *(raw[call].id for call, answer in answers.items() if raw[answer].id in pinned)}
     units: list[list[Message]] = []
     joined_until = -1
     for index, row in enumerate(raw[: _first_pending(raw, tools)]):
-        if row.id in held:
-            continue
         if index <= joined_until:
             units[-1].append(row)
         else:
             units.append([row])
         if index in answers:
             joined_until = max(joined_until, answers[index])
-    return units
+    return [unit for unit in units if not any(row.id in pinned for row in unit)]
 
 
 def is_unit(rows: Sequence[Message]) -> bool:

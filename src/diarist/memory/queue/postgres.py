@@ -75,8 +75,8 @@ class PostgresQueue:
                 .configure_task(
                     QUEUED_WORK,
                     queue=self.name,
-                    # Jobs of a thread come one after the other.
-                    lock=f"resource:{job.resource_id}" if job.others else f"thread:{job.thread_id}",
+                    # Jobs of a thread come one after the other; those of another queue are no affair of this one.
+                    lock=f"{self.name}:{f'resource:{job.resource_id}' if job.others else f'thread:{job.thread_id}'}",
                     queueing_lock=self._lock_of(job),
                     schedule_in={"seconds": delay} if delay else None,
                     connection=connection,

@@ -65,7 +65,7 @@ class Worker:
         app.task(name=QUEUED_WORK, queue=self._queue.name)(self._do)
 
         # A periodic task also keeps the library watching its other helpers: without any, it stops doing so.
-        @app.periodic(cron="* * * * *")
+        @app.periodic(cron="* * * * *", periodic_id=self._queue.name)
         @app.task(name="diarist.recover", queue=self._queue.name, queueing_lock=f"{self._queue.name}:recover")
         async def recover(timestamp: int) -> None:  # pyright: ignore[reportUnusedFunction]
             await self._recover(app)

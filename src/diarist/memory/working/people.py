@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.working.config import WorkingMemoryConfig
@@ -73,9 +73,9 @@ class WorkingMemories(ABC):
         shape = shape_of(config)
 
         def change(memory: WorkingMemory) -> WorkingMemory:
-            if isinstance(value, str) != shape.replaces:
+            if not isinstance(cast(Any, value), str if shape.replaces else Mapping):
                 kind = "a text, as it has a template" if shape.replaces else "a mapping, as it has a schema"
-                raise InputError(f"the working memory is {kind}, not {type(value).__name__}")
+                raise InputError(f"value: the working memory is {kind}, not {value!r}")
             if isinstance(value, str):
                 check_size(value.strip())
                 older = tuple(update for update in memory.updates if update.text is None)

@@ -8,10 +8,11 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -20,7 +21,7 @@ from diarist.exceptions import ConfigError
 if TYPE_CHECKING:
     import aiohttp
 
-    _Holder = AsyncGenerator[aiohttp.ClientSession, None]
+    _Holder = AsyncGenerator["_Sessions", None]
 
 KEEP_IDLE = 60.0
 """Seconds that a connection is kept unused; a tool may take that long between two calls."""
@@ -39,15 +40,22 @@ class Way:
     kept: bool = False
 
 
+class _Sessions(NamedTuple):
+    """``kept``: its connections serve many requests. ``fresh``: each of its requests has a connection of its own."""
+
+    kept: aiohttp.ClientSession
+    fresh: aiohttp.ClientSession
+
+
 class Connections:
-    """One session per event loop, which may run in different threads.
+    """Sessions for each event loop, which may run in different threads.
 
     Each is held by an async generator, which the loop closes when it ends (as ``asyncio.run`` does) and Python
     closes when nobody holds it any more: so no session is left open, whatever the caller forgets.
     """
 
     def __init__(self) -> None:
-        self._held: dict[asyncio.AbstractEventLoop, tuple[_Holder, aiohttp.ClientSession]] = {}
+        self._held: dict[asyncio.AbstractEventLoop, tuple[_Holder, _Sessions]] = {}
         self._lock = threading.Lock()
         _open.add(self)
 
@@ -55,35 +63,33 @@ class Connections:
         """Send a request.
 
         A server may close a connection at any time, llama.cpp's does after each streamed answer: who finds a kept one
-        closed takes another, until there are only new ones. That shows at once: what breaks off later may have been
-        worked on, and to ask again is the caller's decision.
+        closed asks once more, on a new one. That shows at once: what breaks off later may have been worked on, and to
+        ask again is the caller's decision.
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
-        session = await self.session()
-        while True:
-            way, began = Way(), time.monotonic()
-            data = body if len(body) < _PLAIN_BODY else BytesIO(body)
-            try:
-                return await session.post(url, data=data, trace_request_ctx=way, **options)
-            except (ClientOSError, ServerDisconnectedError):
-                if not way.kept or time.monotonic() - began > _AT_ONCE:
-                    raise
+        sessions, way, began = await self._sessions(), Way(), time.monotonic()
+        try:
+            return await sessions.kept.post(url, data=_data(body), trace_request_ctx=way, **options)
+        except (ClientOSError, ServerDisconnectedError):
+            if not way.kept or time.monotonic() - began > _AT_ONCE:
+                raise
+        return await sessions.fresh.post(url, data=_data(body), **options)
 
-    async def session(self) -> aiohttp.ClientSession:
-        """The session of the running loop."""
+    async def _sessions(self) -> _Sessions:
+        """Those of the running loop."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
-        if held is not None and not held[1].closed:
+        if held is not None and not held[1].kept.closed:
             return held[1]
-        holder = _hold_session()
-        session = await anext(holder)
+        holder = _hold_sessions()
+        sessions = await anext(holder)
         with self._lock:
             ended = [self._held.pop(known)[1] for known in list(self._held) if known.is_closed()]
-            self._held[loop] = (holder, session)
+            self._held[loop] = (holder, sessions)
         for old in ended:
-            await old.close()
-        return session
+            await _close_both(old)
+        return sessions
 
     async def close(self) -> None:
         """Close the running loop's connections."""
@@ -92,34 +98,55 @@ class Connections:
         if held is not None:
             await held[0].aclose()
 
-    def close_at_exit(self) -> None:
-        """Close what loops still hold that run in other threads, were left open, or were closed the hard way."""
-        for loop, (holder, session) in self._held.items():
+    def close_at_exit(self) -> Iterator[Future[None]]:
+        """Close what loops still hold that were left open or closed the hard way; others' threads are at it then."""
+        for loop, (holder, sessions) in self._held.items():
             if loop.is_running():
-                asyncio.run_coroutine_threadsafe(_close(holder), loop).result(timeout=1)
+                yield asyncio.run_coroutine_threadsafe(_close(holder), loop)
             elif not loop.is_closed():
                 loop.run_until_complete(holder.aclose())
-            elif not session.closed:
-                asyncio.run(session.close())
+            elif not sessions.kept.closed:
+                asyncio.run(_close_both(sessions))
+
+    def forget(self) -> None:
+        """In the child of a fork, which has neither the threads of these loops nor connections of its own."""
+        _of_the_parent.append(self._held)
+        self._held, self._lock = {}, threading.Lock()
 
 
-async def _hold_session() -> _Holder:
+def _data(body: bytes) -> bytes | BytesIO:
+    return body if len(body) < _PLAIN_BODY else BytesIO(body)
+
+
+async def _hold_sessions() -> _Holder:
     import aiohttp
 
-    _Holder = AsyncGenerator[aiohttp.ClientSession, None]
-
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE, ssl=_trust())
+    trust = _trust()
     watch = aiohttp.TraceConfig()
     watch.on_connection_reuseconn.append(_note_reuse)
-    session = aiohttp.ClientSession(
+    sessions = _Sessions(
+        kept=_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE, ssl=trust), watch),
+        fresh=_session(aiohttp.TCPConnector(limit=0, force_close=True, ssl=trust)),
+    )
+    async with sessions.kept, sessions.fresh:
+        yield sessions
+
+
+def _session(connector: aiohttp.TCPConnector, *watch: aiohttp.TraceConfig) -> aiohttp.ClientSession:
+    import aiohttp
+
+    return aiohttp.ClientSession(
         connector=connector,
-        trace_configs=[watch],
+        trace_configs=list(watch),
         cookie_jar=aiohttp.DummyCookieJar(),
         # Compressed events would wait in the compressor's buffer.
         headers={"Accept-Encoding": "identity", "Accept": "text/event-stream, application/json"},
     )
-    async with session:
-        yield session
+
+
+async def _close_both(sessions: _Sessions) -> None:
+    for session in sessions:
+        await session.close()
 
 
 async def _note_reuse(session: aiohttp.ClientSession, request: Any, params: object) -> None:
@@ -158,9 +185,14 @@ def proxy_for(url: str) -> str | None:
 
 
 _open: WeakSet[Connections] = WeakSet()
+_of_the_parent: list[object] = []
+"""What the child of a fork never lets go: that would reach into the parent's loops, over the pipes they share."""
 
 
 @atexit.register
 def _close_all() -> None:
-    for connections in list(_open):
-        connections.close_at_exit()
+    wait([each for connections in list(_open) for each in connections.close_at_exit()], timeout=1)  # one may hang
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=lambda: [connections.forget() for connections in list(_open)])

@@ -34,7 +34,8 @@ class ToolFragments:
     """The calls of one answer.
 
     Fragments belong together by index, as the protocol has it. Some servers leave the index out, give every call
-    the same one, or leave out ids: then a fragment that names a tool anew begins a new call.
+    the same one or the same id, or leave out ids: then a fragment that names a tool anew begins a new call; as some
+    repeat the name in each fragment, one with the id or index of the last call does once its arguments are complete.
     """
 
     def __init__(self) -> None:
@@ -49,14 +50,14 @@ class ToolFragments:
         for fragment in fragments:
             function: dict[str, Any] = fragment.get("function") or {}
             name: str = function.get("name") or ""
-            call = self._find(fragment.get("index"), fragment.get("id") or "", name)
+            arguments = function.get("arguments") or ""
+            text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+            call = self._find(fragment.get("index"), fragment.get("id") or "", name, text)
             if name and not call.name:
                 call.name = name
                 payload = ToolInputStartPayload(tool_call_id=call.id, tool_name=name)
                 out.append(ToolInputStart(payload=payload))
-            arguments = function.get("arguments")
-            if arguments:
-                text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+            if text:
                 call.pieces.append(text)
                 delta = ToolInputDeltaPayload(tool_call_id=call.id, args_text_delta=text)
                 out.append(ToolInputDelta(payload=delta))
@@ -66,22 +67,27 @@ class ToolFragments:
         """The complete calls, in the order in which they began."""
         return [_complete(call) for call in self._calls]
 
-    def _find(self, index: int | None, call_id: str, name: str) -> _Call:
+    def _find(self, index: int | None, call_id: str, name: str, text: str) -> _Call:
         for call in reversed(self._calls):
-            if call_id and call.id == call_id:
-                return call
-            if call.index == index and not self._begins_another(call, call_id, name):
+            same_id = bool(call_id) and call.id == call_id
+            same_index = call.index == index or (same_id and None in (call.index, index))
+            anew = bool(name and call.name) and _begins_another(call, call_id, text, same_id=same_id)
+            if same_index and not anew:
                 return call
         call = _Call(call_id or f"call_{secrets.token_hex(12)}", index)
         self._calls.append(call)
         return call
 
-    @staticmethod
-    def _begins_another(call: _Call, call_id: str, name: str) -> bool:
-        """Whether a fragment of the same index is of another call nevertheless."""
-        if not name or not call.name:
-            return False
-        return bool(call_id) or call.index is None
+
+def _begins_another(call: _Call, call_id: str, text: str, *, same_id: bool) -> bool:
+    """Whether a fragment that names a tool is of another call; some servers repeat name and id in each fragment."""
+    certain = not same_id and (bool(call_id) or call.index is None)
+    return certain or (_is_whole(call) and bool(text.strip() or not same_id))
+
+
+def _is_whole(call: _Call) -> bool:
+    ended = call.pieces and call.pieces[-1].rstrip().endswith("}")
+    return bool(ended) and parse_arguments("".join(call.pieces))[1] is None
 
 
 def _complete(call: _Call) -> ToolCallChunk:

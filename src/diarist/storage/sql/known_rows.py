@@ -33,7 +33,7 @@ class KnownRow:
     def of(row: MessageRow, *, thread_id: str, resource_id: str) -> tuple[KnownRow, Message]:
         """The row, and its first message."""
         message = decode_message(row, thread_id=thread_id, resource_id=resource_id)
-        size = _OF_A_ROW + len(row.parts) + len(row.sent or "")
+        size = _OF_A_ROW + len(row.parts) + len(row.metadata) + len(row.sent or "")
         if not _is_plain(message):
             return KnownRow(row, size, None), message
         known = KnownRow(row._replace(parts="", sent=None), size, message)

@@ -15,18 +15,19 @@ from dataclasses import replace
 from diarist.encoding import dumps
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.messages import Message, part_to_dict
-from diarist.storage.records import Observation, ObservationLog, Source
+from diarist.storage.records import Observation, ObservationLog, Source, Tombstone
 
 
 class Coverage:
-    """The rows of one thread that some entries cover.
+    """The rows of one thread that some entries, or some tombstones, cover.
 
     Attributes:
         ranges: First and last row of each covered piece, in order; pieces do not touch.
     """
 
-    def __init__(self, entries: Iterable[Observation], thread_id: str) -> None:
+    def __init__(self, entries: Iterable[Observation], thread_id: str, stones: Iterable[Tombstone] = ()) -> None:
         found = [(s.first_seq, s.last_seq) for entry in entries for s in entry.sources if s.thread_id == thread_id]
+        found += [(stone.first_seq, stone.last_seq) for stone in stones if stone.thread_id == thread_id]
         self.ranges: list[tuple[int, int]] = []
         start, end = 0, -2  # of the piece that is being put together; none yet
         for first, last in sorted(found):
@@ -52,10 +53,24 @@ class Coverage:
         index = bisect_right(self._firsts, first) - 1
         return index >= 0 and last <= self.ranges[index][1]
 
-    @property
-    def prefix_end(self) -> int:
-        """The last row of the piece that begins with the thread; rows up to it need not be loaded. 0: none."""
-        return self.ranges[0][1] if self.ranges and self.ranges[0][0] <= 1 else 0
+    def meets(self, first: int, last: int) -> bool:
+        """Whether any row from ``first`` to ``last`` is covered."""
+        index = bisect_right(self._firsts, last) - 1
+        return index >= 0 and first <= self.ranges[index][1]
+
+    def holes(self, before: int | None = None) -> list[tuple[int, int | None]]:
+        """What lies between the pieces, as the row before it and the row behind it; the last is open (None), or ends
+        at ``before``. Before the thread there is row 0."""
+        after, found = 0, list[tuple[int, int | None]]()
+        for first, last in self.ranges:
+            if before is not None and first >= before:
+                break
+            if first > after + 1:
+                found.append((after, first))
+            after = last
+        if before is None or after + 1 < before:
+            found.append((after, before))
+        return found
 
     def end_before(self, seq: int) -> int:
         """The last covered row before ``seq``; 0 when there is none."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from diarist.exceptions import NotFoundError
+from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Tombstone
 from diarist.storage.words import text_terms
@@ -73,7 +75,7 @@ def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> O
 # --- erasing -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Erasure:
     """Rows that are to be forgotten.
 
@@ -87,10 +89,17 @@ class Erasure:
 
     def reaches(self, entry: Observation) -> bool:
         """Whether an entry was made from the rows, or says a word that only they said."""
-        if touches(entry, self.stones):
+        if any(
+            s.thread_id in self._gone and self._gone[s.thread_id].meets(s.first_seq, s.last_seq) for s in entry.sources
+        ):
             return True
         hints = [getattr(one, name) for one in (entry, *entry.hints) for name in _HINTS]
         return self.is_said_in(entry.text, *filter(None, hints))
+
+    @cached_property
+    def _gone(self) -> dict[str, Coverage]:
+        threads = {stone.thread_id for stone in self.stones}
+        return {thread_id: Coverage((), thread_id, self.stones) for thread_id in threads}
 
     def is_said_in(self, *texts: str) -> bool:
         return any(not self.words.isdisjoint(text_terms(text)) for text in texts)
@@ -114,7 +123,8 @@ def row_stones(log: ObservationLog) -> tuple[Tombstone, ...]:
 
 def without_stones(log: ObservationLog, stones: Collection[Tombstone]) -> ObservationLog:
     """The log when these rows are gone and nobody can bring them back."""
-    left = tuple(stone for stone in log.tombstones if stone not in stones)
+    gone = set(stones)
+    left = tuple(stone for stone in log.tombstones if stone not in gone)
     return log if len(left) == len(log.tombstones) else replace(log, tombstones=left)
 
 
@@ -136,7 +146,8 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     it is not reached itself. The rows of what is taken out are raw again, but for those that are gone.
     """
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
-    fresh = tuple(stone for stone in erasure.stones if stone not in log.tombstones)
+    known = set(log.tombstones)
+    fresh = tuple(stone for stone in erasure.stones if stone not in known)
     pending = log.reflection
     if entries == log.entries and not fresh and not (pending and erasure.reaches(pending.entry)):
         return log

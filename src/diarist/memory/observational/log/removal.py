@@ -8,13 +8,13 @@ live meanwhile has still written is looked through once more before the next one
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 
 from diarist.chunks import DataChunk
 from diarist.memory.observational.data_parts import without_words
-from diarist.memory.observational.log.coverage import seq_of
+from diarist.memory.observational.log.coverage import Coverage, seq_of
 from diarist.memory.observational.log.edits import (
     Erasure,
     erase,
@@ -37,6 +37,8 @@ WHOLE = 1 << 62
 """The end of a range that takes a whole thread."""
 
 _PAGE = 500
+_NEAR = 50
+"""Places further on, reading what lies between costs more than asking again."""
 _PROMPTS = (
     "observer",
     "observer_threads",
@@ -156,10 +158,13 @@ async def _look(storage: Storage, stones: Sequence[Tombstone]) -> tuple[set[str]
     """The words that only these rows of their threads say, of rows that are still there; and their ids, by thread."""
     words: set[str] = set()
     ids: dict[str, list[str]] = {}
-    for stone in stones:
-        async for row in rows_between(storage, stone.thread_id, after=stone.first_seq - 1, before=stone.last_seq + 1):
-            ids.setdefault(stone.thread_id, []).append(row.id)
-            words |= message_terms(row)
+    for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
+        places = Coverage((), thread_id, stones)
+        for first, last in _stretches(places):
+            async for row in rows_between(storage, thread_id, after=first - 1, before=last + 1):
+                if seq_of(row) in places:
+                    ids.setdefault(thread_id, []).append(row.id)
+                    words |= message_terms(row)
     for thread_id, gone in ids.items():
         known = set(gone)
         async for row in rows_between(storage, thread_id):
@@ -168,6 +173,17 @@ async def _look(storage: Storage, stones: Sequence[Tombstone]) -> tuple[set[str]
             if row.id not in known:
                 words -= message_terms(row)
     return words, ids
+
+
+def _stretches(places: Coverage) -> Iterator[tuple[int, int]]:
+    """The pieces, as they are read: together where they lie near each other."""
+    start, end = places.ranges[0]
+    for first, last in places.ranges[1:]:
+        if first - end > _NEAR:
+            yield start, end
+            start = first
+        end = last
+    yield start, end
 
 
 async def _said_elsewhere(
@@ -245,8 +261,7 @@ async def _mark(
         nonlocal before
         before = log
         erased = erase(log, history, erasure)
-        fresh = [stone for stone in erasure.stones if stone not in log.tombstones]
-        return without_stones(erased, fresh) if stays else erased
+        return without_stones(erased, set(erasure.stones).difference(log.tombstones)) if stays else erased
 
     after = await _update(storage, log, change, check=read_history, rows=rows)
     return before, after
@@ -279,9 +294,11 @@ async def _clean_events(storage: Storage, log: ObservationLog) -> Receipt:
 
 
 async def _clean_titles(storage: Storage, logs: Sequence[ObservationLog], erasure: Erasure) -> Receipt:
-    made = {e.thread_title for log in logs for e in _all_entries(log) if e.thread_title and erasure.reaches(e)}
     emptied: list[str] = []
-    for thread_id in dict.fromkeys(stone.thread_id for stone in erasure.stones):
+    reached = [e for log in logs for e in _all_entries(log) if erasure.reaches(e)]
+    made = {entry.thread_title for entry in reached}
+    named = [stone.thread_id for stone in erasure.stones] + [s.thread_id for e in reached for s in e.sources]
+    for thread_id in dict.fromkeys(named):
         thread = await storage.get_thread(thread_id)
         if thread is not None and thread.title and (thread.title in made or erasure.is_said_in(thread.title)):
             await storage.update_thread(thread_id, title="")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from diarist.memory.observational.prompt.rendering import quote
-from diarist.memory.observational.roles.transcript import name_pause
+from diarist.memory.observational.roles.transcript import in_zone, name_pause
 from diarist.memory.observational.work.other_threads import Tail
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message, SentBlock
@@ -88,7 +88,7 @@ def compose_sent_block(
     Returns:
         None when there is nothing to say.
     """
-    today = now.astimezone(ZoneInfo(timezone)).date()
+    today = in_zone(now, ZoneInfo(timezone)).date()
     said = _said(earlier)
     items = [item for item in (*_items(log, today), *_tails(tails)) if said.get(item.name) != item.value]
     if since and (pause := name_pause(since, now)):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import cache
 
 from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.roles.dated_lines import NotedBefore, bare, dated_lines
 
 _PROMPTS = ("observer", "reflector")
 
 _PLACE = re.compile(r"\[[^\]#\n]+\]")
 _TIME_PLACE = re.compile(r"\W*(?:HH:MM\b|Date:\s*YYYY-MM-DD\b)")
-_PREFIX = " \t-*•"
 
 
 @cache
@@ -31,35 +32,22 @@ def without_form(text: str) -> str:
     return _under_headings([line for line in text.splitlines() if not is_form(line)])
 
 
-def only_repeats(text: str, earlier: str) -> bool:
+def only_repeats(text: str, earlier: Sequence[str]) -> bool:
     """Whether ``text`` has lines, and all of them stand in ``earlier`` under the same date."""
-    lines = _dated(text)
-    return bool(lines) and lines <= _dated(earlier)
+    lines, known = dated_lines([text]), NotedBefore(earlier)
+    return bool(lines) and all((line.heading, line.bare) in known for line in lines)
 
 
-def without_repeats(text: str, earlier: str) -> str:
+def without_repeats(text: str, earlier: Sequence[str]) -> str:
     """``text`` without lines that stand in ``earlier`` under the same date; all of it if nothing else is left."""
-    known = _dated(earlier)
-    heading = ""
+    known, heading = NotedBefore(earlier), ""
     kept: list[str] = []
     for line in text.splitlines():
         if line.startswith("Date:"):
             heading = line
-        if line.startswith("Date:") or (heading, line.strip(_PREFIX)) not in known:
+        if line.startswith("Date:") or (heading, bare(line)) not in known:
             kept.append(line)
     return _under_headings(kept) or text
-
-
-@lru_cache(maxsize=4)
-def _dated(text: str) -> frozenset[tuple[str, str]]:
-    known: set[tuple[str, str]] = set()
-    heading = ""
-    for line in text.splitlines():
-        if line.startswith("Date:"):
-            heading = line
-        elif line.strip():
-            known.add((heading, line.strip(_PREFIX)))
-    return frozenset(known)
 
 
 def _under_headings(lines: list[str]) -> str:

@@ -156,7 +156,7 @@ async def _run(name: str, hook: Callable[[Any], MaybeAwaitable[T]], value: Any) 
 def _with_fitting_citations(observed: Observed) -> Observed:
     """Without citations where the text has other lines than they belong to."""
     fits = len(observed.citations) == len(observed.text.splitlines())
-    return replace(observed, citations=tuple(map(tuple, observed.citations)) if fits else ())
+    return replace(observed, citations=observed.citations if fits else ())
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -13,6 +13,7 @@ from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
 from diarist.memory.observational.roles.citations import cite, take_citations
+from diarist.memory.observational.roles.dated_lines import DatedLine, dated_lines
 from diarist.memory.observational.roles.echoes import only_repeats, without_repeats
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.memory.observational.roles.repetition import deduplicate
@@ -117,7 +118,7 @@ class ModelObserver:
             first, reply = reply, await self._caller.ask(question)
             reply = _joined(first, reply)
         reply, section = self._without_section(reply)
-        noted, answer = "\n".join(entry.text for entry in earlier), _answer_of(reply)
+        noted, answer = [entry.text for entry in earlier], _answer_of(reply)
         if noted and only_repeats(answer.text, noted):
             # A small model that is shown notes may copy them instead of reading on: ask it without them.
             first, reply = reply, await self._caller.ask(self._question(transcript, (), messages, keeping))
@@ -185,36 +186,23 @@ def shorten_log(entries: Sequence[Observation], limit: int, counter: TokenCounte
     Else its end, whole lines with the date heading they stand under, in three quarters of the limit;
     and before it, in the last quarter, the newest of the older lines marked 🔴 or ✅, likewise.
     """
-    text = "\n".join(entry.text for entry in entries)
-    if sum(entry.tokens for entry in entries) <= limit and counter.count(text) <= limit:
-        return text
-    lines = _dated_lines(text)
+    if sum(entry.tokens for entry in entries) <= limit:
+        text = "\n".join(entry.text for entry in entries)
+        if counter.count(text) <= limit:
+            return text
+    lines = dated_lines(entry.text for entry in entries)
     tail_room = limit - int(limit * _HIGHLIGHT_SHARE)
     tail, rest = _newest(lines, tail_room, counter)
-    marked = [line for line in rest if line[1].lstrip(" -*").startswith(("🔴", "✅"))]
+    marked = [line for line in rest if line.bare.startswith(("🔴", "✅"))]
     highlights, _ = _newest(marked, limit - tail_room, counter)
     return "\n".join(_with_headings(highlights + tail))
 
 
-def _dated_lines(text: str) -> list[tuple[str, str]]:
-    """Each line with the date heading above it."""
-    lines: list[tuple[str, str]] = []
-    heading = ""
-    for line in text.splitlines():
-        if line.startswith("Date:"):
-            heading = line
-        elif line.strip():
-            lines.append((heading, line))
-    return lines
-
-
-def _newest(
-    lines: list[tuple[str, str]], room: int, counter: TokenCounter
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _newest(lines: list[DatedLine], room: int, counter: TokenCounter) -> tuple[list[DatedLine], list[DatedLine]]:
     """The last lines that fit into ``room`` tokens, and those before them."""
     start, heading = len(lines), ""
     while start:
-        date, line = lines[start - 1]
+        date, line, _ = lines[start - 1]
         room -= counter.count(line) + 1 + (counter.count(date) + 1 if date != heading else 0)
         if room < 0:
             break
@@ -222,9 +210,9 @@ def _newest(
     return lines[start:], lines[:start]
 
 
-def _with_headings(lines: list[tuple[str, str]]) -> list[str]:
+def _with_headings(lines: list[DatedLine]) -> list[str]:
     shown, out = "", list[str]()
-    for date, line in lines:
+    for date, line, _ in lines:
         if date != shown:
             out.append(date)
             shown = date
@@ -258,7 +246,7 @@ def _answer_of(reply: Reply) -> _Answer:
     return _Answer(notes, *take_citations(notes.text), warnings)
 
 
-def _observed(reply: Reply, answer: _Answer, earlier: str, message_ids: Sequence[str]) -> Observed:
+def _observed(reply: Reply, answer: _Answer, earlier: Sequence[str], message_ids: Sequence[str]) -> Observed:
     notes, bare, cited, warnings = answer
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from diarist.exceptions import ConfigError
@@ -102,7 +102,15 @@ def load_zone(name: str) -> tzinfo:
 
 
 def local_time(message: Message, zone: tzinfo) -> datetime | None:
-    return None if message.created_at is None else message.created_at.astimezone(zone)
+    return None if message.created_at is None else in_zone(message.created_at, zone)
+
+
+def in_zone(moment: datetime, zone: tzinfo) -> datetime:
+    """The moment there; in UTC where the first or last day of the calendar has no such time, as .NET's empty date."""
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:
+        return moment.astimezone(UTC)
 
 
 def date_heading(said: datetime | None, thread: str | None = None) -> str:

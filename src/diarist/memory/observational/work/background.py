@@ -70,9 +70,10 @@ class Background:
             return [name for name in list(self._jobs) if self._alive(name)]
 
     def _alive(self, name: str) -> bool:
-        """A job whose loop was closed over it never ends: it is taken for dead."""
+        """A job whose loop was closed over it never ends, and who knows when one goes on whose loop stands still: they
+        are taken for dead. Logs are saved by compare-and-set, so that one of them may end late."""
         job = self._jobs.get(name)
-        if job is not None and job.loop.is_closed():
+        if job is not None and not job.loop.is_running():
             del self._jobs[name]
             return False
         return job is not None

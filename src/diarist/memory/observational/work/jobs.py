@@ -15,10 +15,11 @@ from diarist.counting import ensure_counted
 from diarist.memory.observational.cycles import Batch, Cycles
 from diarist.memory.observational.decide import plan_reflection
 from diarist.memory.observational.limits import Limits
-from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
+from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
 from diarist.memory.observational.log.refusals import is_suspect
 from diarist.memory.observational.log.transitions import Operation
+from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.selection import split_at_chunks, split_batches
 from diarist.memory.observational.window import observable_units, tokens_of
 from diarist.memory.observational.work.background import Background
@@ -162,7 +163,7 @@ async def buffer_observations(
     """
     run_id = await _live(storage, job.run_id)
     coverage = Coverage(log.entries, job.thread_id)
-    rows = await _raw_rows(storage, coverage, job, run_id)
+    rows = await uncovered_rows(storage, coverage, job.thread_id, before=job.before, run_id=run_id)
     ensure_counted(rows, counter)
     for batch in _worth_a_call(rows, job, limits, run_id, log):
         own = run_id is not None and batch[0].run_id == run_id
@@ -185,12 +186,6 @@ async def buffer_reflection(log: ObservationLog, cycles: Cycles, limits: Limits,
 async def _live(storage: Storage, run_id: str | None) -> str | None:
     run = await storage.get_run(run_id) if run_id is not None else None
     return run.id if run is not None and run.state == "live" else None
-
-
-async def _raw_rows(storage: Storage, coverage: Coverage, job: Job, run_id: str | None) -> list[Message]:
-    """The rows that no entry covers, active or buffered."""
-    rows = await storage.list_messages(job.thread_id, after=coverage.prefix_end, before=job.before, run_id=run_id)
-    return [row for row in rows if row.role != "system" and seq_of(row) not in coverage]
 
 
 def _worth_a_call(

@@ -6,10 +6,11 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from diarist.exceptions import StorageError, ThreadBusyError
+from diarist.exceptions import ThreadBusyError
 from diarist.memory.observational.cycles import Cycles, NotSmallerError
 from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.work.anew import Tries
 from diarist.storage.records import ObservationLog
 
 _SHRINK_TO = 0.6
@@ -45,12 +46,19 @@ async def reflect(
     Raises:
         ThreadBusyError: Somebody else was reflecting all that time.
         ModelError, RoleError: The Reflector failed, or without guidance its text was hardly smaller.
+        ConflictError: Its entries were changed meanwhile, each of three times.
     """
+    kind, share = (ReflectionPlan, _SHRINK_TO) if guidance is None else (_Wish, 1.0)
+    tries = Tries()
     async with _turn(cycles, thread_id, resource_id, wait):
-        log = await _read(cycles, thread_id, resource_id)
-        kind, share = (ReflectionPlan, _SHRINK_TO) if guidance is None else (_Wish, 1.0)
-        plan = _plan(log, int(share * log.tokens), kind)
-        return log if plan is None else await _reflect(cycles, log, plan, guidance)
+        while True:
+            log = await _read(cycles, thread_id, resource_id)
+            plan = _plan(log, int(share * log.tokens), kind)
+            if plan is None:
+                return log
+            done = tries.log_of(await cycles.reflect(log, plan, timeout=None, guidance=guidance))
+            if done is not None:
+                return visible_log(done, None)
 
 
 async def compact(
@@ -64,7 +72,9 @@ async def compact(
     Raises:
         ThreadBusyError: Somebody else was reflecting all that time.
         ModelError, RoleError: The Reflector failed; what was done before is kept.
+        ConflictError: As for ``reflect``; what was done before is kept.
     """
+    tries = Tries()
     async with _turn(cycles, thread_id, resource_id, wait):
         log = await _read(cycles, thread_id, resource_id)
         while log.tokens > target_tokens:
@@ -72,9 +82,10 @@ async def compact(
             if plan is None:
                 break
             try:
-                log = await _reflect(cycles, log, plan, None)
+                done = tries.log_of(await cycles.reflect(log, plan, timeout=None))
             except NotSmallerError:
                 break
+            log = visible_log(done, None) if done is not None else await _read(cycles, thread_id, resource_id)
     if log.tokens > target_tokens:
         logger.warning("the log %s has %d tokens, and cannot be condensed to %d", log.key, log.tokens, target_tokens)
     return log
@@ -103,10 +114,3 @@ def _plan(log: ObservationLog, target_tokens: int, kind: type[ReflectionPlan]) -
     if tokens == 0:
         return None
     return kind(key=log.key, entries=entries, tokens=tokens, target_tokens=max(target_tokens, 1))
-
-
-async def _reflect(cycles: Cycles, log: ObservationLog, plan: ReflectionPlan, guidance: str | None) -> ObservationLog:
-    outcome = await cycles.reflect(log, plan, timeout=None, guidance=guidance)
-    if outcome.log is None:
-        raise outcome.error or StorageError("the cycle ended without a log")
-    return visible_log(outcome.log, None)

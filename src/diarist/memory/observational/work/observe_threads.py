@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from diarist.exceptions import ConflictError, ThreadBusyError
-from diarist.memory.observational.cycles import Batch, Cycles, Outcome
+from diarist.exceptions import ThreadBusyError
+from diarist.memory.observational.cycles import Batch, Cycles
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS
 from diarist.memory.observational.thread_memory import ThreadMemory
 from diarist.memory.observational.window import tokens_of
-from diarist.memory.observational.work.observe_all import Progress, error_of, reflect_when_due
+from diarist.memory.observational.work.anew import Settle, Tries, read_anew
+from diarist.memory.observational.work.observe_all import Progress, reflect_when_due
 from diarist.memory.observational.work.other_threads import (
     AT_ONCE,
     Place,
@@ -43,6 +44,7 @@ class ResourceObserver:
     Args:
         memory: Of any thread of the resource.
         cycles_of: How a thread is observed.
+        settle: Reads the log when something was changed meanwhile.
         limit: Tokens of one call.
         progress: Called with (tokens done, tokens in all) before each round of calls and at the end.
     """
@@ -51,6 +53,7 @@ class ResourceObserver:
         self,
         memory: ThreadMemory,
         cycles_of: Callable[[str], Cycles],
+        settle: Settle,
         storage: Storage,
         counter: TokenCounter,
         *,
@@ -59,12 +62,15 @@ class ResourceObserver:
     ) -> None:
         self._memory = memory
         self._cycles_of = cycles_of
+        self._settle = settle
         self._storage = storage
         self._counter = counter
         self._limit = limit
         self._progress = progress
         self._done = 0
         self._total = 0
+        self._tries = Tries()
+        self._busy: list[str] = []
 
     async def run(self) -> None:
         """See ``Engine.observe_resource``."""
@@ -73,16 +79,22 @@ class ResourceObserver:
         async with memory.cycles.logs.claim(OTHER_THREADS, resource_id, "observation") as mine:
             if not mine:
                 raise ThreadBusyError(f"resource {resource_id!r} is being observed by somebody else; try again later")
-            await self._activate()
-            found = await self._find()
-            self._total = sum(thread.tokens for thread in found)
-            busy: list[str] = []
-            for some in _groups(found, AT_ONCE * self._limit):
-                busy += await self._observe_threads([thread.thread_id for thread in some])
-            await reflect_when_due(memory, memory.thread_id, resource_id)
+            while not await self._observe_all():
+                await read_anew(memory, self._settle)
             self._tell()
-            if busy:
-                raise ThreadBusyError(f"threads {busy} are being observed by somebody else; try again later")
+            if self._busy:
+                raise ThreadBusyError(f"threads {self._busy} are being observed by somebody else; try again later")
+
+    async def _observe_all(self) -> bool:
+        """Observe what no entry covers; False where to look anew, since something was changed meanwhile."""
+        await self._activate()
+        found = await self._find()
+        self._total = self._done + sum(thread.tokens for thread in found)
+        self._busy = []
+        for some in _groups(found, AT_ONCE * self._limit):
+            if not await self._observe_threads([thread.thread_id for thread in some]):
+                return False
+        return await reflect_when_due(self._memory, self._tries)
 
     async def _activate(self) -> None:
         """What waits comes first."""
@@ -96,28 +108,34 @@ class ResourceObserver:
         threads = unobserved_threads(self._storage, self._memory.stored, counter=self._counter)
         return sorted([_Found(oldest_of(t.raw), t.thread_id, t.tokens) async for t in threads if t.units])
 
-    async def _observe_threads(self, thread_ids: Sequence[str]) -> list[str]:
-        """Observe these threads; returns those that somebody else is at."""
+    async def _observe_threads(self, thread_ids: Sequence[str]) -> bool:
+        """Observe these threads, but for those that somebody else is at; returns as ``_observe_all`` does."""
         memory = self._memory
         logs, resource_id = memory.cycles.logs, memory.log.resource_id
         async with claim_threads(logs, resource_id, thread_ids, wait=_PATIENCE_WITH_OTHERS) as mine:
+            self._busy += [thread_id for thread_id in thread_ids if thread_id not in mine]
             await self._activate()  # what others have noted meanwhile
             for some in waves(await read_batches(self._storage, memory.stored, mine, self._limit, self._counter)):
-                await self._observe(some)
-        return [thread_id for thread_id in thread_ids if thread_id not in mine]
+                if not await self._observe(some):
+                    return False
+        return True
 
-    async def _observe(self, batches: Sequence[Batch]) -> None:
+    async def _observe(self, batches: Sequence[Batch]) -> bool:
         self._tell()
         memory = self._memory
         work = [(self._cycles_of(batch.rows[0].thread_id or ""), batch) for batch in batches]
         outcomes = await observe_side_by_side(work, visible_log(memory.stored, None), timeout=None)
-        self._done += sum(tokens_of(batch.rows) for batch in batches)
         await memory.refresh()
         await memory.adopt(memory.stored)
-        _raise_first_error(outcomes)
+        saved = [
+            batch
+            for batch, outcome in zip(batches, outcomes, strict=True)
+            if self._tries.log_of(outcome, (batch.rows[0].thread_id, batch.rows[0].id)) is not None
+        ]
+        self._done += sum(tokens_of(batch.rows) for batch in saved)
         for cycles, batch in work:
             await self._update_title(cycles, batch)
-        await reflect_when_due(memory, memory.thread_id, memory.log.resource_id)
+        return await reflect_when_due(memory, self._tries) and len(saved) == len(batches)
 
     async def _update_title(self, cycles: Cycles, batch: Batch) -> None:
         threads = {source.thread_id for source in batch.sources}
@@ -141,10 +159,3 @@ def _groups(found: Sequence[_Found], tokens: int) -> Iterator[list[_Found]]:
         group.append(thread)
     if group:
         yield group
-
-
-def _raise_first_error(outcomes: Sequence[Outcome]) -> None:
-    """Of rows that were changed, or that somebody else observed meanwhile, nothing is to be said."""
-    for outcome in outcomes:
-        if outcome.log is None and not isinstance(outcome.error, ConflictError):
-            raise error_of(outcome)

@@ -13,6 +13,7 @@ from diarist.memory.observational.cycles import Batch, Cycles, Outcome
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.observational.log.refusals import narrow
+from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.window import observable_units, tokens_of
 from diarist.messages import Message
@@ -86,9 +87,7 @@ async def unobserved_rows(
     storage: Storage, log: ObservationLog, thread_id: str, counter: TokenCounter
 ) -> Unobserved | None:
     """The rows of a thread that no entry covers; None where there are none."""
-    coverage = Coverage(log.entries, thread_id)
-    rows = await storage.list_messages(thread_id, after=coverage.prefix_end)
-    raw = [row for row in rows if row.role != "system" and seq_of(row) not in coverage]
+    raw = await uncovered_rows(storage, Coverage(log.entries, thread_id), thread_id)
     ensure_counted(raw, counter)
     return Unobserved(thread_id, raw, observable_units(raw, ())) if raw else None
 
