@@ -110,12 +110,11 @@ CHANGES = {
 }
 
 
-@scopes
-@pytest.mark.parametrize("way", ["thread", "whole resource"])
+@pytest.mark.parametrize(
+    ("scope", "way"), [("thread", "thread"), ("resource", "thread"), ("resource", "whole resource")]
+)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_the_rest_is_observed_and_nothing_twice(scope: Scope, way: str, change: str) -> None:
-    if scope == "thread" and way == "whole resource":
-        pytest.skip("a diary of one thread")
     act, call, gone = CHANGES[change]
     storage = InMemoryStorage()
     memory = keeping(storage, scope, observer=Interrupted(note_taker(), act, at=range(call, call + 1)))
