@@ -11,8 +11,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from diarist import Agent
 from diarist.exceptions import TripWire
-from diarist.tracing import span
+from diarist.testing import ScriptedModel
+from diarist.tracing import Carrier, record, span
 
 
 @pytest.fixture
@@ -69,6 +71,32 @@ def test_an_exception_is_recorded_once_and_travels_on(exporter: InMemorySpanExpo
     assert finished.status.description == "boom"
     assert [event.name for event in finished.events] == ["exception"]
     assert (finished.attributes or {})["error.type"] == "ValueError"
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_exception_that_cannot_say_what_it_is(exporter: InMemorySpanExporter) -> None:
+    with pytest.raises(UnspeakableError), span("s"):
+        raise UnspeakableError
+    with span("s") as current:
+        current.fail(Carrier(UnspeakableError()))
+    record("s", 0, error=UnspeakableError())
+    for finished in exporter.get_finished_spans():
+        assert (finished.attributes or {})["error.type"] == "UnspeakableError"
+        assert finished.status.status_code is trace.StatusCode.ERROR
+        (event,) = finished.events
+        assert "UnspeakableError" in str((event.attributes or {})["exception.stacktrace"])
+    assert len(exporter.get_finished_spans()) == 3
+
+
+async def test_a_run_whose_model_raises_such_an_exception_ends_with_it(exporter: InMemorySpanExporter) -> None:
+    with pytest.raises(UnspeakableError):
+        await Agent(model=ScriptedModel(UnspeakableError()), name="a").generate("hi")
+    names = {finished.name: finished.status.status_code for finished in exporter.get_finished_spans()}
+    assert names["invoke_agent a"] is trace.StatusCode.ERROR
 
 
 @pytest.mark.parametrize("leaving", [TripWire("blocked"), asyncio.CancelledError()])

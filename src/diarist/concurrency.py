@@ -1,13 +1,24 @@
-"""Running several coroutines as one piece of work, and whether there is time for any."""
+"""Waiting for work that is cancelled, fails or outlasts its caller; and whether there is time for any."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+logger = logging.getLogger("diarist")
+
+PATIENCE = 2.0
+"""Seconds that who is cancelled waits for what must not be left undone, such as telling a database."""
+
+_left_alone: set[asyncio.Task[Any]] = set()
+"""Nobody else holds them."""
 
 
 async def side_by_side(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
@@ -25,6 +36,120 @@ async def side_by_side(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def being_cancelled() -> bool:
+    """Whether somebody has cancelled the current task. A CancelledError without that was raised by work that
+    waited for something cancelled, and is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def at_work(task: asyncio.Task[Any] | None) -> bool:
+    """Whether ``task`` runs now. Where its coroutine is closed instead, nothing can be awaited any more."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # no event loop runs
+        return False
+
+
+async def contained(work: Awaitable[T]) -> T:
+    """Await ``work``; a CancelledError that it raises though nobody cancelled the current task becomes a RuntimeError:
+    it waited for something that others cancelled, such as a client whose connections were closed."""
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        if being_cancelled():
+            raise
+        raise RuntimeError("it waited for something that was cancelled") from error
+
+
+async def outlasted(task: asyncio.Task[Any], *, hurried: bool = False) -> asyncio.CancelledError | None:
+    """Wait for the end of a task, and return the last cancellation that came meanwhile.
+
+    From such a cancellation on, or from the beginning where it is ``hurried``, that is at most ``PATIENCE`` seconds:
+    then the task goes on by itself.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    clock, deadline = asyncio.get_running_loop().time, None
+    while not task.done():
+        if deadline is None and (hurried or cancelled is not None):
+            deadline = clock() + PATIENCE
+        if deadline is not None and clock() >= deadline:
+            logger.warning("cleaning up after a cancelled call takes longer than %g s; it goes on by itself", PATIENCE)
+            _left_alone.add(task)
+            task.add_done_callback(_end_alone)
+            break
+        try:
+            await asyncio.wait([task], timeout=None if deadline is None else deadline - clock())
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
+
+
+def _end_alone(task: asyncio.Task[Any]) -> None:
+    """Nobody asks any more what came of it."""
+    _left_alone.discard(task)
+    if not task.cancelled() and (error := task.exception()) and not program_is_ending():
+        logger.warning("what a cancelled call had still to do failed: %s", error)
+
+
+async def undisturbed(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:
+    """Wait for ``work`` to its very end. A cancellation that comes meanwhile is raised after it, and wins over
+    what ``work`` raised itself. Then, and where it is ``hurried``, ``work`` may outlast the wait: see ``outlasted``."""
+    task = asyncio.create_task(work)
+    cancelled = await outlasted(task, hurried=hurried)
+    if cancelled is None and task.done():
+        task.result()
+    if cancelled is not None:
+        if task.done():
+            _end_alone(task)
+        raise cancelled
+
+
+async def obtained(work: Coroutine[Any, Any, T], give_back: Callable[[T], Awaitable[object]]) -> T:
+    """Await ``work``. A cancellation that comes meanwhile is raised when what came of it was given back: nobody else
+    could. That may outlast the wait: see ``outlasted``."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await outlasted(asyncio.create_task(_give_back(task, give_back)), hurried=True)
+        raise
+
+
+async def _give_back(task: asyncio.Task[T], give_back: Callable[[T], Awaitable[object]]) -> None:
+    await asyncio.wait([task])
+    if task.cancelled() or task.exception() is not None:  # nothing came of it
+        return
+    try:
+        await give_back(task.result())
+    except Exception as error:  # whatever it is: a cancellation is on its way
+        logger.warning("what a cancelled call had to give back it cannot: %s", error)
+
+
+async def stop(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, unless it is done, and wait until it has ended, however it ends."""
+    cancelled: asyncio.CancelledError | None = None
+    if not task.done():
+        task.cancel()
+        cancelled = await _end_of(task)
+    if not task.cancelled() and (error := task.exception()):
+        # Whoever stops it has a reason to raise already, or has raised this very error.
+        logger.debug("a stopped task had failed", exc_info=error)
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _end_of(task: asyncio.Task[Any]) -> asyncio.CancelledError | None:
+    """The last cancellation that came while waiting, if any."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 def program_is_ending() -> bool:

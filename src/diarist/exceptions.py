@@ -212,3 +212,11 @@ class TripWire(Exception):
         self.metadata = metadata
         self.processor_id = processor_id
         self.hook = hook
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says of itself; nothing where it cannot even do that."""
+    try:
+        return str(error)
+    except Exception:  # it is somebody else's __str__
+        return ""

@@ -343,6 +343,8 @@ class PromptMessage:
 
     @property
     def text(self) -> str:
+        if len(self.parts) == 1 and isinstance(part := self.parts[0], TextPart):  # nearly always
+            return part.text
         return "".join(map(_prompt_text, self.parts))
 
 

@@ -161,11 +161,13 @@ class _Statements:
 
     def get(self, statement: Any, values: Values) -> _Prepared | None:
         """None: it goes the usual way."""
-        if any(type(value) in _LISTS and len(value) > _LONGEST_LIST for value in values.values()):
-            return None
         forms = self._known.get(statement)
         if forms is None:
             self._known[statement] = {}
+            return None
+        if (plain := forms.get(tuple(values))) is not None:  # nearly always
+            return plain
+        if any(type(value) in _LISTS and len(value) > _LONGEST_LIST for value in values.values()):
             return None
         form = tuple([(name, len(value)) if type(value) in _LISTS else name for name, value in values.items()])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         try:

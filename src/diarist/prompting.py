@@ -102,7 +102,7 @@ def join_results(messages: Sequence[Message]) -> list[Message]:
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolPart) and part.state == "call":
                 waiting[part.call_id] = (len(out), place)
-        out.append(_with_begun(message))
+        out.append(_with_begun(message) if message.metadata else message)
     return out
 
 
@@ -163,13 +163,15 @@ def _from_message(message: Message) -> list[PromptMessage]:
 
 
 def _user_parts(message: Message) -> list[PromptPart]:
+    note = message.sent.text if message.sent is not None else ""  # without a text it is a record of what was known
+    if len(message.parts) == 1 and isinstance(said := message.parts[0], TextPart):  # nearly always
+        return [_own(said) if not note else TextPart(text=f"{note}\n\n{said.text}")]
     parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, (TextPart, FilePart))]
-    if message.sent is not None and message.sent.text:  # else it is a record of what was known
-        first = parts[0] if parts else None
-        if isinstance(first, TextPart):  # one text, since some servers take a single string only
-            parts[0] = TextPart(text=f"{message.sent.text}\n\n{first.text}")
-        else:
-            parts.insert(0, TextPart(text=message.sent.text))
+    first = parts[0] if parts else None
+    if note and isinstance(first, TextPart):  # one text, since some servers take a single string only
+        parts[0] = TextPart(text=f"{note}\n\n{first.text}")
+    elif note:
+        parts.insert(0, TextPart(text=note))
     return parts
 
 
@@ -222,7 +224,9 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
 def _own(part: Content) -> Content:
     """A copy: who edits a prompt does not edit the conversation."""
     if isinstance(part, TextPart):  # by far the most, and ``copy`` and ``replace`` take ten times as long
-        return TextPart(text=part.text, provider_data=copy_json(part.provider_data))
+        return TextPart(
+            text=part.text, provider_data=None if part.provider_data is None else copy_json(part.provider_data)
+        )
     if isinstance(part, FilePart):
         return copy(part)
     return replace(part, provider_data=copy_json(part.provider_data))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from diarist.chunks import Chunk, DataChunk, Usage
+from diarist.concurrency import at_work, contained
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message
 from diarist.prompt_cache import MemoryReport
@@ -199,6 +200,7 @@ class RunContext(Generic[D]):
     usage: Usage = field(default_factory=Usage)
     finished: set[str] = field(default_factory=set[str])
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
+    _waits: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
     _approvals: list[ApprovalCallback] = field(default_factory=list[ApprovalCallback])
 
     @property
@@ -223,6 +225,16 @@ class RunContext(Generic[D]):
         """Have ``callback(outcome)`` awaited when the run has ended: commit or drop what was staged for it."""
         self._endings.append(callback)
 
+    def wait_at_end(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Have ``wait()`` awaited once everyone has heard of the end: for work that goes on without the run. Who
+        cancels the call is not kept waiting."""
+        self._waits.append(wait)
+
+    async def settled(self) -> None:
+        """Wait as was asked for."""
+        for wait in self._waits:
+            await wait()
+
     def on_approval(self, callback: ApprovalCallback) -> None:
         """Have ``callback`` awaited before approved tool calls run: note for good that they did."""
         self._approvals.append(callback)
@@ -235,12 +247,15 @@ class RunContext(Generic[D]):
     async def end(self, outcome: Outcome) -> None:
         """Tell everyone who asked, each exactly once, in the order in which they asked."""
         endings, self._endings = self._endings, []
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
+        me = asyncio.current_task()
         for callback in endings:
             try:
-                await callback(outcome)
-            except Exception as error:
-                errors.append(error)  # the others still have to hear of the end
+                await contained(callback(outcome))
+            except BaseException as error:  # whatever it is: the others still have to hear of the end
+                if not at_work(me):
+                    raise
+                errors.append(error)
         if errors:
             for further in errors[1:]:
                 errors[0].add_note(f"another failure at the end of the run: {further!r}")

@@ -58,10 +58,14 @@ async def test_a_stream_ends_and_its_result_raises_it(hook: str) -> None:
             await stream.result()
 
 
-async def test_its_thread_is_free_for_the_next_run() -> None:
-    memory = Memory(storage=InMemoryStorage())
-    agent = Agent(model=ScriptedModel(Skipped("enough"), "ok"), memory=memory)
-    with pytest.raises(Skipped):
+@pytest.mark.parametrize("kind", [Skipped, GeneratorExit])
+@pytest.mark.parametrize("where", ["model", *HOOKS])
+async def test_its_thread_is_free_for_the_next_run(where: str, kind: type[BaseException]) -> None:
+    memory = Memory(storage=InMemoryStorage(), thread_wait=0)
+    first = kind("enough") if where == "model" else "ok"
+    hooks = [] if where == "model" else [breaking(where, kind("enough"))]
+    agent = Agent(model=ScriptedModel(first, "ok", "ok"), memory=memory, processors=hooks)
+    with pytest.raises(kind):
         await agent.generate("hi", thread="t")
     assert (await agent.generate("hi", thread="t")).text == "ok"
 

@@ -133,3 +133,13 @@ async def test_a_callback_that_fails_is_logged_and_changes_nothing(caplog: pytes
     assert types(chunks)[-1] == "finish"
     assert "on_step_finish" in caplog.text
     assert "on_finish" in caplog.text
+
+
+async def test_a_callback_that_waits_for_something_cancelled_fails_by_itself() -> None:
+    async def waits(value: Any) -> None:
+        lost = asyncio.get_running_loop().create_future()
+        lost.cancel()
+        await lost
+
+    result = await Agent(model=ScriptedModel("said")).generate("hi", on_step_finish=waits, on_finish=waits)
+    assert result.text == "said"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -385,6 +386,35 @@ async def test_a_failing_commit_is_raised() -> None:
         assert "finish" not in types(chunks), "nobody was told that all is well"
         with pytest.raises(OSError, match="disk full"):
             await stream.result()
+
+
+async def test_everyone_hears_of_the_end_whatever_another_ending_waited_for() -> None:
+    heard: list[str] = []
+
+    class Storage(Processor[Any]):
+        def process_input(self, args: Any) -> None:
+            async def waits(outcome: str) -> None:
+                lost = asyncio.get_running_loop().create_future()
+                lost.cancel()
+                await lost
+
+            async def end(outcome: str) -> None:
+                heard.append(outcome)
+
+            args.context.on_end(waits)
+            args.context.on_end(end)
+
+    with pytest.raises(RuntimeError, match="cancelled"):
+        await Agent(model=ScriptedModel("ok"), input_processors=[Storage()]).generate("hi")
+    assert heard == ["committed"]
+
+
+@pytest.mark.parametrize("moment", [datetime.min, datetime.max])
+async def test_a_time_that_utc_does_not_have_is_refused(moment: datetime) -> None:
+    hours = 5 if moment == datetime.min else -5
+    said = Message.user("hi", created_at=moment.replace(tzinfo=timezone(timedelta(hours=hours))))
+    with pytest.raises(InputError, match="message 0: created_at lies outside"):
+        await Agent(model=ScriptedModel("ok")).generate([said])
 
 
 # -- many runs at once

@@ -137,22 +137,27 @@ class Books:
             self.forbid(self.only(run, run.marks), f"{run.id} was discarded")
 
     @contextmanager
-    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[None]:
-        """While the block runs, somebody removes these rows of these threads."""
+    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[set[str]]:
+        """While the block runs, somebody removes these rows of these threads; it is given the runs before that."""
         self._removing += threads
         for run in self.runs.values():
             if run.thread in threads and run.fate == "open":
                 run.disturbed = True
         try:
-            yield
+            yield set(self.runs)
         finally:
             for thread in threads:
                 self._removing.remove(thread)
 
-    def remove(self, ids: set[str], marks: set[str]) -> None:
-        """These messages are removed, and what they said with them; but for what somebody is just saying again."""
+    def remove(self, ids: set[str], marks: set[str], before: set[str]) -> None:
+        """These messages are removed, and what they said with them; but for what somebody is just saying again.
+
+        Args:
+            before: The runs that had begun when the removal began.
+        """
         self.removed |= ids
-        said_again = {mark for run in self.runs.values() if run.fate == "open" for mark in run.marks}
+        again = [run for run in self.runs.values() if run.fate == "open" or run.id not in before]
+        said_again = {mark for run in again for mark in run.marks}
         self.forbid(marks - said_again, "somebody has removed it")
 
     def crashed(self, step: str) -> None:

@@ -15,7 +15,7 @@ from tests.exactly_once.simulation import Machine, SimulatedCrash
 
 _PAUSES = (0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 6)
 
-STEPS = tuple(sorted(name for name in Storage.__abstractmethods__))
+STEPS = tuple(sorted({*Storage.__abstractmethods__, "log_and_messages"}))
 """The named steps: every method of a storage."""
 
 
@@ -73,6 +73,7 @@ _TURN_STEPS = (
     "get_log",
     "get_run",
     "list_messages",
+    "log_and_messages",
     "release_lease",
     "rewrite_messages",
     *["save_log"] * 3,

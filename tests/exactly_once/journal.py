@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from diarist.messages import Message
+from diarist.messages import Message, new_id
 from diarist.run_context import Outcome
 from tests.exactly_once.books import Books, RunFacts
 
@@ -19,6 +19,7 @@ class Journal(Books):
 
     def __init__(self, path: Path, *, first: int = 0) -> None:
         super().__init__(first=first)
+        self._removals: dict[int, str] = {}
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def _write(self, kind: str, **data: Any) -> None:
@@ -44,14 +45,15 @@ class Journal(Books):
         self._write("ended", run=run.id, outcome=outcome, kept=[message.id for message in kept])
 
     @contextmanager
-    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[None]:
-        self._write("removing", threads=threads, ids=[row.id for row in rows])
-        with super().removing(threads, rows):
-            yield
+    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[set[str]]:
+        with super().removing(threads, rows) as before:
+            number = self._removals[id(before)] = new_id("removal")
+            self._write("removing", number=number, threads=threads, ids=[row.id for row in rows])
+            yield before
 
-    def remove(self, ids: set[str], marks: set[str]) -> None:
-        super().remove(ids, marks)
-        self._write("removed", ids=sorted(ids), marks=sorted(marks))
+    def remove(self, ids: set[str], marks: set[str], before: set[str]) -> None:
+        super().remove(ids, marks, before)
+        self._write("removed", number=self._removals[id(before)], ids=sorted(ids), marks=sorted(marks))
 
     def wrong(self, *what: Any) -> None:
         super().wrong(*what)
@@ -65,12 +67,14 @@ class Journal(Books):
 def read(path: Path, *, first: int) -> Books:
     """The books of all that was written, to be continued with words from ``first`` on."""
     books = Books(first=first)
+    before: dict[str, set[str]] = {}
     for line in path.read_bytes().splitlines():
-        _take(books, json.loads(line))
+        _take(books, json.loads(line), before)
     return books
 
 
-def _take(books: Books, entry: dict[str, Any]) -> None:
+def _take(books: Books, entry: dict[str, Any], before: dict[str, set[str]]) -> None:
+    """``before``: by removal, the runs that had begun in any process."""
     run = books.runs.get(entry.get("run", ""), RunFacts("", ""))
     match entry["kind"]:
         case "begin":
@@ -83,11 +87,12 @@ def _take(books: Books, entry: dict[str, Any]) -> None:
         case "ended":
             books.ended(run, entry["outcome"], [Message.user("", id=id) for id in entry["kept"]])
         case "removing":  # nobody knows whether it came to that
+            before[entry["number"]] = set(books.runs)
             books.removed |= set(entry["ids"])
             for other in books.runs.values():
                 other.disturbed = other.disturbed or (other.thread in entry["threads"] and other.fate == "open")
         case "removed":
-            books.remove(set(entry["ids"]), set(entry["marks"]))
+            books.remove(set(entry["ids"]), set(entry["marks"]), before[entry["number"]])
         case "wrong":
             books.problems.append(entry["what"])
         case "crashed":

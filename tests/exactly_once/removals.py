@@ -34,7 +34,7 @@ async def remove(
     there = [row for name in threads for row in await storage.list_messages(name)]
     chosen = chance.sample(there, min(len(there), chance.randint(1, 3))) if what == "messages" else there
     done = False
-    with books.removing(threads, chosen):
+    with books.removing(threads, chosen) as before:
         try:
             match what:
                 case "messages":
@@ -56,9 +56,10 @@ async def remove(
             if what == "clear":
                 pass
             elif done or what == "messages":
-                _note(books, chosen if done else await _marked(storage, chosen, thread))
+                _note(books, chosen if done else await _marked(storage, chosen, thread), before)
             else:
-                _note(books, [row for row in chosen if await storage.get_thread(row.thread_id or "") is None])
+                left = {row.id for name in threads for row in await storage.list_messages(name)}
+                _note(books, [row for row in chosen if row.id not in left], before)
     return "done"
 
 
@@ -69,5 +70,5 @@ async def _marked(storage: Storage, rows: Sequence[Message], thread: str) -> lis
     return [row for row in rows if any(stone.first_seq <= (row.seq or 0) <= stone.last_seq for stone in stones)]
 
 
-def _note(books: Books, rows: Sequence[Message]) -> None:
-    books.remove({row.id for row in rows}, {mark for row in rows for mark in marks_of(said_by(row))})
+def _note(books: Books, rows: Sequence[Message], before: set[str]) -> None:
+    books.remove({row.id for row in rows}, {mark for row in rows for mark in marks_of(said_by(row))}, before)

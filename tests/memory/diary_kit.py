@@ -61,13 +61,14 @@ def keeping_diary(
     observer_model: Model | None = None,
     reflector_model: Model | None = None,
     observation_tokens: int = 10_000,
+    titles: bool = False,
     thread_wait: float = 30.0,
 ) -> Memory:
     """A memory that observes two messages at a time, when it is asked to."""
     config = ObservationalMemoryConfig(
         scope=scope,
         observation=ObservationConfig(
-            model=observer_model or note_taker(echoes=echoes), message_tokens=100, buffer_tokens=20
+            model=observer_model or note_taker(echoes=echoes), message_tokens=100, buffer_tokens=20, thread_title=titles
         ),
         reflection=ReflectionConfig(model=reflector_model or condenser(), observation_tokens=observation_tokens),
     )

@@ -87,6 +87,24 @@ CALLS: list[tuple[str, Call]] = [
     ("message_ids", lambda m: m.forget(message_ids="abc", thread="t")),
     ("message_ids", lambda m: m.forget(message_ids=5, thread="t")),  # pyright: ignore
     ("message_ids", lambda m: m.forget(message_ids=[5], thread="t")),  # pyright: ignore
+    ("thread", lambda m: m.forget(thread=5)),  # pyright: ignore
+    ("thread", lambda m: m.forget(thread=["t"])),  # pyright: ignore
+    ("thread", lambda m: m.forget(message_ids=["a"], thread=5)),  # pyright: ignore
+    ("resource", lambda m: m.forget(resource=5)),  # pyright: ignore
+    ("resource", lambda m: m.forget(resource=["t"])),  # pyright: ignore
+    ("thread", lambda m: m.delete_thread(5)),  # pyright: ignore
+    ("thread", lambda m: m.clear(thread=5)),  # pyright: ignore
+    ("thread", lambda m: m.messages(thread=["t"])),  # pyright: ignore
+    ("resource", lambda m: m.messages(thread="t", resource=5)),  # pyright: ignore
+    ("thread", lambda m: m.create_thread(["t"])),  # pyright: ignore
+    ("new_thread", lambda m: m.clone_thread("t", new_thread=5)),  # pyright: ignore
+    ("thread", lambda m: m.save_messages("Rome", thread=5)),  # pyright: ignore
+    ("resource", lambda m: m.search("Rome", resource=5)),  # pyright: ignore
+    ("resource", lambda m: m.search_observations("Rome", resource=["t"])),  # pyright: ignore
+    ("resource", lambda m: m.working_memory(resource=5)),  # pyright: ignore
+    ("resource", lambda m: m.update_working_memory({}, resource=["t"])),  # pyright: ignore
+    ("thread", lambda m: m.recall("Rome", thread=5)),  # pyright: ignore
+    ("resource", lambda m: m.embed_messages(resource=5)),  # pyright: ignore
     ("limit", lambda m: m.events(thread="t", limit=ODD)),
     ("limit", lambda m: m.events(thread="t", limit=HUGE)),
     ("limit", lambda m: m.sources("e", thread="t", limit=ODD)),

@@ -229,6 +229,13 @@ async def test_clearing_makes_everything_raw_again(storage: Storage, memory: Mem
     await memory.clear(thread="t")
 
 
+async def test_clearing_leaves_the_title(memory: Memory) -> None:
+    await told(memory, [1, 2])
+    await memory.update_thread("t", title="My summer")
+    await memory.clear(thread="t")
+    assert (await memory.thread("t")).title == "My summer"
+
+
 # --- reflecting by hand --------------------------------------------------------------------------------------
 
 

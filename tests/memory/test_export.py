@@ -123,6 +123,18 @@ async def test_one_thread_alone(storage: Storage) -> None:
         [line async for line in memory.export_thread("t", resource="bob")]
 
 
+async def test_one_thread_alone_has_nothing_of_a_shared_diary(storage: Storage) -> None:
+    memory = await filled(storage, "resource")
+    alone = [line async for line in memory.export_thread("t")]
+    assert {orjson.loads(line)["type"] for line in alone} == {"diarist", "thread", "message", "end"}
+    other = keeping_diary(InMemoryStorage(), scope="resource")
+    await told(other, [21, 22], thread="v")
+    await other.import_threads(alone)
+    assert word(1) not in (await other.observations(resource="ada")).text
+    log = await other.observe(thread="t")
+    assert all(word(number) in log.text for number in (1, 7, 21))
+
+
 async def test_only_the_threads_of_a_resource_or_with_metadata() -> None:
     memory = Memory(storage=InMemoryStorage())
     for name, resource, kind in (("a", "ada", 1), ("b", "ada", 2), ("c", "bob", 1)):
@@ -329,6 +341,35 @@ async def test_what_is_no_whole_export_is_refused(change: Any, said: str) -> Non
     memory = keeping_diary(InMemoryStorage())
     with pytest.raises(InputError, match=said):
         await memory.import_threads(change(await lines_of(source)))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"message_tokens": "many"}, "message_tokens must be a whole number, not 'many'"),
+        ({"message_tokens": -1}, "message_tokens must be positive, not -1"),
+        ({"colour": 1}, "'colour' cannot be overridden"),
+        ([], "overrides|dict"),
+    ],
+)
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+async def test_overrides_that_cannot_be_are_refused_by_their_line(overrides: Any, says: str, scope: Any) -> None:
+    source = keeping_diary(InMemoryStorage(), scope=scope)
+    await told(source, [1, 2])
+    await source.set_overrides(thread="t", message_tokens=70)
+    lines = await lines_of(source)
+    number, line = next((n, line) for n, line in enumerate(lines, 1) if "message_tokens" in line)
+    broken = line.replace('{"message_tokens":70}', orjson.dumps(overrides).decode())
+    assert broken != line
+    memory = keeping_diary(InMemoryStorage(), scope=scope)
+    with pytest.raises(InputError, match=rf"(?s)^line {number}: not a .*({says})"):
+        await memory.import_threads([*lines[: number - 1], broken, *lines[number:]])
+    assert await memory.storage.get_log("thread:t") is None
+    assert await memory.storage.get_log("resource:ada") is None
+    assert (await memory.threads()).items == []
+    await memory.import_threads(lines)
+    assert await lines_of(memory) == lines
+    assert await memory.overrides(thread="t") == {"message_tokens": 70}
 
 
 async def test_a_failed_import_leaves_whole_threads_only(storage: Storage) -> None:

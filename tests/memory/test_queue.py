@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from diarist import (
 )
 from diarist.cli.app import app
 from diarist.exceptions import ConfigError, SchemaError, StorageError
+from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.work.jobs import Job
 from diarist.memory.queue import PostgresQueue
 from diarist.processors import ProcessOutputResultArgs
@@ -315,6 +318,82 @@ async def test_a_model_that_fails_is_told_and_the_job_ends(
 
         assert await until(told) == ["data-om-buffering-failed"]
         await until(lambda: idle(postgres_url))
+
+
+# --- the queue alone ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def working(queue: PostgresQueue) -> AsyncGenerator[list[str]]:
+    """A worker in this process; gives the names of the jobs that it does."""
+    done: list[str] = []
+
+    async def work(job: Job) -> bool:
+        done.append(job.name)
+        return True
+
+    worker = asyncio.create_task(queue.run(work, concurrency=2, grace=0))
+    yield done
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+
+
+def wanted(name: str, operation: Operation = "observation") -> Job:
+    return Job(name=name, operation=operation, thread_id="t", resource_id="t")
+
+
+async def has(seen: list[str], name: str) -> bool:
+    return name in seen
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ({"urgency": 1}, "what this version of diarist does not know: urgency"),
+        ({"operation": "digestion"}, "operation"),
+    ],
+)
+async def test_a_job_of_another_version_is_kept_as_failed(
+    postgres_url: str, caplog: pytest.LogCaptureFixture, other: dict[str, Any], complaint: str
+) -> None:
+    queue = PostgresQueue(postgres_url)
+    await queue.submit(wanted("of another version"))
+    change = "UPDATE diarist_queue.procrastinate_jobs SET args = jsonb_set(args, '{job}', args->'job' || $1::jsonb)"
+    await fetch(postgres_url, change, json.dumps(other))
+    await queue.submit(wanted("of this one"))
+    async with working(queue) as done:
+        await until(lambda: jobs(postgres_url, "failed"))
+        await until(lambda: has(done, "of this one"))
+        await until(lambda: idle(postgres_url))
+    assert done == ["of this one"]
+    (failed,) = await jobs(postgres_url, "failed")
+    assert "of another version" in failed["args"]
+    said = next(record.message for record in caplog.records if record.name == "diarist" and complaint in record.message)
+    assert "background work 'of another version' is not done" in said
+
+
+async def test_a_reflection_does_not_wait_for_an_observation_that_is_put_off(postgres_url: str) -> None:
+    queue = PostgresQueue(postgres_url)
+    await queue.put_back(wanted("thread:t:observation"), attempt=2, delay=3600)
+    await queue.submit(wanted("thread:t:reflection", "reflection"))
+    async with working(queue) as done:
+        await until(lambda: has(done, "thread:t:reflection"))
+
+
+async def test_each_queue_looks_for_dead_workers(postgres_url: str) -> None:
+    async def looked_after() -> set[str]:
+        query = "SELECT DISTINCT periodic_id FROM diarist_queue.procrastinate_periodic_defers"
+        return {row[0] for row in await fetch(postgres_url, query)}
+
+    async def both() -> bool:
+        return len(await looked_after()) == 2
+
+    one, two = (PostgresQueue(postgres_url, name=name) for name in ("one", "two"))
+    await one.prepare()
+    async with working(one):
+        await until(looked_after)
+        async with working(two):  # most often in the same minute
+            await until(both)
 
 
 # --- the runs -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,19 +82,37 @@ async def test_the_longest_beginning_that_the_thread_ends_with(
         assert await count_resent(storage, *history) == plainly(whole, history)
 
 
-async def test_a_long_history_of_like_pairs_is_looked_at_once() -> None:
-    """Twice the messages cost about twice the work, where a client has more of them than the thread."""
+STEPS: list[Said] = [("assistant", "")]
 
-    async def cost(pairs: int) -> int:
-        storage, calls = await stored(("assistant", "ok"), *PAIR * pairs), 0
+
+@pytest.mark.parametrize(
+    ("stored_first", "sent_first", "again", "longer"),
+    [
+        ([("assistant", "ok")], [], PAIR, 2),
+        ([("assistant", "ok")], [("user", "other"), ("assistant", "ok")], PAIR, 1),
+        ([], [("user", "other")], STEPS, 1),
+        ([("assistant", "ok")], [("user", "other"), ("assistant", "ok")], [*STEPS, *PAIR], 1),
+        ([("user", "one")], [("user", "one"), ("user", "two")], PAIR, 1),
+    ],
+    ids=["more pairs", "another question", "steps without an answer", "steps between", "one question more"],
+)
+async def test_a_long_history_that_repeats_itself_is_looked_at_once(
+    stored_first: list[Said], sent_first: list[Said], again: list[Said], longer: int
+) -> None:
+    """Twice the messages cost about twice the work, however far back the two differ, and where a client has more of
+    them than the thread."""
+
+    async def cost(times: int) -> int:
+        storage, calls = await stored(*stored_first, *again * times), 0
 
         def count(frame: object, event: str, arg: object) -> None:
             nonlocal calls
             calls += 1
 
+        history = [*sent_first, *again * times * longer]
         sys.setprofile(count)
         try:
-            assert await count_resent(storage, *PAIR * 2 * pairs) == 2 * pairs
+            assert (await count_resent(storage, *history) > 0) is (longer > 1)
         finally:
             sys.setprofile(None)
         return calls

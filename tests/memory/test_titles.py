@@ -147,6 +147,17 @@ async def test_a_message_that_is_forgotten_meanwhile_names_nothing() -> None:
     assert await title(memory) == ""
 
 
+async def test_a_message_that_is_changed_meanwhile_names_nothing() -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+    memory = Memory(storage=InMemoryStorage(), generate_title=TitleConfig(model=slow(asked, answer)))
+    agent = Agent(model=answering(), memory=memory)
+    await agent.generate([Message.user("secret", id="m1")], thread="t")
+    await asked.wait()
+    await memory.update_message("m1", thread="t", text="hello")
+    answer.set()
+    assert await title(memory) == ""
+
+
 class Pausing(InMemoryStorage):
     """Waits before it removes messages."""
 

@@ -33,6 +33,12 @@ from tests.scenarios.kit import (
     words,
 )
 
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
 LOOP = "- 🟡 12:00 the same again and again and again\n" * 200
 
 
@@ -48,6 +54,7 @@ LOOP = "- 🟡 12:00 the same again and again and again\n" * 200
         "   \n",
         "<diary></diary>",
         Reply(text="half a no", error_after=ConnectionResetError("cut")),
+        UnspeakableError(),
     ],
     ids=repr,
 )
@@ -68,6 +75,23 @@ async def test_an_observer_that_fails(storage: Storage, reply: Any, buffer_token
     assert failures
     assert all(data["error"] and data["willRetry"] for data in failures)
     assert (await log_of(storage)).entries == ()
+
+
+@ways
+async def test_an_observer_whose_client_was_closed(storage: Storage, buffer_tokens: float) -> None:
+    """What it waits for is cancelled, which nobody meant for the turn."""
+
+    async def lost(_: Any) -> str:
+        gone = asyncio.get_running_loop().create_future()
+        gone.cancel()
+        return await gone
+
+    memory = observational(storage, observer_model=ScriptedModel(lost), buffer_tokens=buffer_tokens)
+    agent = Agent(model=answering(), memory=memory, input_processors=[Recount(storage)])
+    await talk(agent, 4)
+    await memory.settled()
+    assert [data["error"] for data in await told(storage, "failed")]
+    assert len(await raw_rows(storage)) == 8
 
 
 async def test_prose_instead_of_notes_is_no_reason_to_lose_the_messages(storage: Storage) -> None:

@@ -574,3 +574,24 @@ async def test_a_last_step_that_cannot_be_stored_is_an_error(make: MakeMemory) -
     assert await texts(memory) == ["go"]
     await agent.generate("next", thread="t")
     assert await texts(memory) == ["go", "next", "Understood, noted."]
+
+
+@both
+async def test_a_signal_while_messages_are_stored_ends_the_run_well(make: MakeMemory) -> None:
+    """They are stored once, whether the reply was read or not."""
+
+    class Signalling(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            done = await call()
+            if name == "append_messages" and self.calls[name] == 2:
+                cancel.cancel("enough")
+                await asyncio.sleep(0)
+            return done
+
+    cancel = CancelSignal()
+    memory = make(Signalling())
+    model = ScriptedModel(["Step one.", ToolCall("look")], "Done.")
+    result = await Agent(model=model, memory=memory, tools=tools()).generate("go", thread="t", cancel=cancel)
+    assert result.stopped_by == "cancelled"
+    await Agent(model=answering(), memory=memory).generate("next", thread="t")
+    assert await texts(memory) == ["go", "Step one.", "next", "Understood, noted."]

@@ -7,13 +7,15 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diarist import Memory
 from diarist.exceptions import ConfigError, SchemaError, StorageError
-from diarist.messages import Message
+from diarist.messages import Message, TextPart
 from diarist.storage import SQLiteStorage, Storage, Thread
 from diarist.testing import StorageConformance
 from tests.processes import run_python
@@ -255,3 +257,17 @@ async def test_no_word_of_a_deleted_thread_is_left_in_the_file(tmp_path: Path, a
         await memory.delete_thread("t")
     await memory.close()
     assert files_with(b"zanzibarsecret", tmp_path) == []
+
+
+async def test_a_subclass_decides_what_its_messages_say(path: Path) -> None:
+    class Encrypted(SQLiteStorage):
+        async def list_messages(self, *args: Any, **options: Any) -> list[Message]:
+            rows = await super().list_messages(*args, **options)
+            return [replace(row, parts=[TextPart(text=f"open {row.text}")]) for row in rows]
+
+    async with Encrypted(path) as storage:
+        run = await storage.begin_run("run", TRIP)
+        await storage.append_messages(run, [Message.user("sesame")])
+        await storage.finish_run(run, "committed")
+        _, [row] = await storage.log_and_messages("thread:trip", "trip", lambda _: [(0, None)])
+        assert row.text == "open sesame"

@@ -9,6 +9,7 @@ from typing import Any
 
 from diarist.agent.options import CallOptions
 from diarist.agent.result import AgentResult
+from diarist.concurrency import contained
 from diarist.processors.base import StepResult
 
 logger = logging.getLogger("diarist")
@@ -42,6 +43,6 @@ class Callbacks:
         try:
             answer = function(value)
             if inspect.isawaitable(answer):
-                await answer
+                await contained(answer)
         except Exception:
             logger.exception("the callback %s failed; the run is not affected", name)

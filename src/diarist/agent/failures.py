@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from diarist.chunks import ErrorChunk, ErrorPayload, TripwireChunk, TripwirePayload
-from diarist.exceptions import TripWire
-
-
-def message_of(error: BaseException) -> str:
-    """What the exception says of itself; nothing where it cannot even do that."""
-    try:
-        return str(error)
-    except Exception:  # it is somebody else's __str__
-        return ""
+from diarist.exceptions import TripWire, message_of
 
 
 def text_of(error: BaseException) -> str:

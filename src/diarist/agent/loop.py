@@ -20,7 +20,6 @@ from diarist.agent.result import AgentResult, Rejected, StoppedBy, Tripwire
 from diarist.agent.resuming import ResumedAttempt, suspend, suspended
 from diarist.agent.step import StepAttempt
 from diarist.agent.step_input import OUTPUT_TYPE, CallFailed, StepInput
-from diarist.agent.waiting import being_cancelled, stop, undisturbed
 from diarist.chunks import (
     AbortChunk,
     AbortPayload,
@@ -32,6 +31,7 @@ from diarist.chunks import (
     StepFinishPayload,
     TextDelta,
 )
+from diarist.concurrency import at_work, being_cancelled, stop, undisturbed
 from diarist.exceptions import DiaristError, OutputError, TripWire
 from diarist.message_list import Snapshot, SystemMessage
 from diarist.models.entry import ModelEntry
@@ -118,7 +118,8 @@ class Run:
             self._last_chunk.payload.usage = self.result.usage
         try:
             if self.context.has_endings:
-                await undisturbed(self._end(outcome))
+                await undisturbed(self._end(outcome), hurried=self.result.stopped_by == "cancelled")
+                await self.context.settled()
         except BaseException as error:  # too late to change anything but what the caller is told
             leaving = leaving or self._from_outside(error)
         try:
@@ -140,6 +141,7 @@ class Run:
     async def _outcome(self) -> tuple[Outcome, Chunk, BaseException | None]:
         """Run; how it ended, the last chunk, and what to raise in the end: a cancellation, or what is no error."""
         leaving: BaseException | None = None
+        me = asyncio.current_task()
         try:
             return "committed", await self._execute(), None
         except TripWire as wire:
@@ -153,9 +155,9 @@ class Run:
             self.error.__cause__ = error
         except Exception as error:
             self.error = error
-        except GeneratorExit:  # nobody runs this any more: nothing can be awaited
-            raise
-        except BaseException as error:  # SystemExit, a group of such
+        except BaseException as error:  # SystemExit, a group of such, GeneratorExit
+            if not at_work(me):
+                raise
             self.error = DiaristError(f"the run was broken off by {text_of(error)}")
             self.error.__cause__ = leaving = error
         self._broken_off("error")
@@ -293,8 +295,7 @@ class Run:
             self._between.unkept.clear()
         self._finished(step)
         self.result.text, self.result.output = step.text, attempt.output
-        self.result.finish_reason = step.finish_reason
-        self.result.pending = attempt.pending
+        self.result.finish_reason, self.result.pending = step.finish_reason, attempt.pending
 
     def _finished(self, step: StepResult) -> None:
         self.result.steps.append(step)
@@ -303,9 +304,8 @@ class Run:
     def _reject(self, wire: TripWire, attempt: StepAttempt, number: int) -> str:
         """Note a rejected attempt and return why; or raise where there may be no further one: none is left, tools
         have begun to do what cannot be undone, or it was the input that was refused."""
-        allowed = self.options.get("max_processor_retries", 0)
         repeatable = wire.retry and wire.hook != "process_input" and attempt.repeatable
-        if not repeatable or self.pipeline.retry_count >= allowed:
+        if not repeatable or self.pipeline.retry_count >= self.options.get("max_processor_retries", 0):
             if wire.processor_id == OUTPUT_TYPE:
                 raise OutputError(wire.reason, text=attempt.text) from wire
             raise wire

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diarist.agent.failures import text_of
 from diarist.agent.step_input import CallFailed
 from diarist.exceptions import ModelError, ProcessorError
 from diarist.message_list import MessageList
@@ -61,7 +62,7 @@ class Remedies:
             return None
         error = failed.error
         if not isinstance(error, ModelError):
-            error = ModelError(f"{type(error).__name__}: {error}")
+            error = ModelError(text_of(error))
             error.__cause__ = failed.error
         case = ErrorCase(
             messages=self._messages,

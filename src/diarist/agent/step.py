@@ -15,7 +15,7 @@ from diarist.agent.outlet import Outlet
 from diarist.agent.output import OutputType
 from diarist.agent.step_input import OUTPUT_TYPE, StepInput, ask_input_step
 from diarist.agent.tool_calls import ToolCalls, WaitsFor
-from diarist.agent.waiting import stop, with_written
+from diarist.agent.waiting import with_written
 from diarist.chunks import (
     Chunk,
     DataChunk,
@@ -34,6 +34,7 @@ from diarist.chunks import (
     ToolCallPayload,
     Usage,
 )
+from diarist.concurrency import stop
 from diarist.exceptions import InputError, TripWire
 from diarist.message_list import MessageList
 from diarist.messages import DataPart, Message, Part, ReasoningPart, ToolPart

@@ -12,8 +12,8 @@ from typing import Any, Generic, Self, TypeVar
 from diarist.agent.loop import Run
 from diarist.agent.outlet import Outlet
 from diarist.agent.result import AgentResult
-from diarist.agent.waiting import stop
 from diarist.chunks import Chunk, TextDelta
+from diarist.concurrency import stop
 
 OutputT = TypeVar("OutputT")
 

@@ -8,12 +8,11 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from diarist.agent.failures import message_of, text_of
+from diarist.agent.failures import text_of
 from diarist.agent.threads import in_thread
-from diarist.agent.waiting import being_cancelled
 from diarist.chunks import ToolErrorChunk, ToolErrorPayload, ToolResultChunk, ToolResultPayload
-from diarist.concurrency import side_by_side
-from diarist.exceptions import ProcessorResultError, ToolError, TripWire
+from diarist.concurrency import being_cancelled, side_by_side
+from diarist.exceptions import ProcessorResultError, ToolError, TripWire, message_of
 from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.tool_cases import ToolCallCase, ToolResultCase

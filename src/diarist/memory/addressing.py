@@ -8,7 +8,7 @@ from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.storage.base import Storage
-from diarist.storage.codec import refuse_empty
+from diarist.storage.codec import check_names
 from diarist.storage.records import Thread
 
 
@@ -33,7 +33,7 @@ class Addressing(ABC):
             NotFoundError: There is no such thread, or resource.
             InputError: The thread belongs to another resource, or a thread must be named.
         """
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         if thread is not None:
             return await self._thread(thread, resource)
         if self.config is None or self.config.scope == "thread":

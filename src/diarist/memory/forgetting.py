@@ -21,7 +21,7 @@ from diarist.memory.observational.log.removal import (
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.removal import lease_of
 from diarist.messages import Message
-from diarist.storage.codec import check_ids, refuse_empty
+from diarist.storage.codec import check_ids, check_names
 from diarist.storage.records import ObservationLog, Resource, RowRef, Scope, Thread, Tombstone, WorkingMemory
 from diarist.tokens import TokenCounter
 
@@ -61,7 +61,7 @@ class Forgetting(Addressing):
             InputError: Nothing is named, messages without a thread, or the thread is another resource's.
             StorageError: Some of it may be left; call it again.
         """
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         if message_ids is not None and thread is None:
             raise InputError("message ids are unique within a thread: name it with thread=")
         if message_ids is not None:
@@ -116,7 +116,8 @@ class Forgetting(Addressing):
     async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
         """Remove the diary with its earlier generations, its events, and what memory notes say of it.
 
-        The messages stay, all of them raw: they are observed anew as they become due. Overrides stay, too. With
+        The messages stay, all of them raw: they are observed anew as they become due. Overrides stay, too, and the
+        title of the thread, also one that the Observer made; it replaces that when it finds another. With
         ``scope="resource"`` it is the diary of the resource, which may be named alone.
 
         Raises:

@@ -42,7 +42,7 @@ from diarist.models.base import Model
 from diarist.models.embedders import Embedder
 from diarist.processors.base import Processor
 from diarist.storage.base import Storage
-from diarist.storage.codec import check_metadata_of, refuse_empty
+from diarist.storage.codec import check_metadata_of, check_names
 from diarist.storage.records import Thread
 from diarist.tokens import TokenCounter, default_counter
 
@@ -256,7 +256,7 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
             return 0
         messages = to_messages(messages)
         check_metadata_of(messages)
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         found = await self.storage.get_thread(thread)
         if found is not None:
             _check_owner(found, resource or thread)
@@ -306,7 +306,7 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         await self.close()
 
     async def _thread(self, thread: str, resource: str | None) -> Thread:
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         found = await self.storage.get_thread(thread)
         if found is None:
             raise NotFoundError(f"there is no thread {thread!r} in {self.storage.location}")

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any
+from functools import partial
 
+from diarist.concurrency import obtained
 from diarist.exceptions import ConflictError, InputError, StorageError, ThreadBusyError
-from diarist.memory.ending import end_left_open, end_run
+from diarist.memory.ending import RUN_TTL, end_left_open, end_run, leave_open
 from diarist.storage.base import Storage
 from diarist.storage.records import Run, Thread
 
@@ -21,7 +20,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
 
 
 async def open_run(
-    storage: Storage, run_id: str, thread: Thread, *, wait: float, ttl: float = 60.0, guarded: bool = False
+    storage: Storage, run_id: str, thread: Thread, *, wait: float, ttl: float = RUN_TTL, guarded: bool = False
 ) -> Run:
     """Begin a run once no other run of the thread is live. Cut short, it leaves none.
 
@@ -37,7 +36,7 @@ async def open_run(
     pause = _FIRST_WAIT
     while True:
         try:
-            return await _shielded(storage, _begin(storage, run_id, thread, ttl, guarded))
+            return await obtained(_begin(storage, run_id, thread, ttl, guarded), partial(_take_back, storage))
         except ThreadBusyError as error:
             if await end_left_open(storage, thread.id):
                 continue
@@ -60,29 +59,20 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guar
         return await storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded)
     except (ConflictError, ThreadBusyError):
         raise  # the database has answered
-    except StorageError:
-        with suppress(StorageError):
+    except StorageError as error:
+        try:
             run = await storage.get_run(run_id)
-            if run is not None and run.state == "live":
-                return run
-        raise
+        except StorageError:
+            leave_open(storage, thread.id, run_id)
+            raise error from error.__cause__
+        if run is None:
+            leave_open(storage, thread.id, run_id)  # it may begin yet
+        if run is None or run.state != "live":
+            raise
+        return run
 
 
-async def _shielded(storage: Storage, begin: Coroutine[Any, Any, Run]) -> Run:
-    """A cancellation meanwhile ends the run at once: nobody else could."""
-    opening = asyncio.ensure_future(begin)
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.shield(asyncio.ensure_future(_take_back(storage, opening)))
-        raise
-
-
-async def _take_back(storage: Storage, opening: asyncio.Future[Run]) -> None:
-    await asyncio.wait({opening})
-    if opening.exception() is not None:
-        return
-    run = opening.result()
+async def _take_back(storage: Storage, run: Run) -> None:
     try:
         await end_run(storage, run, "discarded")
     except StorageError as error:

@@ -12,10 +12,11 @@ from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import cast
 
+from diarist.concurrency import undisturbed
 from diarist.counting import count_parts
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
-from diarist.memory.ending import end_run
+from diarist.memory.ending import RUN_TTL, end_run
 from diarist.memory.opening import open_run
 from diarist.memory.resent import resent
 from diarist.message_list import MessageList
@@ -28,9 +29,6 @@ from diarist.storage.records import MessageSource, Run, Thread
 from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
-
-RUN_TTL = 60.0
-"""Seconds without a heartbeat after which another process may take a run for dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +206,9 @@ class RunRecorder:
 
     async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
         self._count(messages)
+        await undisturbed(self._write(messages, source))  # or the run's end would write it again
+
+    async def _write(self, messages: Sequence[Message], source: MessageSource) -> None:
         self._stored(messages, await self._storage.append_messages(self._require(), messages, source=source))
 
     def _count(self, messages: Sequence[Message]) -> None:

@@ -4,7 +4,7 @@ conversation with each call often keep no ids."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from diarist.messages import FilePart, Message
@@ -12,6 +12,10 @@ from diarist.storage.base import Storage
 
 _NO_ID_OF_THE_CALLERS = re.compile(r"msg_[0-9a-f]{32}")
 _PAGE = 100
+_WHOLE_THREAD = 1 << 62
+_PATIENCE = 4
+"""How often all messages may be looked at before it is worth while to read the whole thread."""
+_BETWEEN = object()
 
 
 async def resent(storage: Storage, thread_id: str, given: Sequence[Message], known: Collection[str]) -> set[str]:
@@ -22,40 +26,102 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
     has, and the last message of ``given`` is never among them: what a user says again is new. Stored rows may lie
     between them that clients do not keep: steps with tool calls, and questions that got no answer.
     """
-    before_last = given[:-1]
-    nameless = {message.id for message in before_last if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)}
-    if not nameless - set(known) or not any(message.role == "assistant" for message in before_last):
+    sent = given[:-1]
+    unknown = {message.id for message in sent if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)} - set(known)
+    least = next((count for count, message in enumerate(sent, 1) if message.role == "assistant"), None)
+    if not unknown or least is None:
         return set()
-    by_content = takewhile(lambda message: message.id in nameless and message.id not in known, reversed(before_last))
-    rows, answers = _Backwards(storage, thread_id), _answers(by_content)
-    for count in range(len(before_last), 0, -1):
-        beginning = before_last[:count]
-        # Neither side may lack an answer. Where these differ there is no need to walk: histories may repeat themselves.
-        may_be = answers[: len(rows.answers)] == rows.answers[: len(answers)]
-        if may_be and any(each.role == "assistant" for each in beginning) and await _ends_with(rows, beginning, known):
-            return {message.id for message in beginning}
-        answers = answers[len(_answers(beginning[-1:])) :]
+    rows, ours, newer, most = _Backwards(storage, thread_id), _Exchanges(), 0, len(sent)
+    for message in takewhile(lambda message: message.id in unknown and message.role != "system", reversed(sent)):
+        ours.add(message)
+    for count in range(len(sent), least - 1, -1):
+        if count <= most and rows.agree(ours, newer):
+            if await _ends_with(rows, sent[:count], known):
+                return {message.id for message in sent[:count]}
+            if most == len(sent) and rows.looked > _PATIENCE * len(sent):
+                most = await rows.count_there(sent)
+        newer += _is_answer(sent[count - 1])
     return set()
 
 
+class _Exchanges:
+    """Hashes of the answers in words from a conversation's end, each with what it answers. Neither side may lack one,
+    so where they differ there is no need to walk: histories may repeat themselves."""
+
+    def __init__(self) -> None:
+        self.hashes: list[int | None] = []
+        self._answer: object = None
+
+    def add(self, message: Message) -> None:
+        """The message before the last one that was added."""
+        if self._answer and (message.role == "user" or _is_answer(message)):
+            self.hashes.append(hash((self._answer, _content(message))))
+            self._answer = None
+        if _is_answer(message):
+            self._answer = _content(message)
+
+
 class _Backwards:
-    """The rows of a thread from its end, read as far as they are looked at."""
+    """The rows of a thread from its end, read as far as they are looked at.
+
+    Attributes:
+        looked: How often.
+    """
 
     def __init__(self, storage: Storage, thread_id: str) -> None:
         self._storage, self._thread_id = storage, thread_id
         self._rows: list[Message] = []
         self._whole = False
-        self.answers: list[int | None] = []
+        self._exchanges = _Exchanges()
+        self._shared: tuple[int, list[int]] = (-1, [])
+        self.looked = 0
 
     async def at(self, place: int) -> Message | None:
         """The row, counted from 0, the last one; None before the first."""
+        self.looked += 1
         while place >= len(self._rows) and not self._whole:
-            before = self._rows[-1].seq if self._rows else None
-            page = await self._storage.list_messages(self._thread_id, before=before, limit=_PAGE, newest_first=True)
+            before, limit = self._rows[-1].seq if self._rows else None, max(_PAGE, len(self._rows))
+            page = await self._storage.list_messages(self._thread_id, before=before, limit=limit, newest_first=True)
             self._rows += page
-            self._whole = len(page) < _PAGE
-            self.answers += [*_answers(page), *[None] * self._whole]
+            self._whole = len(page) < limit
+            for row in page:
+                self._exchanges.add(row)
+            self._exchanges.hashes += [None] * self._whole  # there is none before
         return self._rows[place] if place < len(self._rows) else None
+
+    def agree(self, ours: _Exchanges, newer: int) -> bool:
+        """Whether the exchanges are the same as far as both are known, without as many newer ones of the others."""
+        mine, left = self._exchanges.hashes, len(ours.hashes) - newer
+        if self._shared[0] != len(mine):
+            self._shared = len(mine), _shared_with(mine, ours.hashes)
+        return left <= 0 or self._shared[1][newer] >= min(left, len(mine))
+
+    async def count_there(self, messages: Sequence[Message]) -> int:
+        """How many of the messages there are before the first that no row of the thread can be."""
+        await self.at(_WHOLE_THREAD)
+        ids = {row.id for row in self._rows}
+        contents = {_content(row) for row in self._rows}
+        results = {part.call_id for row in self._rows for part in row.tool_parts}
+        for count, message in enumerate(messages):
+            told = {part.call_id for part in message.tool_parts}
+            if message.id not in ids and _content(message) not in contents and not (told and told <= results):
+                return count
+        return len(messages)
+
+
+def _shared_with(start: Sequence[object], sequence: Sequence[object]) -> list[int]:
+    """For each place in ``sequence`` how much from there on is as ``start`` begins (its Z function)."""
+    whole = [*start, _BETWEEN, *sequence]
+    lengths = [0] * len(whole)
+    left = right = 0
+    for place in range(1, len(whole)):
+        length = min(right - place, lengths[place - left]) if place < right else 0
+        while place + length < len(whole) and whole[length] == whole[place + length]:
+            length += 1
+        lengths[place] = length
+        if place + length > right:
+            left, right = place, place + length
+    return lengths[len(start) + 1 :]
 
 
 async def _ends_with(rows: _Backwards, messages: Sequence[Message], known: Collection[str]) -> bool:
@@ -96,10 +162,8 @@ def _is(message: Message, row: Message, known: Collection[str]) -> bool:
     return _content(message) == _content(row) and _same_calls(message, row)
 
 
-def _answers(messages: Iterable[Message]) -> list[int | None]:
-    """Hashes of the answers in words: of those that are equal in content, equal ones."""
-    words = [each for each in messages if each.role == "assistant" and not each.tool_parts and each.text.strip()]
-    return [hash(_content(message)) for message in words]
+def _is_answer(message: Message) -> bool:
+    return message.role == "assistant" and not message.tool_parts and bool(message.text.strip())
 
 
 def _content(message: Message) -> tuple[object, ...]:

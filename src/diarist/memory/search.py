@@ -18,7 +18,7 @@ from diarist.memory.message_filter import (
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.messages import Json
 from diarist.storage.base import SearchStorage
-from diarist.storage.codec import check_limit, refuse_empty
+from diarist.storage.codec import check_limit, check_names
 from diarist.storage.records import Hit, Observation, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
 
@@ -101,7 +101,7 @@ class Search(Forgetting):
         return sorted(hits, key=_observed_at, reverse=True)[:most]
 
     async def _owner(self, resource: str | None, thread: str | None) -> str:
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         if thread is not None:
             return (await self._thread(thread, resource)).resource_id
         if resource is None:

@@ -9,7 +9,7 @@ from diarist.memory.forgetting import Forgetting
 from diarist.memory.moving.cloning import CopiedRows, Selection, clone
 from diarist.memory.title_marks import without_mark
 from diarist.messages import Json, new_id
-from diarist.storage.codec import check_ids, check_limit, checked, checked_metadata, refuse_empty
+from diarist.storage.codec import check_ids, check_limit, check_names, checked, checked_metadata, refuse_empty
 from diarist.storage.records import Page, Thread
 
 
@@ -38,7 +38,7 @@ class Threads(Forgetting):
         Raises ConflictError if there is a thread of this id; InputError for an id or title that is no text, and for
         metadata that is not JSON.
         """
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         name = new_id("thread") if thread is None else thread
         owner = resource if resource is not None else name
         made = Thread(id=name, resource_id=owner, title=title, metadata=checked_metadata(metadata))
@@ -137,7 +137,7 @@ class Threads(Forgetting):
             InputError: The thread belongs to another resource; a limit below 0; a moment without a time zone.
         """
         changes = checked_metadata(metadata)
-        refuse_empty(new_thread=new_thread)
+        check_names(new_thread=new_thread)
         found = await self._thread(thread, resource)
         check_limit(limit)
         if message_ids is not None:

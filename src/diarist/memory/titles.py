@@ -126,7 +126,7 @@ class TitleMaker(Processor[Any]):
                 job = f"title of {thread_id}"
                 self._background.start(job, lambda: self._name(thread_id))
                 if self._wait:
-                    await self._background.wait(job, _LONGEST_WAIT)
+                    args.context.wait_at_end(lambda: self._background.wait(job, _LONGEST_WAIT))
 
         args.context.on_end(after)
 
@@ -151,12 +151,13 @@ class TitleMaker(Processor[Any]):
         return " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
 
     async def _save(self, thread_id: str, title: str, message: Message) -> None:
-        """Only where nobody else has named the thread, and the message is still there."""
+        """Only where nobody else has named the thread, and the message still says what it said."""
         try:
             await self._storage.update_thread(
                 thread_id, title=title, metadata=mark_of(title, message.id), expected_title=""
             )
-            if not await self._storage.existing_ids(thread_id, [message.id]):
+            first = await self._first(thread_id)
+            if first is None or (first.id, first.text) != (message.id, message.text):
                 await self._storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=title)
         except (ConflictError, NotFoundError) as error:
             logger.info("thread %s needs no title any more: %s", thread_id, error)

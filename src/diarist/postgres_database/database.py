@@ -19,6 +19,7 @@ from diarist.database import Database, P, R, Schema, Work, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 from diarist.postgres_database.address import check_schema_name, connector, parsed, without_password
 from diarist.postgres_database.errors import cause_of, explained, sqlstate, unfit
+from diarist.postgres_database.patience import Patience, take_your_time
 from diarist.postgres_database.pool import Pool, PoolClosedError
 
 T = TypeVar("T")
@@ -42,6 +43,9 @@ class PostgresDatabase(Database):
         pool_size: Connections at most. They are opened as they are needed.
         busy_timeout: Seconds to wait for a free connection, or for a lock that somebody else holds, before
             StorageError.
+        statement_timeout: Seconds that the server may take for a statement, beside ``busy_timeout`` for the locks
+            it waits for; then the connection is given up: StorageError. Creating and migrating tables, and work
+            that calls ``take_your_time``, has no limit.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class PostgresDatabase(Database):
         schema: str | None = None,
         pool_size: int = 10,
         busy_timeout: float = 30.0,
+        statement_timeout: float = 30.0,
     ) -> None:
         if schema is not None:
             check_schema_name(schema)
@@ -59,12 +64,15 @@ class PostgresDatabase(Database):
             raise ConfigError(f"pool_size must be at least 1, not {pool_size}")
         if not busy_timeout > 0:
             raise ConfigError(f"busy_timeout must be a positive number of seconds, not {busy_timeout}")
+        if not statement_timeout > 0:
+            raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
         self._location = without_password(parsed(url))
         self._connect = connector(url, busy_timeout, schema)  # which does not know this object: see Pool
         self._tables = tables
         self._schema = schema
         self._pool_size = pool_size
         self._busy_timeout = busy_timeout
+        self._silence = busy_timeout + statement_timeout  # a statement may wait for a lock first
         self._pool: Pool | None = None
         self._lock = threading.Lock()
 
@@ -108,7 +116,7 @@ class PostgresDatabase(Database):
     async def _repeated(self, pool: Pool, mode: Mode, doing: str, work: Callable[[Connection], T]) -> T:
         """Run the transaction until it does not collide with another, nor with a connection that has died."""
         for attempt in range(1, ATTEMPTS + 1):
-            tried = _Try(mode)
+            tried = _Try(mode, Patience(self._silence))
             try:
                 if not pool.prepared:
                     await self._prepare(pool)
@@ -120,11 +128,17 @@ class PostgresDatabase(Database):
         raise AssertionError("unreachable")
 
     async def _prepare(self, pool: Pool) -> None:
-        async with pool.preparing:
-            if not pool.prepared:
-                async with pool.engine.begin() as connection:
-                    await connection.run_sync(self._ensure)
-                pool.prepared = True
+        """All who come at first use wait for one, and fail with it: one after the other they would wait for ever."""
+        if pool.preparing is None:
+            pool.preparing = asyncio.create_task(self._make_ready(pool))
+        await asyncio.shield(pool.preparing)
+
+    async def _make_ready(self, pool: Pool) -> None:
+        try:
+            await _Try("write", Patience(self._silence)).run(pool, self._ensure)
+            pool.prepared = True
+        finally:
+            pool.preparing = None
 
     def _ensure(self, connection: Connection) -> None:
         encoding = connection.scalar(text("SHOW server_encoding"))
@@ -135,6 +149,7 @@ class PostgresDatabase(Database):
             )
         if self._tables.is_current(connection, self.location):
             return
+        take_your_time()
         # Of many that open at once, one creates or migrates; the others wait, and look again.
         connection.execute(select(func.pg_advisory_xact_lock(literal(_SCHEMA_LOCK))))
         if self._schema is not None and not _schema_exists(connection, self._schema):
@@ -154,14 +169,17 @@ class PostgresDatabase(Database):
 class _Try:
     """One run of a transaction, and how far it came."""
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: Mode, patience: Patience) -> None:
         self.mode: Mode = mode
+        self.patience = patience
         self.committing = False
 
     async def run(self, pool: Pool, work: Callable[[Connection], T]) -> T:
-        async with (pool.engine if self.mode == "write" else pool.reader).begin() as connection:
+        engine = pool.engine if self.mode == "write" else pool.reader
+        async with self.patience.limiting(), engine.begin() as connection:
             result = await connection.run_sync(work)
             self.committing = True
+            self.patience.restart()
         return result
 
     def may_repeat(self, error: Exception) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import exc as sa
 
+from diarist.postgres_database.address import CONNECT_TIMEOUT
+from diarist.postgres_database.patience import NoAnswerError
+
 _REMEDIES = {
     "28P01": "; correct the user or the password in the URL",
     "28000": "; correct the user or the password in the URL, or let the server take them (pg_hba.conf)",
@@ -29,6 +32,11 @@ def explained(cause: BaseException, pool_size: int, busy_timeout: float) -> str:
     if isinstance(cause, sa.TimeoutError):
         busy = f"all {pool_size} connections have been in use for {busy_timeout:g} seconds"
         return f"{busy}; raise pool_size or busy_timeout, or do less at once"
+    if isinstance(cause, NoAnswerError):
+        hung = "see whether the server hangs, or the network to it"
+        return f"{cause} (busy_timeout and statement_timeout); {hung}, or allow more"
+    if type(cause) is TimeoutError:
+        return f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
     words = next(iter(str(cause).splitlines()), "") or type(cause).__name__  # without the server's details and hints
     if not sqlstate(cause) and isinstance(cause, OSError):
         return f"{words}; start PostgreSQL there, or correct the URL"

@@ -9,10 +9,16 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from diarist.postgres_database.patience import watch
+
 T = TypeVar("T")
+
+_GOODBYE = 2.0
+"""Seconds for a server to close a connection."""
 
 
 class PoolClosedError(Exception):
@@ -28,17 +34,20 @@ class Pool:
     def __init__(self, connect: Callable[[], Awaitable[Any]], size: int, busy_timeout: float) -> None:
         self.pid = os.getpid()
         self.prepared = False
-        self.preparing = asyncio.Lock()
+        self.preparing: asyncio.Task[None] | None = None
+        self._connect = connect
+        self._connections: WeakSet[Any] = WeakSet()
         # Readers see one state of the data in all their statements. Writers see what was committed when they
         # got their lock, since everything that is read to be changed is locked first.
         self.engine = create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=connect,
+            async_creator=self._connected,
             isolation_level="READ COMMITTED",
             pool_size=size,
             max_overflow=0,
             pool_timeout=busy_timeout,
         )
+        watch(self.engine.sync_engine)
         self.reader: AsyncEngine = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -54,6 +63,11 @@ class Pool:
             if self._closed:
                 raise PoolClosedError
             return asyncio.run_coroutine_threadsafe(job(self), self._loop)
+
+    async def _connected(self) -> Any:
+        connection = await self._connect()
+        self._connections.add(connection)
+        return connection
 
     def close(self) -> None:
         """Take no more work, wait for what there is, and release the connections; blocks."""
@@ -93,6 +107,9 @@ class Pool:
             if cancel:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # All at once, for a server may be silent: the driver lets go of what is not closed in time.
+        goodbyes = [connection.close(timeout=_GOODBYE) for connection in self._connections]
+        await asyncio.gather(*goodbyes, return_exceptions=True)
         await self.engine.dispose()
 
 

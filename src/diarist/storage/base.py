@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -21,6 +21,8 @@ from diarist.storage.records import (
     Thread,
     WorkingMemory,
 )
+
+Ranges = Sequence[tuple[int, int | None]]
 
 
 class ThreadStorage(ABC):
@@ -246,8 +248,9 @@ class LogStorage(ABC):
         """The outgoing values of earlier generations, oldest first, without the present one."""
 
     @abstractmethod
-    async def rewrite_generation(self, log: ObservationLog) -> bool:
-        """Replace the outgoing value that the history of ``log.key`` has of ``log.generation``; False if none."""
+    async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
+        """Replace the outgoing value that the history of ``log.key`` has of ``log.generation``; False, and nothing is
+        replaced, where that is not ``expected``."""
 
     @abstractmethod
     async def delete_generations(self, key: str) -> int:
@@ -366,6 +369,21 @@ class Storage(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def log_and_messages(
+        self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
+    ) -> tuple[ObservationLog | None, list[Message]]:
+        """A log, and the messages of a thread that lie in ``ranges`` of it; in one transaction where the storage can.
+
+        Args:
+            ranges: Pairs of ``after`` and ``before``, as for ``list_messages``, in order. It may be called in another
+                thread.
+        """
+        log = await self.get_log(key)
+        rows: list[Message] = []
+        for after, before in ranges(log):
+            rows += await self.list_messages(thread_id, after=after, before=before, run_id=run_id)
+        return log, rows
 
     async def purge(self) -> None:
         """Let what was deleted be gone from indexes, too, where the database keeps it there until it tidies up.

@@ -81,6 +81,14 @@ def refuse_empty(**ids: str | None) -> None:
             raise InputError(f"{name} is empty: pass the id of a {name}, or leave {name}= out")
 
 
+def check_names(**ids: str | None) -> None:
+    """As ``refuse_empty``, and for an id that is no text, too."""
+    for name, value in ids.items():
+        if value is not None and not isinstance(cast(object, value), str):
+            raise InputError(f"{name} must be the id of a {name.replace('_', ' ')}, a text, not {value!r}")
+    refuse_empty(**ids)
+
+
 def checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
     """Metadata as a dictionary of its own, empty for None. Raises InputError that names what is not JSON in it."""
     value = cast(object, {} if metadata is None else metadata)

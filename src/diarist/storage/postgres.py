@@ -18,6 +18,8 @@ class PostgresStorage(SQLStorage):
         pool_size: Connections of this object at most, for all threads and event loops of the process.
         busy_timeout: Seconds to wait for a free connection, or for a lock that another program holds, before
             StorageError.
+        statement_timeout: Seconds that the server may take for one statement, beside its waits for locks, before
+            the connection is given up: StorageError. Creating and migrating the tables has no limit.
 
     Attributes:
         url, schema: As given; the URL with its password.
@@ -25,6 +27,22 @@ class PostgresStorage(SQLStorage):
     Raises ConfigError for another kind of URL. Needs the extra ``postgres``.
     """
 
-    def __init__(self, url: str, *, schema: str | None = None, pool_size: int = 10, busy_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        pool_size: int = 10,
+        busy_timeout: float = 30.0,
+        statement_timeout: float = 30.0,
+    ) -> None:
         self.url, self.schema = url, schema
-        super().__init__(PostgresDatabase(url, SCHEMA, schema=schema, pool_size=pool_size, busy_timeout=busy_timeout))
+        database = PostgresDatabase(
+            url,
+            SCHEMA,
+            schema=schema,
+            pool_size=pool_size,
+            busy_timeout=busy_timeout,
+            statement_timeout=statement_timeout,
+        )
+        super().__init__(database)

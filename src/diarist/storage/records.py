@@ -118,6 +118,7 @@ class Observation:
         thread_title: What the thread could be called, where the Observer was asked for it.
         citations: For each line of ``text`` the ids of the messages it was made from; empty where nobody knows.
         hints: Of a reflection of several threads, what was known last of each of them.
+        cut: Whether a person took words out of ``text``, or all of it.
         model, usage: What it cost.
     """
 
@@ -137,6 +138,7 @@ class Observation:
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
     hints: tuple[Hints, ...] = ()
+    cut: bool = False
     model: str = ""
     usage: Usage = field(default_factory=Usage)
 

@@ -23,7 +23,8 @@ class PgVectorStore(VectorStore):
     created in the schema ``public`` at first use, which takes the right to do so.
 
     Args:
-        url, schema, pool_size, busy_timeout: As for ``PostgresStorage``; the database may be the same.
+        url, schema, pool_size, busy_timeout, statement_timeout: As for ``PostgresStorage``; the database may be the
+            same. Building an index has no limit.
         index: How an index made by this object is searched: approximately, by ``HNSW()`` or ``IVFFlat()``; or
             exactly, None. An index that is there keeps its own kind, with a warning, until ``rebuild_index``;
             ``ef_search`` and ``probes`` are of the query.
@@ -39,10 +40,16 @@ class PgVectorStore(VectorStore):
         index: HNSW | IVFFlat | None = HNSW(),  # noqa: B008 - it cannot be changed
         pool_size: int = 10,
         busy_timeout: float = 30.0,
+        statement_timeout: float = 30.0,
     ) -> None:
         check_kind(index)
         self._database = PostgresDatabase(
-            url, tables.SCHEMA, schema=schema, pool_size=pool_size, busy_timeout=busy_timeout
+            url,
+            tables.SCHEMA,
+            schema=schema,
+            pool_size=pool_size,
+            busy_timeout=busy_timeout,
+            statement_timeout=statement_timeout,
         )
         self._kind: Kind = index
 

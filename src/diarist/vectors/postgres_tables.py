@@ -29,6 +29,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from diarist.database import Schema
 from diarist.exceptions import StorageError
+from diarist.postgres_database.patience import take_your_time
 from diarist.vectors.base import IndexInfo, Metadata, Metric, VectorHit, VectorRecord
 from diarist.vectors.checks import Settings, check_rows, check_vector, not_found
 from diarist.vectors.filters import Node, partition_in
@@ -131,6 +132,7 @@ def create_index(connection: Connection, name: str, settings: Settings, kind: Ki
 
 def rebuild_index(connection: Connection, name: str, kind: Kind) -> None:
     """The old one serves queries until the new one is there."""
+    take_your_time()
     connection.execute(select(indexes).where(indexes.c.name == name).with_for_update())  # one at a time
     index = the_index(connection, name)
     check_fits(kind, index.settings)

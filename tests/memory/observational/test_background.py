@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
 from pathlib import Path
 
 import pytest
 
+from diarist import Agent
 from diarist.memory.observational.work.background import Background
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel
 from tests.processes import run_python
+from tests.scenarios.kit import answering, observational, talk
 
 here = contextvars.ContextVar("here", default="nowhere")
 
@@ -165,6 +170,35 @@ def test_a_job_whose_loop_was_closed_over_it_is_taken_for_dead() -> None:
     for task in job:  # so that nobody complains of it
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.get_coro().close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_work_whose_loop_was_closed_over_it_touches_no_other_loop() -> None:
+    began = asyncio.Event()
+
+    async def hangs(_: object) -> str:
+        began.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async def leave_behind() -> None:
+        memory = observational(InMemoryStorage(), observer_model=ScriptedModel(hangs), buffer_tokens=20)
+        await talk(Agent(model=answering(), memory=memory), 1)
+        await began.wait()
+
+    errors: list[dict[str, object]] = []
+
+    async def go_on() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        gc.collect()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave_behind())
+    loop.close()
+    asyncio.run(go_on())
+    assert errors == []
 
 
 _SCRIPT = """

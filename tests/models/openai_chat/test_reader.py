@@ -204,6 +204,13 @@ def test_parallel_calls_without_ids_at_one_index_in_fragments() -> None:
     assert [args for _, _, args in found] == [{"at": ROME, "n": 1}, OSLO]
 
 
+@pytest.mark.parametrize("call_id", ["", "a"])
+def test_calls_without_arguments_at_one_index(call_id: str) -> None:
+    named = (call(index=0, id=call_id, name=name, arguments="") for name in ("ping", "pong"))
+    found = calls(read(*(delta(tool_calls=[fragment]) for fragment in named), STOP))
+    assert [name for _, name, _ in found] == ["ping", "pong"]
+
+
 def test_fragments_of_one_id_at_two_indices() -> None:
     chunks = read(
         delta(tool_calls=[call(index=0, id="a", name="w", arguments='{"city":')]),

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from diarist.concurrency import being_cancelled, undisturbed
 from diarist.exceptions import ConflictError, InputError, NotFoundError
 from diarist.memory.moving.numbering import Numbering, Renaming, cut, cut_past, map_entries, renumbered
 from diarist.memory.moving.writing import PAGE, ThreadWriter, written
@@ -91,10 +92,10 @@ async def clone(
             raise ConflictError(f"messages of thread {source.id!r} were removed while it was copied; try again")
         await cloning.share_log()
         await derive(source, copy, cloning.pairs())
+        found = await storage.get_thread(copy.id)
     except BaseException:
-        await storage.delete_thread(copy.id)
+        await undisturbed(storage.delete_thread(copy.id), hurried=being_cancelled())
         raise
-    found = await storage.get_thread(copy.id)
     if found is None:
         raise NotFoundError(f"thread {copy.id!r} was deleted as soon as it was there")
     return found
@@ -211,14 +212,12 @@ class _Cloning:
             return
         digests = await self._shared_digests([head, *await self.storage.list_generations(head.key)])
 
-        async def history() -> None:
-            for past in await self.storage.list_generations(head.key):
-                if (shared := self._shared(past, digests)) != past:
-                    await self.storage.rewrite_generation(shared)
-
         def change(log: ObservationLog) -> ObservationLog:
             shared = self._shared(log, digests)
             return log if shared == log else shared
+
+        async def history() -> None:
+            await logs.rewrite_history(head.key, change)
 
         await logs.update(self.source.id, self.source.resource_id, change, check=history)
 
@@ -243,7 +242,7 @@ class _Cloning:
         missing = self.numbering.missing
 
         def share(entry: Observation) -> Observation:
-            if entry.run_id is not None or touches(entry, missing):
+            if entry.run_id is not None or (touches(entry, missing) and not entry.cut):
                 return entry
             places = [self._place(source) for source in entry.sources if source.thread_id == self.source.id]
             copies = tuple(

@@ -25,7 +25,8 @@ from typing import Any, cast
 
 import orjson
 
-from diarist.exceptions import InputError
+from diarist.exceptions import ConfigError, InputError
+from diarist.memory.observational.overrides import check_overrides
 from diarist.memory.observational.prompt.sent_block import without_diary
 from diarist.message_check import flaw
 from diarist.messages import Json, Message
@@ -212,7 +213,7 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 return _read_resource(value)
             case _:
                 raise InputError(f"an unknown type {kind!r}")
-    except (InputError, TypeError, ValueError, KeyError) as error:
+    except (InputError, ConfigError, TypeError, ValueError, KeyError) as error:
         raise InputError(f"line {number}: not a {kind}: {error}") from error
 
 
@@ -261,7 +262,9 @@ def _log(log: ObservationLog) -> dict[str, Json]:
 
 
 def _read_log(value: Mapping[str, Json]) -> ObservationLog:
-    return log_from_json(orjson.dumps(value))
+    log = log_from_json(orjson.dumps(value))
+    check_overrides(log.overrides)
+    return log
 
 
 def _resource(whole: WholeResource) -> dict[str, Json]:

@@ -10,7 +10,7 @@ from diarist.memory.moving.importing import Existing, Importer
 from diarist.memory.moving.lines import Lines, Moved, items_of
 from diarist.memory.threads import Threads
 from diarist.messages import Json
-from diarist.storage.codec import refuse_empty
+from diarist.storage.codec import check_names
 
 
 class Moving(Threads):
@@ -19,6 +19,9 @@ class Moving(Threads):
     async def export_thread(self, thread: str, *, resource: str | None = None) -> AsyncGenerator[str, None]:
         """A thread as lines of JSON, each with its end: messages, metadata, the diary with its generations, and a
         working memory of its own.
+
+        With ``scope="resource"`` the diary is not the thread's, and is not in it: where the lines come in, the
+        messages are raw and are observed anew. ``export_threads(resource=...)`` has it.
 
         Raises:
             NotFoundError: There is no such thread.
@@ -41,7 +44,7 @@ class Moving(Threads):
             resource: Whose; by default everybody's.
             metadata: Only threads that have all these values; then nothing of resources as a whole.
         """
-        refuse_empty(resource=resource)
+        check_names(resource=resource)
         async for line in Exporter(self.storage, self.counter).many(resource, metadata):
             yield line
 
@@ -72,7 +75,7 @@ class Moving(Threads):
         """
         if existing not in ("refuse", "skip"):
             raise InputError(f"existing is 'refuse' or 'skip', not {existing!r}")
-        refuse_empty(resource=resource)
+        check_names(resource=resource)
         async with Importer(
             self.storage,
             self.counter,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+from diarist.concurrency import obtained
 from diarist.counting import ensure_counted
 from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.ending import end_run
+from diarist.memory.ending import RUN_TTL, end_run
 from diarist.memory.observational.log.log_store import begun
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
@@ -18,8 +19,6 @@ from diarist.tokens import TokenCounter
 
 PAGE = 500
 """Messages that are read or written in one go."""
-
-_TTL = 60.0
 
 
 class ThreadWriter:
@@ -42,8 +41,8 @@ class ThreadWriter:
             return
         ensure_counted(messages, self._counter)
         await self._storage.append_messages(self.run, messages)
-        if time.monotonic() - self._alive_at > _TTL / 4:
-            await self._storage.heartbeat(self.run, ttl=_TTL)
+        if time.monotonic() - self._alive_at > RUN_TTL / 4:
+            await self._storage.heartbeat(self.run, ttl=RUN_TTL)
             self._alive_at = time.monotonic()
 
     async def put_log(self, logs: Sequence[ObservationLog]) -> None:
@@ -76,17 +75,30 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     also where he was killed.
     """
     run = await _begin(storage, thread)
-    try:
-        writer = ThreadWriter(storage, counter, run)
+    writer = ThreadWriter(storage, counter, run)
+    async with _or_discarded(storage, run):
         yield writer
+    await obtained(_finish(storage, run, writer), lambda _: storage.delete_thread(thread.id))
+
+
+async def _finish(storage: Storage, run: Run, writer: ThreadWriter) -> None:
+    async with _or_discarded(storage, run):
         await end_run(storage, run, "committed")
-    except BaseException:
-        await end_run(storage, run, "discarded")
-        raise
     try:
         await writer.close()
     except StorageError:
-        await storage.delete_thread(thread.id)
+        await storage.delete_thread(run.thread_id)
+        raise
+
+
+@asynccontextmanager
+async def _or_discarded(storage: Storage, run: Run) -> AsyncGenerator[None]:
+    """Discard the run where the block raises; what went wrong first is what is told."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StorageError):
+            await end_run(storage, run, "discarded")
         raise
 
 
@@ -99,11 +111,16 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
     refusal = f"there is a thread {thread.id!r} already in {storage.location}"
     if await storage.get_thread(thread.id) is not None:
         raise ConflictError(refusal)
-    run = await storage.begin_run(new_id("run"), thread, ttl=_TTL, guarded=True)
-    if await storage.get_thread(thread.id) is None:
-        return run
-    if await storage.list_messages(thread.id, limit=1):  # somebody was faster
-        await end_run(storage, run, "discarded")
-        raise ConflictError(refusal)
-    await storage.delete_thread(thread.id)
-    return await storage.begin_run(new_id("run"), thread, ttl=_TTL, guarded=True)
+    run = await _open(storage, thread)
+    async with _or_discarded(storage, run):
+        if await storage.get_thread(thread.id) is None:
+            return run
+        if await storage.list_messages(thread.id, limit=1):  # somebody was faster
+            raise ConflictError(refusal)
+        await storage.delete_thread(thread.id)
+    return await _open(storage, thread)
+
+
+async def _open(storage: Storage, thread: Thread) -> Run:
+    beginning = storage.begin_run(new_id("run"), thread, ttl=RUN_TTL, guarded=True)
+    return await obtained(beginning, lambda run: end_run(storage, run, "discarded"))

@@ -9,20 +9,21 @@ from datetime import datetime
 from typing import cast
 
 from diarist.chunks import DataChunk, wire
-from diarist.exceptions import ConflictError, StorageError
+from diarist.exceptions import ConflictError, NotFoundError, StorageError, message_of
 from diarist.memory.observational import data_parts
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import Action
 from diarist.memory.observational.limits import limits_of
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.edits import row_stones
+from diarist.memory.observational.log.log_store import LogStore, was_forgotten
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.window import Window
-from diarist.memory.title_marks import is_generated, mark_of
+from diarist.memory.title_marks import is_generated, mark_of, without_mark
 from diarist.messages import Json
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, Source
+from diarist.storage.records import Event, Observation, ObservationLog, Source
 
 logger = logging.getLogger("diarist")
 
@@ -95,31 +96,50 @@ class Announcer:
     ) -> None:
         """Say that a cycle failed, and count it in the log where ``counts``.
 
+        An error may quote what a role was told: where some of that is gone, only the class of the error is kept.
+
         Args:
-            intact: What went in is there as it was; else no word of it is kept.
+            log: As it was when the cycle began.
+            intact: What went in is there as it was.
             refused: What the Observer refused for good.
         """
-        at, message = self._clock(), _describe(error)
+        at, message, kind = self._clock(), _describe(error), type(error).__name__
         logger.warning("%s of thread %s failed: %s", cycle.operation, self._thread_id, message)
         attempt = transitions.failures_of(log, cycle.operation).count + 1
         part = data_parts.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self._manual)
-        if cycle.run_id is None and intact:
-            await self.send(part, log.key, error=message)
-        elif intact or await answer(self._is_visible):  # an error may quote what the Observer was told
-            message = type(error).__name__
-            await self.send(part, log.key, error=message)
+        if cycle.run_id is not None or not intact or row_stones(log):  # which are just being removed
+            message = kind
+        if intact or await answer(self._is_visible):
+            event = await self.send(part, log.key, error=message)
+            if event is not None and not isinstance(error, StorageError):  # which quotes nothing
+                await self._unless_forgotten(log, event, data_parts.without_words(part, error=kind))
         else:  # the thread was deleted: it has no events any more
             self._tell(part)
         if not counts or not intact:
             return
+
+        def count(now: ObservationLog) -> ObservationLog:
+            forgotten = was_forgotten(log, now)
+            told, left = (kind, ()) if forgotten else (message, refused)
+            return transitions.record_failure(now, cycle.operation, at=at, error=told, refused=left)
+
         try:
-            await self.logs.update(
-                self._thread_id,
-                self._resource_id,
-                lambda log: transitions.record_failure(log, cycle.operation, at=at, error=message, refused=refused),
-            )
+            await self.logs.update(self._thread_id, self._resource_id, count)
         except StorageError as failure:
             logger.warning("cannot count the failure of thread %s: %s", self._thread_id, failure)
+
+    async def _unless_forgotten(self, told: ObservationLog, event: Event, data: Mapping[str, Json]) -> None:
+        """Let an event say no more than ``data`` if something was forgotten since ``told`` was read: whoever did that
+        may have looked through the events before this one was there."""
+        if event.data == data or not await answer(lambda: self._was_forgotten(told)):
+            return
+        try:
+            await self._storage.rewrite_event(told.key, event.seq, data)
+        except StorageError as failure:
+            logger.warning("cannot rewrite event %s of %s: %s", event.seq, told.key, failure)
+
+    async def _was_forgotten(self, told: ObservationLog) -> bool:
+        return was_forgotten(told, await self.logs.read(self._thread_id, self._resource_id))
 
     async def activated(
         self,
@@ -147,7 +167,12 @@ class Announcer:
             await self._storage.update_thread(
                 self._thread_id, title=title, metadata=mark_of(title), expected_title=thread.title
             )
-        except ConflictError:  # it was named meanwhile
+            if await self._was_forgotten(log):  # by somebody who may have looked at the title before
+                await self._storage.update_thread(
+                    self._thread_id, title="", metadata=without_mark(), expected_title=title
+                )
+                return
+        except (ConflictError, NotFoundError):  # it was named meanwhile, or it is gone
             return
         cycle = self.cycle(log.entries[-1].cycle_id, "observation", log, 0)
         part = data_parts.thread_update(cycle, old_title=thread.title, new_title=title, at=self._clock())
@@ -171,7 +196,7 @@ class Announcer:
         )
         await self.fail(cycle, log, error, counts=False)
 
-    async def send(self, part: DataChunk, key: str, *, error: str = "") -> None:
+    async def send(self, part: DataChunk, key: str, *, error: str = "") -> Event | None:
         """Emit a part and append it to the key's event log; that log may fail without harm to the turn.
 
         The event log gets no word that the part quotes: what is forgotten while it is written would outlive it there.
@@ -179,9 +204,10 @@ class Announcer:
         """
         self._tell(part)
         try:
-            await self._storage.append_event(key, part.type, data_parts.without_words(part, error=error))
+            return await self._storage.append_event(key, part.type, data_parts.without_words(part, error=error))
         except StorageError as failure:
             logger.warning("cannot append %s to the event log of %s: %s", part.type, key, failure)
+            return None
 
     def decided(self, operation: Operation, action: Action, window: Window) -> None:
         """Tell ``on_debug_event`` what was decided, and of which sizes."""
@@ -219,4 +245,4 @@ async def answer(question: Callable[[], Awaitable[bool]]) -> bool:
 
 
 def _describe(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return message_of(error) or type(error).__name__

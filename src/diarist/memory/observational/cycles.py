@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TypeVar
 
+from diarist.concurrency import contained
 from diarist.encoding import writable
 from diarist.exceptions import ConflictError, ModelTimeoutError
 from diarist.memory.observational import data_parts
@@ -324,7 +325,7 @@ class Cycles(Announcer):
         try:
             with span(f"memory {cycle.operation}", **{"diarist.cycle_id": cycle.id, "diarist.tokens": cycle.tokens}):
                 async with deadline:
-                    return _writable(await call)
+                    return _writable(await contained(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise

@@ -58,6 +58,11 @@ def worth_buffering(window: Window, limits: Limits) -> bool:
     return window.fresh_tokens >= buffer_step(window.message_tokens, limits)
 
 
+def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
+    """Whether the sizes need to be known to say so: at most the tokens of rows that no entry covers are fresh."""
+    return limits.buffer_tokens is not None and unnoted_tokens >= limits.buffer_tokens / 2
+
+
 def buffer_step(message_tokens: int, limits: Limits) -> float:
     """Tokens that are worth a call in the background: half as many shortly before the window is full."""
     assert limits.buffer_tokens is not None

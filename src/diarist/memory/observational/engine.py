@@ -108,9 +108,10 @@ class Engine:
     async def _open(
         self, thread_id: str, resource_id: str, run_id: str | None, emit: Emit | None, *, manual: bool
     ) -> ThreadMemory:
-        log = await self._settle(thread_id, resource_id, run_id)
+        found, rows = await self._logs.read_with_rows(thread_id, resource_id, run_id)
+        log = await self._settle(thread_id, resource_id, run_id, found)
         memory = self._memory(thread_id, resource_id, run_id, log, emit or _ignore, manual=manual)
-        await memory.load()
+        await memory.load(rows if log is found else None)
         await self._finish_discards(memory, thread_id, log)
         await self._finish_forgetting(memory, thread_id, log)
         return memory
@@ -319,9 +320,13 @@ class Engine:
             thread_id, resource_id, lambda log: transitions.close_entries(log, ids, stale=stale), check=clean
         )
 
-    async def _settle(self, thread_id: str, resource_id: str, run_id: str | None) -> ObservationLog:
-        """The log, after entries of other runs that have ended since were closed or taken out."""
-        log = await finish_removals(self._storage, await self._logs.read(thread_id, resource_id), self._counter)
+    async def _settle(
+        self, thread_id: str, resource_id: str, run_id: str | None, log: ObservationLog | None = None
+    ) -> ObservationLog:
+        """The log, after entries of other runs that have ended since were closed or taken out; the very ``log`` that
+        was read where there is nothing to do."""
+        log = log or await self._logs.read(thread_id, resource_id)
+        log = await finish_removals(self._storage, log, self._counter)
         others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
         if not others:
             return log

@@ -45,8 +45,7 @@ def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, J
     """
     if not overrides:
         return config
-    for name, value in overrides.items():
-        _check(name, value)
+    check_overrides(overrides)
     observation = {field: overrides[name] for name, field in OBSERVATION_OVERRIDES.items() if name in overrides}
     reflection = {field: overrides[name] for name, field in REFLECTION_OVERRIDES.items() if name in overrides}
     return replace(
@@ -54,6 +53,12 @@ def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, J
         observation=replace(config.observation, **observation),
         reflection=replace(config.reflection, **reflection),
     )
+
+
+def check_overrides(overrides: Mapping[str, Json]) -> None:
+    """Raises ConfigError for an unknown name, and for a value that no configuration takes."""
+    for name, value in overrides.items():
+        _check(name, value)
 
 
 def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
@@ -75,3 +80,5 @@ def _check(name: str, value: Json) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ConfigError(f"{name} must be a {'whole number' if name in _TOKENS else 'number'}, not {value!r}")
     require_number(name, value)
+    if value <= 0:
+        raise ConfigError(f"{name} must be positive, not {value!r}")

@@ -39,12 +39,14 @@ class RawRows:
         self._opener: Message | None = None
         self._opened_for: str | None = None
 
-    async def load(self) -> None:
-        """Read the raw rows. Where the notes cover the thread it is not read."""
+    async def load(self, found: list[Message] | None = None) -> None:
+        """Read the raw rows, unless they were ``found``. Where the notes cover the thread it is not read."""
         known = {row.id: row for row in self.all}
-        rows = await uncovered_rows(self._storage, self.coverage, self._thread_id, run_id=self._run_id)
-        self.all = []
-        self.add([known.get(row.id, row) for row in rows])
+        rows = found
+        if rows is None:
+            rows = await uncovered_rows(self._storage, self.coverage, self._thread_id, run_id=self._run_id)
+        self.all = [known.get(row.id, row) for row in rows] if known else rows
+        ensure_counted(self.all, self._counter)
         await self.find_opener()
 
     def add(self, messages: Sequence[Message]) -> None:
@@ -54,7 +56,7 @@ class RawRows:
             return
         ensure_counted(fresh, self._counter)
         ids = {message.id for message in fresh}
-        self.all = sorted([*(row for row in self.all if row.id not in ids), *fresh], key=seq_of)
+        self.all = sorted([*[row for row in self.all if row.id not in ids], *fresh], key=seq_of)
 
     def remove(self, messages: Sequence[Message]) -> None:
         gone = {message.id for message in messages}

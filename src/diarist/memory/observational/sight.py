@@ -52,6 +52,7 @@ class Sight:
         raw: The raw rows.
         reading: The log.
         tokens: Of the raw rows.
+        unnoted_tokens: Of those that no entry covers, whoever made it.
         waiting: The entries that may be activated for rows of this thread, oldest first: buffered ones, and those
             that somebody else activated since this run began.
         foreign: Buffered entries that cover no raw row of this thread: notes of the resource's other threads.
@@ -64,10 +65,11 @@ class Sight:
         self._sizes = {row.id: message_tokens(row) for row in rows.all}
         self.tokens = sum(self._sizes.values())
         found = [(entry, rows.covered_by(entry)) for entry in reading.waiting]
-        self.waiting = sorted((chunk for chunk in found if chunk[1]), key=lambda chunk: seq_of(chunk[1][0]))
+        self.waiting = sorted([chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0]))
         several = reading.log.scope == "resource"
         self.foreign = tuple(e for e, covered in found if several and not covered and e.state == "buffered")
         self._noted = {row.id for row in rows.within(reading.noted)}
+        self.unnoted_tokens = self.tokens - sum([self._sizes[row_id] for row_id in self._noted])
         self.windows: dict[frozenset[str], Window] = {}
 
     def is_of(self, rows: Sequence[Message], stored: ObservationLog, log: ObservationLog) -> bool:

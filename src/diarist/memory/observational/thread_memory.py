@@ -17,6 +17,7 @@ from diarist.memory.observational.decide import (
     choose_chunks,
     decide_observation,
     decide_reflection,
+    may_be_worth_buffering,
     worth_buffering,
 )
 from diarist.memory.observational.log import transitions
@@ -76,8 +77,8 @@ class ThreadMemory(ThreadView):
         self._just_read = False
         self._reason = ""
 
-    async def load(self) -> None:
-        await super().load()
+    async def load(self, found: list[Message] | None = None) -> None:
+        await super().load(found)
         self._just_read = True  # the log was read for this: the first step need not look again
 
     def add(self, messages: Sequence[Message]) -> None:
@@ -196,8 +197,8 @@ class ThreadMemory(ThreadView):
         """Start background work that the end of a run has made worth while."""
         if self.log.scope == "resource" and self.config.buffers:
             self.jobs.start_others()
-        window = self.measure()
-        if worth_buffering(window, self.limits()):
+        limits = self.limits()
+        if may_be_worth_buffering(self.unnoted_tokens, limits) and worth_buffering(window := self.measure(), limits):
             self.cycles.decided("observation", Action.BUFFER, window)
             self._start("observation")
 

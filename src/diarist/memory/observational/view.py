@@ -88,10 +88,10 @@ class ThreadView:
         self._counter = counter
         self._sight: Sight | None = None
 
-    async def load(self) -> None:
-        """Read the raw rows."""
+    async def load(self, found: list[Message] | None = None) -> None:
+        """Read the raw rows, unless they were ``found`` with the log."""
         self.rows.coverage = Coverage(self.log.active, self.thread_id)
-        await self.rows.load()
+        await self.rows.load(found)
 
     @property
     def has_own_notes(self) -> bool:
@@ -153,24 +153,23 @@ class ThreadView:
             cold: The provider's cache of this conversation is lost anyway.
         """
         now = self.clock()
-        return replace(
-            self._sizes(frozenset(pinned)),
-            observing=self.jobs.running("observation"),
-            reflecting=self.jobs.running("reflection"),
-            observer_ready=not backing_off(failures_of(self.stored, "observation"), now),
-            reflector_ready=not backing_off(failures_of(self.stored, "reflection"), now),
-            may_wait=not self.patience.exhausted,
-            cold=cold,
-        )
-
-    def _sizes(self, pinned: frozenset[str]) -> Window:
-        """What follows from rows and log; a step asks for it several times."""
-        known = self._now.windows
-        if pinned not in known:
-            known[pinned] = self._count(pinned)
-        return known[pinned]
+        pinned, known = frozenset(pinned), self._now.windows
+        window = known[pinned] if pinned in known else self._count(pinned)
+        present = {
+            "observing": self.jobs.running("observation"),
+            "reflecting": self.jobs.running("reflection"),
+            "observer_ready": not backing_off(failures_of(self.stored, "observation"), now),
+            "reflector_ready": not backing_off(failures_of(self.stored, "reflection"), now),
+            "may_wait": not self.patience.exhausted,
+            "cold": cold,
+        }
+        if any([getattr(window, name) is not is_so for name, is_so in present.items()]):
+            window = replace(window, **present)
+        known[pinned] = window
+        return window
 
     def _count(self, pinned: Collection[str]) -> Window:
+        """What follows from rows and log."""
         sight = self._now
         units = observable_units(sight.raw, pinned)
         chunks = self.chunks(pinned)
@@ -191,6 +190,11 @@ class ThreadView:
             reflection_tokens=reflection.entry.tokens if reflection else 0,
             reflection_input_tokens=reflection.tokens if reflection else 0,
         )
+
+    @property
+    def unnoted_tokens(self) -> int:
+        """Of the raw rows that no entry covers, whoever made it."""
+        return self._now.unnoted_tokens
 
     def limits(self) -> Limits:
         """The thresholds in force."""

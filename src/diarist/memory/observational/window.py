@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 
 from diarist.counting import message_tokens
+from diarist.memory.observational.log.coverage import seq_of
 from diarist.messages import Message, ToolPart
 
 
@@ -74,6 +75,8 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
     first tool call on that may still get its result.
     """
     tools = _tool_parts(raw)
+    if not tools:
+        return [[row] for row in raw if row.id not in pinned]
     answers = _answers(raw, tools)
     units: list[list[Message]] = []
     joined_until = -1
@@ -138,12 +141,24 @@ def free_chunks(
     Args:
         chunks: The raw rows that each chunk covers.
     """
-    unpinned = next((n for n, rows in enumerate(chunks) if any(row.id in pinned for row in rows)), len(chunks))
-    opens = [index for index, row in enumerate(raw) if row.role == "user"]
-    newest = {row.id for row in raw[opens[-2] if len(opens) > 1 else 0 :]}
-    older = next((n for n, rows in enumerate(chunks) if any(row.id in newest for row in rows)), len(chunks))
+    if not chunks:
+        return 0
+    opens = [row for row in raw if row.role == "user"]
+    newest = opens[-2] if len(opens) > 1 else raw[0]
+    first = next((row for row in raw if row.id in pinned), None)
+    unpinned = next((n for n, rows in enumerate(chunks) if first and _has_any(rows, pinned, first)), len(chunks))
+    older = next((n for n, rows in enumerate(chunks) if not _ends_before(rows, newest)), len(chunks))
     enough = older < unpinned and tokens_of(raw) - tokens_of(chain.from_iterable(chunks[:older])) < message_tokens
     return older if enough else unpinned
+
+
+def _has_any(rows: Sequence[Message], pinned: Collection[str], first: Message) -> bool:
+    """Whether a pinned row, of which ``first`` is the first, is among these."""
+    return not _ends_before(rows, first) and any(row.id in pinned for row in rows)
+
+
+def _ends_before(rows: Sequence[Message], row: Message) -> bool:
+    return seq_of(rows[-1]) < seq_of(row)
 
 
 def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:
@@ -151,10 +166,14 @@ def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) 
 
     Pinned rows stay, in any case. ``cuts`` says how many times to halve; 0 only looks to the beginning.
     """
-    sizes = list(map(message_tokens, rows))
-    room = sum(sizes) / 2**cuts
-    start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), room)
-    kept = [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]
+    kept = _newest_share(rows, pinned, 2**cuts) if cuts else rows
     first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
-    kept = kept[first:]
+    kept = list(kept[first:])
     return kept if not kept or kept[0].role == "user" else [stand_in(kept[0]), *kept]
+
+
+def _newest_share(rows: Sequence[Message], pinned: Collection[str], divisor: int) -> list[Message]:
+    sizes = list(map(message_tokens, rows))
+    room = sum(sizes) / divisor
+    start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), room)
+    return [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]

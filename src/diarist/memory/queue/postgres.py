@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -13,9 +15,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from diarist.exceptions import ConfigError, StorageError
 from diarist.memory.observational.work.jobs import Job
-from diarist.memory.queue.schema import ensure_schema
+from diarist.memory.queue.schema import ensure_schema, is_current
 from diarist.memory.queue.worker import QUEUED_WORK, Worker
 from diarist.postgres_database.address import check_schema_name, parsed, without_password
+from diarist.postgres_database.patience import NoAnswerError
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -34,15 +37,22 @@ class PostgresQueue:
             or another one.
         schema: The PostgreSQL schema to keep the tables in; created when it is missing.
         name: Which queue. Memories that share a database but not their configuration need queues of their own.
+        statement_timeout: Seconds that the server may take to note a job, before the connection is given up:
+            StorageError. Creating and migrating the tables has no limit.
 
     Raises ConfigError for another kind of URL. Needs the extra ``queue``.
     """
 
-    def __init__(self, url: str, *, schema: str = "diarist_queue", name: str = "diarist") -> None:
+    def __init__(
+        self, url: str, *, schema: str = "diarist_queue", name: str = "diarist", statement_timeout: float = 30.0
+    ) -> None:
         check_schema_name(schema)
         if not 1 <= len(name) <= 50:
             raise ConfigError(f"name must be 1 to 50 characters long, not {name!r}")
+        if not statement_timeout > 0:
+            raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
         self.name = name
+        self._statement_timeout = statement_timeout
         self._location = without_password(parsed(url))
         self._schema = schema
         self._conninfo = _conninfo(url, schema)
@@ -75,8 +85,8 @@ class PostgresQueue:
                 .configure_task(
                     QUEUED_WORK,
                     queue=self.name,
-                    # Jobs of a thread come one after the other; those of another queue are no affair of this one.
-                    lock=f"{self.name}:{f'resource:{job.resource_id}' if job.others else f'thread:{job.thread_id}'}",
+                    # As the leases have it: one job of a name is done at a time, and waits for no other.
+                    lock=self._lock_of(job),
                     queueing_lock=self._lock_of(job),
                     schedule_in={"seconds": delay} if delay else None,
                     connection=connection,
@@ -114,7 +124,7 @@ class PostgresQueue:
         """Errors of driver and library become StorageError."""
         try:
             yield
-        except (psycopg.Error, ConnectorException) as error:
+        except (psycopg.Error, ConnectorException, NoAnswerError) as error:
             cause = error.__cause__ if isinstance(error, ConnectorException) and error.__cause__ else error
             words = next(iter(str(cause).splitlines()), "") or type(cause).__name__
             raise StorageError(f"cannot {doing} the queue in {self._location}: {words}{_remedy(cause)}") from error
@@ -124,9 +134,37 @@ class PostgresQueue:
         with self.explained(doing):
             async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                 if not self._ready:
-                    await ensure_schema(connection, self._schema, self._location)
+                    with _cut_after(self._statement_timeout, connection):
+                        current = await is_current(connection)
+                    if not current:
+                        await ensure_schema(connection, self._schema, self._location)
                     self._ready = True
-                yield connection
+                with _cut_after(self._statement_timeout, connection):
+                    yield connection
+
+
+@contextmanager
+def _cut_after(seconds: float, connection: Connection) -> Generator[None]:
+    """Cut the connection where the block takes longer, which ends every wait in it. (A cancellation would not: the
+    driver asks the server first to stop.)"""
+    late = False
+
+    def cut() -> None:
+        nonlocal late
+        late = True
+        if not connection.closed:
+            with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as line, suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    timer = asyncio.get_running_loop().call_later(seconds, cut)
+    try:
+        yield
+    except (psycopg.Error, ConnectorException) as error:
+        if late:
+            raise NoAnswerError(f"no answer within {seconds:g} seconds (statement_timeout)") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _conninfo(url: str, schema: str) -> str:
@@ -142,6 +180,8 @@ def _conninfo(url: str, schema: str) -> str:
 
 
 def _remedy(cause: BaseException) -> str:
+    if isinstance(cause, NoAnswerError):
+        return "; see whether the server hangs, or the network to it, or allow more"
     if isinstance(cause, psycopg.errors.InsufficientPrivilege):
         return "; grant the user what is missing (CREATE on the database, at first use), or connect as another one"
     if isinstance(cause, psycopg.OperationalError) and cause.sqlstate is None:

@@ -14,6 +14,11 @@ from diarist.exceptions import SchemaError
 _LOCK = 0x646961717565  # the letters "diaque": advisory locks of a database are named by numbers
 
 
+async def is_current(connection: AsyncConnection[Any]) -> bool:
+    """Whether the tables are there, and those of the installed procrastinate."""
+    return await _last_migration(connection) == max(_migrations())
+
+
 async def ensure_schema(connection: AsyncConnection[Any], schema: str, location: str) -> None:
     """Create the tables, or migrate them; of many that start at once one does, and the others wait.
 
@@ -23,8 +28,6 @@ async def ensure_schema(connection: AsyncConnection[Any], schema: str, location:
     Raises:
         SchemaError: A newer procrastinate has migrated them.
     """
-    if await _last_migration(connection) == max(_migrations()):
-        return
     # Of the session, not of the transaction: one that waited inside does not see yet what the other has created.
     await connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
     try:

@@ -14,7 +14,8 @@ from procrastinate.exceptions import ConnectorException, UniqueViolation
 from procrastinate.jobs import Job as QueuedJob
 from procrastinate.jobs import Status
 
-from diarist.exceptions import StorageError
+from diarist.concurrency import contained
+from diarist.exceptions import InputError, StorageError
 from diarist.memory.observational.work.jobs import Job
 
 if TYPE_CHECKING:
@@ -76,18 +77,18 @@ class Worker:
                 queues=[self._queue.name],
                 concurrency=self._concurrency,
                 shutdown_graceful_timeout=self._grace,
-                delete_jobs="always",
+                delete_jobs="successful",
                 install_signal_handlers=False,
                 stalled_worker_timeout=_SILENCE,
             )
 
     async def _do(self, job: dict[str, Any], attempt: int) -> None:
-        wanted, started = Job.from_json(job), time.monotonic()
+        wanted, started = _understood(job), time.monotonic()
         try:
-            done = await self._work(wanted)
+            done = await contained(self._work(wanted))
         except asyncio.CancelledError:  # this worker is told to stop
             await self._queue.put_back(wanted, attempt=attempt)
-            raise
+            return  # a job that ends by an error is kept, as failed
         except Exception:
             logger.exception("background work %s failed", wanted.name)
             done = False
@@ -108,6 +109,19 @@ class Worker:
                 if not isinstance(error.__cause__, psycopg.errors.RaiseException):
                     raise
                 logger.debug("another worker has put it back: %s", error.__cause__)
+
+
+def _understood(job: dict[str, Any]) -> Job:
+    try:
+        return Job.from_json(job)
+    except InputError as error:
+        logger.warning(
+            "background work %r is not done, and kept in the queue as failed: %s; let workers have the version of "
+            "diarist that asks for it",
+            job.get("name"),
+            error,
+        )
+        raise
 
 
 async def _put_back(app: App, job: QueuedJob) -> None:

@@ -13,10 +13,12 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 
 import orjson
 
+from diarist.concurrency import at_work, being_cancelled, obtained, undisturbed
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.log.removal import threads_of
@@ -225,14 +227,19 @@ class SemanticIndex:
     @asynccontextmanager
     async def _claimed(self, thread_id: str) -> AsyncGenerator[Lease | None]:
         """Nobody else embeds the thread meanwhile; None where somebody does."""
-        lease = await self._storage.acquire_lease(lease_of(thread_id), self._owner, ttl=_LEASE)
+        me, claim = asyncio.current_task(), self._storage.acquire_lease(lease_of(thread_id), self._owner, ttl=_LEASE)
+        lease = await obtained(claim, partial(self._let_go, thread_id))
         try:
             yield lease
         finally:
-            if lease is not None:
-                await self._storage.release_lease(lease)
-                if await self._storage.get_thread(thread_id) is None:  # who removed it came before this work ended
-                    await self._storage.delete_lease(lease.name)
+            if at_work(me):
+                await undisturbed(self._let_go(thread_id, lease), hurried=being_cancelled())
+
+    async def _let_go(self, thread_id: str, lease: Lease | None) -> None:
+        if lease is not None:
+            await self._storage.release_lease(lease)
+            if await self._storage.get_thread(thread_id) is None:  # who removed it came before this work ended
+                await self._storage.delete_lease(lease.name)
 
     async def behind(self, resource_id: str) -> list[Thread]:
         """The threads of a resource that have messages which were not embedded yet."""

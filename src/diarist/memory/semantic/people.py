@@ -20,7 +20,7 @@ from diarist.memory.semantic.index import SemanticIndex
 from diarist.memory.semantic.notes import cut_quotes
 from diarist.memory.semantic.removal import VectorsBeside
 from diarist.messages import Json, Message
-from diarist.storage.codec import refuse_empty
+from diarist.storage.codec import check_names
 from diarist.storage.records import Hit, Page, Thread
 
 logger = logging.getLogger("diarist")
@@ -74,7 +74,7 @@ class Recalling(Forgetting):
         index = self._index()
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         around = before_and_after(message_range)
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         if thread is not None:
             resource = (await self._thread(thread, resource)).resource_id
         if resource is None:
@@ -97,7 +97,7 @@ class Recalling(Forgetting):
             ModelError, StorageError: It failed; what was done stays.
         """
         index = self._index()
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         if thread is not None:
             return await index.catch_up(await self._thread(thread, resource)) or 0
         if resource is None:

@@ -35,7 +35,7 @@ class SemanticRecall(Processor[Any]):
     Args:
         config: None looks for nothing; the messages are embedded all the same.
         embed: Has a thread embedded, in the background.
-        settle: Waits for that, at the end of each run; None: nobody waits.
+        settle: Waits for that, at the end of each run that ends well; None: nobody waits.
         timezone: Of the dates.
         obscured: Whether the model sees hashes instead of thread ids.
     """
@@ -153,8 +153,9 @@ class SemanticRecall(Processor[Any]):
             return
         thread = Thread(id=context.thread_id, resource_id=context.resource_id)
         self._embed(thread)
-        if self._settle is not None:
-            await self._settle(thread)
+        settle = self._settle
+        if settle is not None and outcome == "committed":
+            context.wait_at_end(lambda: settle(thread))
 
     async def _check_note(self, context: RunContext[Any], asked: Message, outcome: Outcome) -> None:
         """Cut the note if something that it quotes was forgotten while nobody else could see this run's messages."""

@@ -13,7 +13,7 @@ from diarist.memory.working.shapes import check_size, shape_of
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json
 from diarist.storage.base import Storage
-from diarist.storage.codec import from_json, refuse_empty, to_json
+from diarist.storage.codec import check_names, from_json, to_json
 from diarist.storage.records import Thread, WorkingMemory
 
 
@@ -95,7 +95,7 @@ class WorkingMemories(ABC):
         return WorkingMemoryStore(self.storage, config.scope)
 
     async def _working_key(self, config: WorkingMemoryConfig, thread: str | None, resource: str | None) -> str:
-        refuse_empty(thread=thread, resource=resource)
+        check_names(thread=thread, resource=resource)
         if thread is not None:
             found = await self._thread(thread, resource)
             return self._working_store(config).key(found.id, found.resource_id)

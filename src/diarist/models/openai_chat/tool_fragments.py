@@ -71,7 +71,7 @@ class ToolFragments:
         for call in reversed(self._calls):
             same_id = bool(call_id) and call.id == call_id
             same_index = call.index == index or (same_id and None in (call.index, index))
-            anew = bool(name and call.name) and _begins_another(call, call_id, text, same_id=same_id)
+            anew = bool(name and call.name) and _begins_another(call, call_id, name, text)
             if same_index and not anew:
                 return call
         call = _Call(call_id or f"call_{secrets.token_hex(12)}", index)
@@ -79,9 +79,10 @@ class ToolFragments:
         return call
 
 
-def _begins_another(call: _Call, call_id: str, text: str, *, same_id: bool) -> bool:
+def _begins_another(call: _Call, call_id: str, name: str, text: str) -> bool:
     """Whether a fragment that names a tool is of another call; some servers repeat name and id in each fragment."""
-    certain = not same_id and (bool(call_id) or call.index is None)
+    same_id = bool(call_id) and call.id == call_id
+    certain = name != call.name or (not same_id and (bool(call_id) or call.index is None))
     return certain or (_is_whole(call) and bool(text.strip() or not same_id))
 
 

@@ -123,11 +123,12 @@ class InMemoryRecords(Locked, ResourceStorage, WorkingMemoryStorage, LogStorage,
             history = sorted(self._history.get(key, {}).items())
         return [decode_log(body, key) for _, body in history]
 
-    async def rewrite_generation(self, log: ObservationLog) -> bool:
+    async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
         body = encode_log(log)
         with self._lock:
             history = self._history.get(log.key, {})
-            if log.generation not in history:
+            stored = history.get(log.generation)
+            if stored is None or decode_log(stored, log.key) != expected:
                 return False
             history[log.generation] = body
             return True

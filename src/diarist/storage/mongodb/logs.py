@@ -80,12 +80,15 @@ def list_generations(db: Db, key: str) -> list[ObservationLog]:
     return [decode_log(row["body"], key) for row in rows]
 
 
-def rewrite_generation(db: Db, log: ObservationLog) -> bool:
+def rewrite_generation(db: Db, log: ObservationLog, expected: ObservationLog) -> bool:
     head = db[HEADS].find_one({"_id": log.key, "version": {"$gt": 0}})
     if head is None:
         return False
     _move(db, head)
-    place = {"epoch": head["epoch"], "generation": log.generation}
+    stored = db[_HISTORY].find_one({"epoch": head["epoch"], "generation": log.generation})
+    if stored is None or decode_log(stored["body"], log.key) != expected:
+        return False
+    place = {"_id": stored["_id"], "body": stored["body"]}
     return db[_HISTORY].update_one(place, {"$set": {"body": encode_log(log)}}).matched_count == 1
 
 

@@ -192,8 +192,8 @@ class MongoDBStorage(Storage):
     async def list_generations(self, key: str) -> list[ObservationLog]:
         return await self._server.run(logs.list_generations, key)
 
-    async def rewrite_generation(self, log: ObservationLog) -> bool:
-        return await self._server.run(logs.rewrite_generation, log)
+    async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
+        return await self._server.run(logs.rewrite_generation, log, expected)
 
     async def delete_generations(self, key: str) -> int:
         return await self._server.run(logs.delete_generations, key)

@@ -6,6 +6,7 @@ are there already; while it is the same, rows of runs that have ended are as the
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -44,10 +45,15 @@ class KnownRow:
         if known is None:
             return decode_message(self.row, thread_id=thread_id, resource_id=resource_id)
         sent = known.sent
+        parts = known.parts
+        if len(parts) == 1 and isinstance(said := parts[0], TextPart):  # nearly always
+            own: list[Part] = [TextPart(text=said.text)]
+        else:
+            own = [_own(cast(TextPart | ToolPart, part)) for part in parts]
         return Message(
             id=known.id,
             role=known.role,
-            parts=[_own(cast(TextPart | ToolPart, part)) for part in known.parts],
+            parts=own,
             created_at=known.created_at,
             thread_id=thread_id,
             resource_id=resource_id,
@@ -99,8 +105,18 @@ class Known:
     @property
     def size(self) -> int:
         """In characters."""
-        return sum(row.size for row in self.rows)
+        return sum([row.size for row in self.rows])
 
     @property
     def upto(self) -> int:
         return self.rows[-1].row.seq if self.rows else self.after
+
+    def between(self, after: int, before: int) -> Sequence[KnownRow]:
+        """Those with ``after < seq < before``."""
+        if after <= self.after and before > self.upto:
+            return self.rows
+        return self.rows[bisect_right(self.rows, after, key=_seq_of) : bisect_left(self.rows, before, key=_seq_of)]
+
+
+def _seq_of(row: KnownRow) -> int:
+    return row.row.seq

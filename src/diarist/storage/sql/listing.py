@@ -70,10 +70,10 @@ def _all(
     place = {"thread_id": thread_id, "resource_id": thread.resource_id}
     # A thread has one live run, whose rows are the last: once it has ended nothing comes between those before them.
     ended = list(takewhile(lambda row: row.run_state in COUNTS, rows))
-    settled = [row for row in known.rows if after < row.row.seq < before]
+    settled = known.between(after, before)
     new = [KnownRow.of(_row(row), **place) for row in ended]
     if before == END and (ended or len(settled) < len(known.rows) or not known.rows):
-        known = Known(thread.stamp, after, settled + [row for row, _ in new])
+        known = Known(thread.stamp, after, [*settled, *[row for row, _ in new]])
         kept.put(thread_id, known, known.size)
     live = [decode_message(row, **place) for row in rows[len(ended) :]]
     return [row.message(**place) for row in settled] + [message for _, message in new] + live

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, case, delete, exists, insert, select, update
+from sqlalchemy import BigInteger, Connection, Text, and_, bindparam, case, delete, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError
@@ -51,11 +51,9 @@ _KEEP = insert(log_history).from_select(
     ),
 )
 _HISTORY = select(log_history.c.body).where(log_history.c.key == _key).order_by(log_history.c.generation)
-_REWRITE_HISTORY = (
-    update(log_history)
-    .where(log_history.c.key == _key, log_history.c.generation == bindparam("past"))
-    .values(body=bindparam("new_body"))
-)
+_PAST = and_(log_history.c.key == _key, log_history.c.generation == bindparam("past"))
+_GENERATION = select(log_history.c.body).where(_PAST).with_for_update()
+_REWRITE_HISTORY = update(log_history).where(_PAST).values(body=bindparam("new_body"))
 _DELETE = delete(logs).where(logs.c.key == _key)
 _DELETE_HISTORY = delete(log_history).where(log_history.c.key == _key)
 
@@ -121,9 +119,12 @@ def list_generations(connection: Connection, key: str) -> list[ObservationLog]:
     return [decode_log(body, key) for body in connection.scalars(_HISTORY, {"log": key})]
 
 
-def rewrite_generation(connection: Connection, log: ObservationLog) -> bool:
-    past = {"log": log.key, "past": log.generation, "new_body": encode_log(log)}
-    return connection.execute(_REWRITE_HISTORY, past).rowcount > 0
+def rewrite_generation(connection: Connection, log: ObservationLog, expected: ObservationLog) -> bool:
+    past = {"log": log.key, "past": log.generation}
+    stored = connection.scalar(_GENERATION, past)
+    if stored is None or decode_log(stored, log.key) != expected:
+        return False
+    return connection.execute(_REWRITE_HISTORY, {**past, "new_body": encode_log(log)}).rowcount > 0
 
 
 def delete_generations(connection: Connection, key: str) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
+
+from sqlalchemy import Connection
 
 from diarist.database import Database, stored_version
 from diarist.messages import Json, Message, SentBlock
-from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.base import Ranges, SearchStorage, Storage
 from diarist.storage.codec import (
+    END,
     check_limit,
     check_place,
     check_thread,
@@ -208,6 +211,28 @@ class SQLStorage(Storage, SearchStorage):
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         return await self._database.read(logs.get_log, self._logs, key, after)
 
+    async def log_and_messages(
+        self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
+    ) -> tuple[ObservationLog | None, list[Message]]:
+        own = type(self)
+        if (own.get_log, own.list_messages) != (SQLStorage.get_log, SQLStorage.list_messages):
+            return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # as a subclass reads them
+        return await self._database.read(self._log_and_messages, key, thread_id, ranges, run_id)
+
+    def _log_and_messages(
+        self,
+        connection: Connection,
+        key: str,
+        thread_id: str,
+        ranges: Callable[[ObservationLog | None], Ranges],
+        run_id: str | None,
+    ) -> tuple[ObservationLog | None, list[Message]]:
+        log = logs.get_log(connection, self._logs, key, 0)
+        rows: list[Message] = []
+        for after, before in ranges(log):
+            rows += listing.list_messages(connection, self._rows, thread_id, after, before, END, False, run_id)
+        return log, rows
+
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
     ) -> ObservationLog:
@@ -217,8 +242,8 @@ class SQLStorage(Storage, SearchStorage):
     async def list_generations(self, key: str) -> list[ObservationLog]:
         return await self._database.read(logs.list_generations, key)
 
-    async def rewrite_generation(self, log: ObservationLog) -> bool:
-        return await self._database.write(logs.rewrite_generation, log)
+    async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
+        return await self._database.write(logs.rewrite_generation, log, expected)
 
     async def delete_generations(self, key: str) -> int:
         return await self._database.write(logs.delete_generations, key)

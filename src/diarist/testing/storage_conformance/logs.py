@@ -22,7 +22,7 @@ from diarist.storage import (
     Storage,
     Tombstone,
 )
-from diarist.testing.storage_conformance.helpers import committed, log
+from diarist.testing.storage_conformance.helpers import begin, committed, log, user
 
 NOON = datetime(2026, 1, 20, 12, 0, 0, 123456, tzinfo=UTC)
 WAITING = Observation(
@@ -104,6 +104,26 @@ class LogConformance:
             assert found == saved
             found.overrides["message_tokens"] = 1
 
+    async def test_a_log_comes_with_the_messages_that_it_asks_for(self, storage: Storage) -> None:
+        rows = await committed(storage, "one", "two", "three", "four")
+        saved = await storage.save_log(FULL, expected_version=0)
+        asked: list[ObservationLog | None] = []
+
+        def ranges(log: ObservationLog | None) -> list[tuple[int, int | None]]:
+            asked.append(log)
+            return [(0, rows[1].seq), (rows[2].seq or 0, None)]
+
+        assert await storage.log_and_messages("thread:trip", "trip", ranges) == (saved, [rows[0], rows[3]])
+        assert await storage.log_and_messages("other", "other", ranges) == (None, [])
+        assert asked == [saved, None]
+
+    async def test_a_log_comes_with_what_a_live_run_has_said(self, storage: Storage) -> None:
+        run = await begin(storage)
+        await storage.append_messages(run, [user("here")])
+        for run_id, said in (("other", []), (run.id, ["here"])):
+            _, rows = await storage.log_and_messages("thread:trip", "trip", lambda _: [(0, None)], run_id=run_id)
+            assert [row.text for row in rows] == said
+
     async def test_a_log_is_saved_only_while_its_messages_are_there(self, storage: Storage) -> None:
         [row] = await committed(storage, "I fly to Rome")
         here = RowRef("trip", row.seq or 0, row.id)
@@ -174,14 +194,26 @@ class LogConformance:
             await storage.save_log(log(generation=version, suppressed=(str(version),)), expected_version=version)
         first, second = await storage.list_generations("thread:trip")
         cleaned = replace(FULL, version=second.version, generation=1)
-        assert await storage.rewrite_generation(cleaned)
+        assert await storage.rewrite_generation(cleaned, expected=second)
         assert await storage.list_generations("thread:trip") == [first, cleaned]
         for unknown in (replace(cleaned, generation=2), replace(cleaned, key="thread:other")):
-            assert not await storage.rewrite_generation(unknown)
+            assert not await storage.rewrite_generation(unknown, expected=unknown)
         assert await storage.list_generations("thread:trip") == [first, cleaned]
         head = await storage.get_log("thread:trip")
         assert head is not None
         assert head.suppressed == ("2",)
+
+    async def test_of_many_who_rewrite_a_generation_one_wins(self, storage: Storage, second_storage: Storage) -> None:
+        for version in range(2):
+            await storage.save_log(replace(FULL, generation=version), expected_version=version)
+        for _ in range(3):
+            [past] = await storage.list_generations("thread:trip")
+            values = [replace(past, suppressed=(*past.suppressed, str(n))) for n in range(8)]
+            done = await asyncio.gather(
+                *((storage, second_storage)[n % 2].rewrite_generation(values[n], expected=past) for n in range(8))
+            )
+            assert await storage.list_generations("thread:trip") == [values[done.index(True)]]
+            assert sum(done) == 1
 
     async def test_a_history_is_removed_without_its_log(self, storage: Storage) -> None:
         for key in ("thread:trip", "thread:other"):

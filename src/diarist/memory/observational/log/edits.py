@@ -5,14 +5,15 @@ As there, doing it twice is the same as doing it once, and a function that chang
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from diarist.exceptions import NotFoundError
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.log.transitions import derive_hints
-from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Tombstone
+from diarist.memory.observational.log.transitions import derive_hints, still_there
+from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Source, Tombstone
 from diarist.storage.words import text_terms
 
 _HINTS = {"current_task": None, "suggested_response": None, "thread_title": None}
@@ -24,9 +25,11 @@ def edit_text(log: ObservationLog, observation_id: str, text: str, tokens: int) 
     """Let an entry say something else; lines that stay keep their citations. A reflection that would replace it
     falls. Raises NotFoundError."""
     entry = find(log, observation_id)
-    cited = dict(zip(entry.text.splitlines(), entry.citations, strict=False))
-    citations = tuple(cited.get(line, ()) for line in text.splitlines()) if cited else ()
-    return _replace_entry(log, entry, replace(entry, text=text, tokens=tokens, citations=citations))
+    before, after = entry.text.splitlines(), text.splitlines()
+    cited = dict(zip(before, entry.citations, strict=False))
+    citations = tuple(cited.get(line, ()) for line in after) if cited else ()
+    cut = entry.cut or bool(Counter(entry.text.split()) - Counter(text.split()))
+    return _replace_entry(log, entry, replace(entry, text=text, tokens=tokens, citations=citations, cut=cut))
 
 
 def delete_text(log: ObservationLog, observation_id: str) -> ObservationLog:
@@ -35,7 +38,7 @@ def delete_text(log: ObservationLog, observation_id: str) -> ObservationLog:
     Raises NotFoundError.
     """
     entry = find(log, observation_id)
-    return _replace_entry(log, entry, replace(entry, text="", tokens=0, citations=(), hints=(), **_HINTS))
+    return _replace_entry(log, entry, _emptied(entry))
 
 
 def find(log: ObservationLog, observation_id: str) -> Observation:
@@ -65,11 +68,15 @@ def empty(log: ObservationLog) -> ObservationLog:
     )
 
 
+def _emptied(entry: Observation) -> Observation:
+    return replace(entry, text="", tokens=0, citations=(), hints=(), cut=True, **_HINTS)
+
+
 def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> ObservationLog:
     if new == old:
         return log
     entries = tuple(new if entry is old else entry for entry in log.entries)
-    return _with_entries(log, entries, changed={old.id})
+    return _with_entries(log, entries)
 
 
 # --- erasing -----------------------------------------------------------------------------------------------
@@ -95,6 +102,15 @@ class Erasure:
             return True
         hints = [getattr(one, name) for one in (entry, *entry.hints) for name in _HINTS]
         return self.is_said_in(entry.text, *filter(None, hints))
+
+    def left_of(self, source: Source) -> list[Source]:
+        """What of a source is not to be forgotten."""
+        gone = self._gone.get(source.thread_id, Coverage((), ""))
+        pieces: list[Source] = []
+        for after, before in gone.holes(source.last_seq + 1):
+            first, last = max(after + 1, source.first_seq), source.last_seq if before is None else before - 1
+            pieces += [replace(source, first_seq=first, last_seq=last)] if first <= last else []
+        return pieces
 
     @cached_property
     def _gone(self) -> dict[str, Coverage]:
@@ -143,7 +159,9 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     """Mark rows as gone, and take out every entry that they reach.
 
     A reflection cannot be cut by words: what it replaced takes its place again, as far as ``history`` has it and
-    it is not reached itself. The rows of what is taken out are raw again, but for those that are gone.
+    it is not reached itself. The rows of what is taken out are raw again, but for those that are gone. An entry that
+    a person took words out of is emptied, and goes on covering the rows that are left: these, or what it replaced,
+    may say those words.
     """
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
     known = set(log.tombstones)
@@ -152,22 +170,23 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     if entries == log.entries and not fresh and not (pending and erasure.reaches(pending.entry)):
         return log
     log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + bool(fresh))
-    return _quiet(_with_entries(log, entries, erasure=erasure))
+    return _quiet(_with_entries(log, entries, erasure))
 
 
 def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
-    """An earlier generation without the entries that erased rows reach."""
-    entries = tuple(entry for entry in log.entries if not erasure.reaches(entry))
-    pending = log.reflection
-    if entries == log.entries and not (pending and erasure.reaches(pending.entry)):
-        return log
-    return _quiet(_with_entries(log, entries, erasure=erasure))
+    """An earlier generation without the entries that erased rows reach, and without the texts of errors."""
+    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, (), erasure))
+    cleaned = _quiet(_with_entries(log, entries, erasure))
+    return log if cleaned == log else cleaned
 
 
 def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: Erasure) -> list[Observation]:
     """The entry, or what of the entries that it replaced may stand again."""
     if not erasure.reaches(entry):
         return [entry]
+    if entry.cut:
+        sources = tuple(left for source in entry.sources for left in erasure.left_of(source))
+        return [replace(_emptied(entry), sources=sources)] if sources else []
     if entry.kind == "observation":
         return []
     for index in range(len(history) - 1, -1, -1):
@@ -188,19 +207,15 @@ def _parts(reflection: Observation, log: ObservationLog) -> list[Observation]:
 
 
 def _with_entries(
-    log: ObservationLog,
-    entries: tuple[Observation, ...],
-    *,
-    changed: Collection[str] = (),
-    erasure: Erasure | None = None,
+    log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure | None = None
 ) -> ObservationLog:
+    log = replace(log, entries=entries, hints=derive_hints(entries))
     pending = log.reflection
     if pending is not None:
-        there = {entry.id for entry in entries if entry.state == "active"} - set(changed)
         reached = erasure is not None and erasure.reaches(pending.entry)
-        if reached or not all(old.id in there for old in pending.replaces):
-            pending = None
-    return replace(log, entries=entries, reflection=pending, hints=derive_hints(entries))
+        if reached or not still_there(log, pending.replaces):
+            return replace(log, reflection=None)
+    return log
 
 
 def _quiet(log: ObservationLog) -> ObservationLog:

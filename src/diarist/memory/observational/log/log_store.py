@@ -10,10 +10,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from diarist.concurrency import at_work, being_cancelled, obtained, stop, undisturbed
 from diarist.exceptions import ConflictError, StorageError
+from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
-from diarist.messages import new_id
-from diarist.storage.base import Storage
+from diarist.memory.observational.log.uncovered import holes_to_read, only_uncovered
+from diarist.messages import Message, new_id
+from diarist.storage.base import Ranges, Storage
 from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope
 
 logger = logging.getLogger("diarist")
@@ -58,6 +61,21 @@ class LogStore:
         """The log; an empty one, version 0, where nothing was saved yet."""
         return await self._now(self.key(thread_id, resource_id), resource_id)
 
+    async def read_with_rows(
+        self, thread_id: str, resource_id: str, run_id: str | None
+    ) -> tuple[ObservationLog, list[Message]]:
+        """The log, and the rows of the thread that a run sees beside what it renders of it."""
+        found: list[Coverage] = []
+
+        def holes(log: ObservationLog | None) -> Ranges:
+            active = visible_log(log, run_id, thread_id).active if log is not None else ()
+            found[:] = [Coverage(active, thread_id)]
+            return holes_to_read(found[0])
+
+        key = self.key(thread_id, resource_id)
+        log, rows = await self._storage.log_and_messages(key, thread_id, holes, run_id=run_id)
+        return log or self._empty(key, resource_id), only_uncovered(rows, found[0])
+
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
         """The log as it is now, if somebody saved it since ``log`` was read; an empty one where it was deleted."""
         found = await self._storage.get_log(log.key, after=max(0, log.version - 1))
@@ -66,8 +84,10 @@ class LogStore:
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
 
     async def _now(self, key: str, resource_id: str) -> ObservationLog:
-        log = await self._storage.get_log(key)
-        return log or ObservationLog(key=key, scope=self._scope, resource_id=resource_id)
+        return await self._storage.get_log(key) or self._empty(key, resource_id)
+
+    def _empty(self, key: str, resource_id: str) -> ObservationLog:
+        return ObservationLog(key=key, scope=self._scope, resource_id=resource_id)
 
     async def update(
         self,
@@ -115,10 +135,31 @@ class LogStore:
         As the ``check`` of the ``update`` that takes them out of the log, it leaves none behind: were a further
         generation to begin meanwhile, that update would not be saved, and both are done again.
         """
-        for past in await self._storage.list_generations(key):
-            kept = drop_entries(past, {entry.id for entry in past.entries if gone(entry)})
-            if kept is not past:
-                await self._storage.rewrite_generation(kept)
+        await self.rewrite_history(
+            key, lambda past: drop_entries(past, {entry.id for entry in past.entries if gone(entry)})
+        )
+
+    async def rewrite_history(
+        self, key: str, change: Callable[[ObservationLog], ObservationLog]
+    ) -> list[ObservationLog]:
+        """Change earlier generations; those that somebody else has changed meanwhile are read and changed anew.
+
+        Args:
+            change: As for ``update``.
+
+        Returns:
+            The generations as they were.
+
+        Raises:
+            ConflictError: Ten attempts in a row lost the race.
+        """
+        history = left = await self._storage.list_generations(key)
+        for _ in range(MAX_ATTEMPTS):
+            changed = [(past, new) for past in left if (new := change(past)) is not past]
+            if all([await self._storage.rewrite_generation(new, expected=past) for past, new in changed]):
+                return history
+            left = await self._storage.list_generations(key)
+        raise ConflictError(f"earlier generations of {key!r} were changed by others {MAX_ATTEMPTS} times in a row")
 
     @asynccontextmanager
     async def claim(
@@ -135,13 +176,12 @@ class LogStore:
         if lease is None:
             yield False
             return
-        renewal = asyncio.create_task(self._renew(lease))
+        me, renewal = asyncio.current_task(), asyncio.create_task(self._renew(lease))
         try:
             yield True
         finally:
-            renewal.cancel()
-            await asyncio.gather(renewal, return_exceptions=True)
-            await self._release(lease)
+            if at_work(me):
+                await undisturbed(self._let_go(lease, renewal), hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """The name of a piece of work: of a log for reflection, and of one of its threads for observation.
@@ -154,7 +194,7 @@ class LogStore:
     async def _acquire(self, name: str, wait: float) -> Lease | None:
         owner, deadline, pause = new_id("job"), time.monotonic() + wait, _FIRST_PAUSE
         while True:
-            lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
+            lease = await obtained(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
@@ -170,7 +210,13 @@ class LogStore:
             except StorageError as error:
                 logger.warning("cannot renew the lease %s: %s", lease.name, error)
 
-    async def _release(self, lease: Lease) -> None:
+    async def _let_go(self, lease: Lease, renewal: asyncio.Task[None]) -> None:
+        await stop(renewal)
+        await self._release(lease)
+
+    async def _release(self, lease: Lease | None) -> None:
+        if lease is None:
+            return
         try:
             await self._storage.release_lease(lease)
         except StorageError as error:

@@ -235,11 +235,7 @@ async def _clean(
         words -= await _said_elsewhere(storage, past, stones, words)
     erasure = Erasure(tuple(stones), frozenset(words))
     before, after = await _mark(storage, log, erasure, rows, stays=stays)
-    history = await storage.list_generations(log.key)
-    for past in history:
-        cleaned = erase_past(past, erasure)
-        if cleaned is not past:
-            await storage.rewrite_generation(cleaned)
+    history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda past: erase_past(past, erasure))
     receipt = _compare(before, after, history, erasure)
     receipt += await _clean_events(storage, after)
     receipt += await _clean_titles(storage, [before, *history], erasure)

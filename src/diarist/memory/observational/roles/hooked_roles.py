@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from diarist.chunks import Usage
+from diarist.exceptions import message_of
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.hooks import MaybeAwaitable, MemoryHooks, RoleCall
@@ -150,7 +151,7 @@ async def _run(name: str, hook: Callable[[Any], MaybeAwaitable[T]], value: Any) 
         result = hook(value)
         return await cast(Awaitable[T], result) if inspect.isawaitable(result) else cast(T, result)
     except Exception as error:
-        raise RoleError(f"the hook {name} raised {type(error).__name__}: {error}") from error
+        raise RoleError(f"the hook {name} raised {type(error).__name__}: {message_of(error)}") from error
 
 
 def _with_fitting_citations(observed: Observed) -> Observed:

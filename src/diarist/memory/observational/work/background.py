@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -13,6 +14,9 @@ from dataclasses import dataclass, field
 from diarist.concurrency import program_is_ending
 
 logger = logging.getLogger("diarist")
+
+_GLANCE = 1.0
+"""Seconds after which who waits for a job looks whether its loop still runs: nothing else tells of it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,21 +53,30 @@ class Background:
 
     def running(self, name: str) -> bool:
         """Whether a job of this name runs."""
-        with self._lock:
-            return self._alive(name)
+        return self._running(name) is not None
 
     async def wait(self, name: str, timeout: float | None = None) -> None:
-        """Wait until no job of this name runs, at most ``timeout`` seconds."""
-        with self._lock:
-            job = self._jobs.get(name) if self._alive(name) else None
-        if job is not None:
-            await asyncio.wait([asyncio.wrap_future(job.done)], timeout=timeout)
+        """Wait until no job of this name runs, at most ``timeout`` seconds; for one whose loop stands still, no longer
+        than it takes to notice."""
+        job = self._running(name)
+        if job is None:
+            return
+        ended, clock = asyncio.wrap_future(job.done), asyncio.get_running_loop().time
+        deadline = math.inf if timeout is None else clock() + timeout
+        while self._running(name) is job:
+            await asyncio.wait([ended], timeout=max(0.0, min(_GLANCE, deadline - clock())))
+            if ended.done() or clock() >= deadline:
+                return
 
     async def settled(self) -> None:
         """Wait until nothing runs, what is started meanwhile included."""
         while names := self._names():
             for name in names:
                 await self.wait(name)
+
+    def _running(self, name: str) -> _Job | None:
+        with self._lock:
+            return self._jobs.get(name) if self._alive(name) else None
 
     def _names(self) -> list[str]:
         with self._lock:

@@ -7,11 +7,12 @@ not matter who does it, or whether somebody else did it meanwhile.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
+from diarist.exceptions import InputError
 from diarist.memory.observational.cycles import Batch, Cycles
 from diarist.memory.observational.decide import plan_reflection
 from diarist.memory.observational.limits import Limits
@@ -55,8 +56,17 @@ class Job:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        fields: Any = {**value, "pinned": tuple(value["pinned"])}
-        return cls(**fields)
+        """What ``to_json`` gave. Raises InputError for anything else, such as a job of a newer version."""
+        from pydantic import TypeAdapter, ValidationError
+
+        unknown = sorted(value.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise InputError(f"it asks for what this version of diarist does not know: {', '.join(unknown)}")
+        try:
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 class JobQueue(Protocol):

@@ -1,0 +1,254 @@
+"""A call of memory's own that is cancelled leaves its thread free for the next one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory, Message, concurrency
+from diarist.exceptions import StorageError
+from diarist.storage import InMemoryStorage, Storage
+from tests.memory.semantic.kit import TopicEmbedder, memory_with
+from tests.scenarios.kit import WatchedStorage, answering, observational, words
+
+
+class Halting(WatchedStorage):
+    """A call of ``halt_at``, the next one or the one after it, waits to be let go, before or ``after`` it was done."""
+
+    halt_at, halt_call, after = "", 1, False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        self.halt_call -= name == self.halt_at
+        if name != self.halt_at or self.halt_call:
+            return await call()
+        done = await call() if self.after else None
+        self.reached.set()
+        await self.let_go.wait()
+        return done if self.after else await call()
+
+
+async def cancelled_if_reached(storage: Halting, method: str, after: bool, work: Awaitable[Any]) -> bool:
+    """Whether the work was cancelled, and had not ended before it came there."""
+    storage.halt_at, storage.after = method, after
+    task = asyncio.ensure_future(work)
+    reached = asyncio.ensure_future(storage.reached.wait())
+    await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
+    reached.cancel()
+    task.cancel()
+    await asyncio.sleep(0)
+    storage.let_go.set()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return True
+    return False
+
+
+async def cancelled_at(storage: Halting, method: str, after: bool, work: Awaitable[Any]) -> None:
+    assert await cancelled_if_reached(storage, method, after, work)
+
+
+when = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+
+
+async def texts(memory: Memory) -> list[str]:
+    return [row.text for row in await memory.messages(thread="t")]
+
+
+@when
+@pytest.mark.parametrize("method", ["begin_run", "append_messages", "finish_run"])
+async def test_saving(method: str, after: bool) -> None:
+    storage = Halting()
+    memory = Memory(storage=storage, thread_wait=0)
+    await cancelled_at(storage, method, after, memory.save_messages([Message.user("a"), Message.user("b")], thread="t"))
+    await memory.save_messages("next", thread="t")
+    assert await texts(memory) == (["a", "b", "next"] if method == "finish_run" else ["next"])
+
+
+@when
+@pytest.mark.parametrize("method", ["begin_run", "rewrite_messages", "finish_run"])
+async def test_updating_a_message(method: str, after: bool) -> None:
+    storage = Halting()
+    memory = Memory(storage=storage, thread_wait=0)
+    await memory.save_messages([Message.user("old", id="a")], thread="t")
+    await cancelled_at(storage, method, after, memory.update_message("a", thread="t", text="new"))
+    await memory.save_messages("next", thread="t")
+    rows = await texts(memory)
+    assert rows in (["old", "next"], ["new", "next"])
+    assert rows[0] == "new" or method != "finish_run"
+
+
+@when
+async def test_a_turn_that_ends_for_one_before_it(after: bool) -> None:
+    """The database was away at an earlier turn's end; who comes next ends that one, and is cancelled at it."""
+
+    class Away(Halting):
+        away = True
+
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if self.away and self.calls["finish_run"]:
+                raise StorageError("nobody answers")
+            return await super().around(name, call)
+
+    storage = Away()
+    memory = Memory(storage=storage, thread_wait=0)
+    agent = Agent(model=answering(), memory=memory)
+    with pytest.raises(StorageError, match="nobody answers"):
+        await agent.generate("one", thread="t")
+    storage.away = False
+    await cancelled_at(storage, "finish_run", after, agent.generate("two", thread="t"))
+    await agent.generate("three", thread="t")
+    assert await texts(memory) == ["one", "three", "Understood, noted."]
+
+
+async def test_two_turns_of_which_nobody_knows_whether_they_began() -> None:
+    """The replies to both were lost, and what came first was the second of them."""
+
+    class Losing(WatchedStorage):
+        away = False
+
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            first = name == "begin_run" and self.calls[name] == 1
+            self.away = self.away or first
+            if self.away and not first and name == "begin_run":
+                await call()
+            if self.away:
+                raise StorageError("nobody answers")
+            return await call()
+
+    storage = Losing()
+    memory = Memory(storage=storage, thread_wait=0)
+    agent = Agent(model=answering(), memory=memory)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="nobody answers"):
+            await agent.generate("lost", thread="t")
+    storage.away = False
+    storage.calls["begin_run"] = 2
+    await agent.generate("next", thread="t")
+    assert await texts(memory) == ["next", "Understood, noted."]
+
+
+@dataclass
+class Audited:
+    inner: Storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Slotted:
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Storage) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("wrapper", [Audited, Slotted])
+async def test_a_storage_may_be_wrapped_in_any_object(wrapper: Any) -> None:
+    """Of the first no hash can be made, of the second no weak reference."""
+    memory = Memory(storage=wrapper(InMemoryStorage()))
+    assert (await Agent(model=answering(), memory=memory).generate("go", thread="t")).text == "Understood, noted."
+    await memory.save_messages("next", thread="t")
+    assert await texts(memory) == ["go", "Understood, noted.", "next"]
+
+
+@when
+@pytest.mark.parametrize("method", ["acquire_lease", "save_log", "release_lease"])
+@pytest.mark.parametrize("work", ["observe", "reflect"])
+async def test_observing_and_reflecting(work: str, method: str, after: bool) -> None:
+    storage = Halting()
+    memory = observational(storage, thread_wait=0)
+    await memory.save_messages([Message.user(words(f"said-{n}", 30)) for n in range(6)], thread="t")
+    if work == "reflect":
+        await memory.observe(thread="t")
+    await cancelled_at(storage, method, after, getattr(memory, work)(thread="t"))
+    await memory.save_messages([Message.user(words(f"more-{n}", 30)) for n in range(6)], thread="t")
+    await memory.observe(thread="t")
+    await memory.reflect(thread="t")
+
+
+@when
+@pytest.mark.parametrize("method", ["acquire_lease", "release_lease"])
+async def test_embedding(method: str, after: bool) -> None:
+    storage = Halting()
+    await Memory(storage=storage).save_messages("Rome", thread="t")
+    await cancelled_at(storage, method, after, memory_with(TopicEmbedder(), storage=storage).embed_messages(thread="t"))
+    another = memory_with(TopicEmbedder(), storage=storage)
+    assert await another.embed_messages(thread="t") == 1
+
+
+STEPS = ["begin_run", "append_messages", "save_log", "finish_run", "get_log", "list_messages", "get_thread"]
+
+
+@when
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.parametrize("method", STEPS)
+async def test_copying_a_thread(method: str, call: int, after: bool) -> None:
+    """Nothing is left of the copy, and it can be made at once. A copy that is there is whole."""
+    storage = Halting()
+    memory = observational(storage, thread_wait=0)
+    await memory.save_messages([Message.user(words(f"said-{n}", 30)) for n in range(6)], thread="t")
+    await memory.observe(thread="t")
+    storage.halt_call = call
+    if await cancelled_if_reached(storage, method, after, memory.clone_thread("t", new_thread="copy")):
+        assert [thread.id for thread in (await memory.threads()).items] == ["t"]
+        await memory.clone_thread("t", new_thread="copy")
+    assert await memory.messages(thread="copy")
+    copied, given = await memory.observations(thread="copy"), await memory.observations(thread="t")
+    assert copied.text == given.text
+    assert len(copied.active) == len(given.active)
+
+
+async def test_a_storage_is_not_kept_alive_by_a_run_that_could_not_be_ended() -> None:
+    class Failing(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if name == "finish_run":
+                raise StorageError("nobody answers")
+            return await call()
+
+    async def fails() -> weakref.ref[Storage]:
+        storage = Failing()
+        with pytest.raises(StorageError, match="nobody answers"):
+            await Memory(storage=storage).save_messages("lost", thread="t")
+        return weakref.ref(storage)
+
+    there = await fails()
+    gc.collect()
+    assert there() is None
+
+
+async def test_a_cancellation_that_was_swallowed_long_ago_hurries_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "PATIENCE", 0)
+    storage = Halting()
+    storage.halt_at = "finish_run"
+    agent = Agent(model=answering("bye"), memory=Memory(storage=storage))
+
+    async def last_words() -> str:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return (await agent.generate("good-bye", thread="t")).text
+
+    task = asyncio.create_task(last_words())
+    await asyncio.sleep(0)
+    task.cancel()
+    await storage.reached.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not task.done()
+    storage.let_go.set()
+    assert await task == "bye"
+    assert [row.text for row in await storage.list_messages("t")] == ["good-bye", "bye"]

@@ -1,0 +1,151 @@
+"""What is forgotten does not come back by what others write at the same moment: each writes what it has read before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import pytest
+
+from diarist import Agent, tool
+from diarist.models.base import ModelRequest
+from diarist.testing import ScriptedModel, ToolCall
+from tests.memory.diary_kit import everything, keeping_diary, message, told, word
+from tests.scenarios.kit import WatchedStorage, failing, observational, words
+
+
+class Interrupted(WatchedStorage):
+    """Lets something else happen, once, after a call has been made and before it is carried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._meanwhile: tuple[str, Callable[[], Awaitable[object]]] | None = None
+
+    def interrupt(self, name: str, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._meanwhile = name, meanwhile
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self._meanwhile is None
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        if self._meanwhile is not None and name == self._meanwhile[0]:
+            (_, meanwhile), self._meanwhile = self._meanwhile, None
+            await meanwhile()
+        return await call()
+
+
+@pytest.fixture
+def storage() -> Interrupted:
+    return Interrupted()
+
+
+async def assert_gone(storage: Interrupted, *numbers: int) -> None:
+    assert storage.was_interrupted
+    stored = await everything(storage)
+    assert [number for number in numbers if word(number) in stored] == []
+
+
+# --- earlier generations of the diary ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), [("m1", "m6"), ("m6", "m1")])
+async def test_two_forget_at_once(storage: Interrupted, first: str, second: str) -> None:
+    memory = keeping_diary(storage, echoes=True)
+    for numbers in ([1, 2], [3, 4], [5, 6]):
+        await told(memory, numbers)
+    await memory.reflect(thread="t", guidance="keep all")
+    storage.interrupt("rewrite_generation", lambda: memory.forget(message_ids=[second], thread="t"))
+    await memory.forget(message_ids=[first], thread="t")
+    await assert_gone(storage, 1, 6)
+
+
+async def test_a_thread_is_copied_while_something_is_forgotten(storage: Interrupted) -> None:
+    memory = keeping_diary(storage, scope="resource")
+    await told(memory, [1, 2, 3, 4])
+    await memory.reflect(thread="t", guidance="keep all")
+    storage.interrupt("rewrite_generation", lambda: memory.forget(message_ids=["m1"], thread="t"))
+    copy = await memory.clone_thread("t", message_ids=["m3", "m4"])
+    await assert_gone(storage, 1)
+    for log in await memory.history(thread="t"):
+        assert {source.thread_id for entry in log.entries for source in entry.sources} == {"t", copy.id}
+
+
+# --- errors that quote -------------------------------------------------------------------------------------------
+
+
+async def test_an_error_in_an_earlier_generation(storage: Interrupted) -> None:
+    memory = keeping_diary(storage, observer_model=ScriptedModel("- 🟡 noted", RuntimeError(f"cannot take {word(3)}")))
+    await told(memory, [1, 2])
+    with pytest.raises(RuntimeError, match=word(3)):
+        await told(memory, [3])
+    await memory.reflect(thread="t", guidance="keep all")
+    assert word(3) in (await memory.history(thread="t"))[0].observer_failures.last_error
+    await memory.forget(message_ids=["m3"], thread="t")
+    await assert_gone(storage, 3)
+
+
+@pytest.mark.parametrize("write", ["append_event", "save_log"])
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+async def test_an_error_is_told_while_its_words_are_forgotten(
+    storage: Interrupted, scope: Literal["thread", "resource"], write: str
+) -> None:
+    def refuse(_: ModelRequest) -> BaseException:
+        storage.interrupt(write, lambda: memory.forget(message_ids=["m3"], thread="t"))
+        return RuntimeError(f"cannot take {word(3)}")
+
+    memory = keeping_diary(storage, scope=scope, observer_model=ScriptedModel("- 🟡 noted", refuse))
+    await told(memory, [1, 2])
+    with pytest.raises(RuntimeError, match=word(3)):
+        await told(memory, [3, 4])
+    await assert_gone(storage, 3)
+    log = await storage.get_log(f"{scope}:{'t' if scope == 'thread' else 'ada'}")
+    assert log is not None
+    assert (log.observer_failures.count, log.observer_failures.last_error) == (1, "RuntimeError")
+
+
+async def test_an_error_quotes_what_is_just_being_removed(storage: Interrupted) -> None:
+    """The run began before; the Observer is asked when all is cleaned, but for the message itself."""
+    cleaned, go_on = asyncio.Event(), asyncio.Event()
+    jobs: list[asyncio.Task[object]] = []
+
+    async def pause() -> None:
+        cleaned.set()
+        await go_on.wait()
+
+    async def look_up(_: ModelRequest) -> ToolCall:
+        storage.interrupt("delete_messages", pause)
+        jobs.append(asyncio.create_task(memory.forget(message_ids=["m3"], thread="t")))
+        await cleaned.wait()
+        return ToolCall("weather", {})
+
+    @tool
+    def weather() -> str:
+        """The weather."""
+        return words("sunny", 60)
+
+    observer = failing(RuntimeError(f"cannot take {word(3)}"))
+    memory = observational(storage, observer_model=observer, buffer_tokens=False)
+    await memory.save_messages([message(3, size=60), message(4)], thread="t", resource="ada")
+    agent = Agent(model=ScriptedModel(look_up, "Sunny."), memory=memory, tools=[weather])
+    await agent.generate("and now?", thread="t", resource="ada")
+    assert len(observer.requests) > 0
+    assert word(3) in observer.requests[0].text
+    go_on.set()
+    await asyncio.gather(*jobs)
+    await assert_gone(storage, 3)
+
+
+# --- titles --------------------------------------------------------------------------------------------------
+
+
+async def test_the_observer_names_a_thread_by_what_is_just_forgotten(storage: Interrupted) -> None:
+    memory = keeping_diary(storage, titles=True)
+    await told(memory, [1, 2])
+    storage.interrupt("update_thread", lambda: memory.forget(message_ids=["m4"], thread="t"))
+    await told(memory, [3, 4])
+    await assert_gone(storage, 4)
+    assert (await memory.thread("t")).title == ""
+    await told(memory, [5, 6])
+    assert (await memory.thread("t")).title == f"of {word(6)}"
