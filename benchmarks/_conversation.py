@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, ClassVar
 
 from diarist.chunks import (
     Chunk,
@@ -55,8 +56,19 @@ def question(turn: int) -> str:
     return text(QUESTION, turn)
 
 
+def cpu_time() -> float:
+    """CPU seconds of this process, but for what the models take to make up their answers."""
+    return time.process_time() - FakeModel.thought
+
+
 class FakeModel(Model):
-    """Answers after ``latency`` seconds, and keeps its requests if it is told to."""
+    """Answers after ``latency`` seconds, and keeps its requests if it is told to.
+
+    Attributes:
+        thought: CPU seconds that all of them took for their answers.
+    """
+
+    thought: ClassVar[float] = 0.0
 
     provider = "fake"
 
@@ -71,7 +83,10 @@ class FakeModel(Model):
         if self.requests is not None:
             self.requests.append(request)
         await asyncio.sleep(self.latency)
-        for chunk in self.answer(request):
+        began = time.thread_time()
+        answer = self.answer(request)
+        FakeModel.thought += time.thread_time() - began
+        for chunk in answer:
             yield chunk
 
     def answer(self, request: ModelRequest) -> list[Chunk]:

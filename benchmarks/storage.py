@@ -1,6 +1,6 @@
 """What storing costs: rows written and read back, in memory, in SQLite and in PostgreSQL.
 
-    python benchmarks/storage.py [--rounds 5] [--turns 40] [--postgres postgresql://…] [--only storages|statements]
+    python benchmarks/storage.py [--rounds 5] [--turns 40] [--postgres postgresql://…] [--only PART]
 
 A turn is a run as an agent with memory plays it: read the newest messages, begin, add the input, add two steps,
 commit. The storages take turns in every round; medians are shown, and the ratios to SQLite. Without an address a
@@ -9,6 +9,9 @@ address the rows stay in a schema of their own, ``bench…``.
 
 The statements find a row by its key, on SQLite, one in a transaction or many: as SQLAlchemy runs them, and as the
 storage does.
+
+The places are threads: one row written and committed on SQLite, in the database's writing thread and where it is asked
+for, one after another and fifty at a time.
 """
 
 from __future__ import annotations
@@ -24,11 +27,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from sqlalchemy import Column, MetaData, Table, Text, bindparam, create_engine, insert, select
+from sqlalchemy import Column, Connection, MetaData, Table, Text, bindparam, create_engine, insert, select
 
+from diarist.database import Schema
 from diarist.lanes import Transactions
 from diarist.messages import Message, new_id
 from diarist.prepared import PreparedEngine
+from diarist.sqlite_database import SQLiteDatabase
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.postgres import PostgresStorage
 
@@ -152,16 +157,56 @@ def show_statements(rounds: int) -> None:
         print(f"{job:24}" + "".join(cells))
 
 
+def show_places(rounds: int) -> None:
+    tables = MetaData()
+    add = insert(Table("notes", tables, Column("text", Text)))
+
+    def write(connection: Connection) -> None:
+        connection.execute(add, {"text": TEXT})
+
+    async def measured(folder: str) -> dict[tuple[str, int], list[tuple[float, float]]]:
+        database = SQLiteDatabase(Path(folder) / "notes.db", Schema(name="notes", version=1, tables=tables))
+        taken: dict[tuple[str, int], list[tuple[float, float]]] = {}
+
+        async def several(way: Callable[[Callable[[Connection], None]], Awaitable[None]], count: int) -> None:
+            for _ in range(count):
+                await way(write)
+
+        for number in range(rounds + 1):
+            for name, way in (("in its thread", database.write), ("in place", database.short_write)):
+                for at_once in (1, 50):
+                    clock, began = time.perf_counter(), time.process_time()
+                    await asyncio.gather(*(several(way, 500 // at_once) for _ in range(at_once)))
+                    if number:
+                        used = (time.process_time() - began) / 500 * 1e6
+                        taken.setdefault((name, at_once), []).append((used, (time.perf_counter() - clock) / 500 * 1e6))
+        await database.close()
+        return taken
+
+    with tempfile.TemporaryDirectory() as folder:
+        taken = asyncio.run(measured(folder))
+    print(f"{'a row committed, µs':24}{'CPU':>10}{'':8}{'clock':>10}")
+    for (name, at_once), found in taken.items():
+        base = [median(one) for one in zip(*taken["in its thread", at_once], strict=True)]
+        own = [median(one) for one in zip(*found, strict=True)]
+        cells = (f"{value:10,.0f} {value / first:6.2f}×" for value, first in zip(own, base, strict=True))
+        print(f"{f'{name}, {at_once} at once':24}" + "".join(cells))
+
+
+PARTS: dict[str, Callable[[int], None]] = {"statements": show_statements, "places": show_places}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=40)
     parser.add_argument("--postgres", metavar="URL")
-    parser.add_argument("--only", choices=("storages", "statements"))
+    parser.add_argument("--only", choices=("storages", *PARTS))
     options = parser.parse_args()
-    if options.only != "storages":
-        show_statements(options.rounds)
-    if options.only == "statements":
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            part(options.rounds)
+    if options.only in PARTS:
         return
     if options.postgres:
         show(options.rounds, options.turns, options.postgres)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Column, Connection, MetaData, Table, Text, func, insert, select, text
 
-from diarist.database import Schema, SQLiteDatabase, now
+from diarist.database import Schema, now
 from diarist.exceptions import SchemaError, StorageError
+from diarist.sqlite_database import SQLiteDatabase
 
 _tables = MetaData()
 notes = Table("notes", _tables, Column("text", Text))

@@ -32,9 +32,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.pool import StaticPool
 
-from diarist.database import Schema, SQLiteDatabase
+from diarist.database import Schema
 from diarist.exceptions import StorageError
 from diarist.prepared import PreparedEngine
+from diarist.sqlite_database import SQLiteDatabase
 
 
 class Tags(TypeDecorator[set[str]]):

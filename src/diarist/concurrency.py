@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -139,6 +140,13 @@ async def stop(task: asyncio.Task[Any]) -> None:
         logger.debug("a stopped task had failed", exc_info=error)
     if cancelled is not None:
         raise cancelled
+
+
+def cancel_from_anywhere(task: asyncio.Task[Any]) -> None:
+    """Cancel a task of any event loop, from any thread: a coroutine that nobody holds is closed wherever that is
+    noticed. A loop that is closed runs none any more."""
+    with suppress(RuntimeError):
+        task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 async def _end_of(task: asyncio.Task[Any]) -> asyncio.CancelledError | None:

@@ -10,26 +10,20 @@ import asyncio
 import os
 import sqlite3
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import (
-    URL,
     BigInteger,
     Column,
     Connection,
-    Engine,
     Integer,
     MetaData,
     Table,
     Text,
-    create_engine,
-    event,
     insert,
     inspect,
     select,
@@ -37,16 +31,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.functions import FunctionElement
 
-from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
+from diarist.exceptions import ConfigError, DiaristError, InputError, SchemaError, StorageError
+from diarist.in_place import ElsewhereError, InPlace
 from diarist.lanes import Job, Lanes, LanesClosedError, Transactions
-from diarist.prepared import PreparedEngine
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Work = Callable[Concatenate[Connection, P], R]
+
+_DRIVER_ERRORS = (SQLAlchemyError, sqlite3.Error, UnicodeEncodeError)
 
 
 class now(FunctionElement[int]):
@@ -168,6 +163,15 @@ class Database(ABC):
         that collided with another's is rolled back and run again, from its beginning.
         """
 
+    async def short_read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As ``read``, for work on a few rows. A library in this process may do it at once, in the calling thread:
+        work that can be long then says so by ``require_short``."""
+        return await self.read(work, *args, **kwargs)
+
+    async def short_write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As ``write``, for work on a few rows; see ``short_read``."""
+        return await self.write(work, *args, **kwargs)
+
 
 class LanedDatabase(Database):
     """A database that has one writer at a time, in threads of its own: one that writes, and some that read.
@@ -212,8 +216,11 @@ class LanedDatabase(Database):
         with self._lock:
             lanes, self._lanes = self._lanes, None
         if lanes is not None and lanes.pid == os.getpid():
-            await asyncio.to_thread(lanes.close)
-            lanes.release()
+            await asyncio.to_thread(_close, lanes)
+
+    def _place(self) -> InPlace | None:
+        """What runs short transactions without a thread of their own, where that is no matter of waiting."""
+        return None
 
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._run(False, work, *args, **kwargs)
@@ -221,17 +228,43 @@ class LanedDatabase(Database):
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._run(True, work, *args, **kwargs)
 
-    async def _run(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        def transaction(engine: Transactions, cancelled: Callable[[], bool]) -> R:
-            with engine.begin() as connection:
-                result = work(connection, *args, **kwargs)
-                if cancelled():
-                    raise asyncio.CancelledError
-            return result
+    async def short_read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run_shortly(False, work, *args, **kwargs)
 
+    async def short_write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run_shortly(True, work, *args, **kwargs)
+
+    async def _run_shortly(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            lanes = await self._opened()
+            lanes.enter()
+        except LanesClosedError:  # by another task meanwhile
+            return await self._run(writes, work, *args, **kwargs)
+        try:
+            if (place := lanes.place) is not None:
+                await place.turn()  # who was cancelled begins nothing
+                if writes and lanes.is_writing:
+                    await lanes.written()  # between short writes it would hardly ever get the file's lock
+                if not (writes and lanes.is_writing):
+                    try:
+                        return place.run(writes, work, *args, **kwargs)
+                    except ElsewhereError:
+                        pass
+                    except _DRIVER_ERRORS as error:
+                        raise self._told(name_of(work), error) from error
+                    finally:
+                        if writes:
+                            _tend(lanes, place)
+            return await self._in(lanes, writes, _transaction(work, *args, **kwargs), name_of(work))
+        except LanesClosedError:  # by somebody who has lost patience
+            return await self._run(writes, work, *args, **kwargs)
+        finally:
+            lanes.leave()
+
+    async def _run(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         while True:
             try:
-                return await self._in(await self._opened(), writes, transaction, name_of(work))
+                return await self._in(await self._opened(), writes, _transaction(work, *args, **kwargs), name_of(work))
             except LanesClosedError:
                 continue  # by another task, between opening and submitting: open again
 
@@ -242,6 +275,7 @@ class LanedDatabase(Database):
                 lanes = self._lanes
                 if lanes is None or lanes.pid != os.getpid():
                     self._lanes = lanes = Lanes(self._engine)
+                    lanes.place = self._place()
                     lanes.release = weakref.finalize(self, lanes.abandon)
         if not lanes.ready:
             await self._in(lanes, True, lambda _, __: self._make_ready(lanes), "open")
@@ -262,118 +296,41 @@ class LanedDatabase(Database):
     async def _in(self, lanes: Lanes, writes: bool, job: Job[R], doing: str) -> R:
         try:
             return await lanes.run(writes, job)
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            raise self._storage_error(doing, error) from error
-        except UnicodeEncodeError as error:
-            raise InputError(f"cannot {doing}: {error.object!r} is not valid Unicode") from error
+        except _DRIVER_ERRORS as error:
+            raise self._told(doing, error) from error
+        finally:
+            if writes and (place := lanes.place) is not None:
+                place.wrote_elsewhere()
+                _tend(lanes, place)
 
-    def _storage_error(self, doing: str, error: Exception) -> StorageError:
+    def _told(self, doing: str, error: Exception) -> DiaristError:
+        if isinstance(error, UnicodeEncodeError):
+            return InputError(f"cannot {doing}: {error.object!r} is not valid Unicode")
         cause = getattr(error, "orig", None) or error
         code = "_".join(getattr(cause, "sqlite_errorname", "").split("_")[:2])
         where = self.location if doing == "open" else f"in {self.location}"
         return StorageError(f"cannot {doing} {where}: {cause}{self._remedy(code)}")
 
 
-class SQLiteDatabase(LanedDatabase):
-    """An SQLite file in WAL mode: any number of readers beside one writer at a time, across processes.
+def _transaction(work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def transaction(engine: Transactions, cancelled: Callable[[], bool]) -> R:
+        with engine.begin() as connection:
+            result = work(connection, *args, **kwargs)
+            if cancelled():
+                raise asyncio.CancelledError
+        return result
 
-    Args:
-        path: The file; created when it is missing. Its folder must exist.
-        schema: The tables that this object uses.
-        busy_timeout: Seconds to wait while another process writes, before StorageError.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, busy_timeout: float = 30.0) -> None:
-        self._path = file_path(path)
-        super().__init__(schema, busy_timeout=busy_timeout)
-
-    @property
-    def location(self) -> str:
-        return str(self._path)
-
-    def _engine(self, connections: int, begin: str) -> Transactions:
-        return PreparedEngine(_engine(self._path, self._busy_timeout), begin)
-
-    def _prepare(self, writer: Transactions) -> None:
-        refuse_impossible(self._path)
-        assert isinstance(writer, PreparedEngine)
-        with writer.driver() as connection:
-            _switch_to_wal(connection, self._busy_timeout)
-
-    def _remedy(self, code: str) -> str:
-        return file_remedy(code, self._path, self._busy_timeout)
+    return transaction
 
 
-def file_path(path: str | os.PathLike[str]) -> Path:
-    """The file, whatever the working directory will be. Raises ConfigError for data that lives in memory."""
-    if not os.fspath(path) or ":memory:" in os.fspath(path):
-        raise ConfigError(
-            f"SQLite needs the path of a file, not {os.fspath(path)!r};"
-            " for data that lives in memory use InMemoryStorage()"
-        )
-    return Path(path).expanduser().absolute()
+def _tend(lanes: Lanes, place: InPlace) -> None:
+    if place.needs_checkpoint():
+        lanes.after_all_writes(place.checkpoint)
 
 
-def file_remedy(code: str, path: Path, busy_timeout: float) -> str:
-    """What to do about an error of SQLite on a file, by its name."""
-    return _REMEDIES.get(code, "").format(seconds=busy_timeout, folder=path.parent)
-
-
-_REMEDIES = {
-    "SQLITE_BUSY": "; somebody else has been writing for {seconds:g} seconds (busy_timeout): end that, or wait longer",
-    "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
-    "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
-    "SQLITE_NOTADB": "; the file is something else: move it away, or choose another path",
-    "SQLITE_CORRUPT": "; the file is damaged: restore a copy, or save what is readable with"
-    " the command .recover of the sqlite3 shell",
-    "SQLITE_FULL": "; free some space on the disk",
-}
-
-
-def _engine(path: Path, busy_timeout: float) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        poolclass=NullPool,  # who prepares statements keeps the connections
-        connect_args={
-            "timeout": busy_timeout,
-            "isolation_level": None,  # the driver begins nothing by itself
-            "check_same_thread": False,  # threads take turns with it
-            "cached_statements": 256,
-        },
-    )
-
-    def configure(connection: sqlite3.Connection, _: object) -> None:
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA secure_delete = ON")  # what is forgotten must not lie on in unused pages
-        # Committed is committed for every process, killed or not. After a power cut the newest commits may be
-        # missing, the file stays whole; FULL would wait for the disk at each of a turn's half dozen commits.
-        connection.execute("PRAGMA synchronous = NORMAL")
-
-    event.listen(engine, "connect", configure)
-    return engine
-
-
-def _switch_to_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Set the journal mode, which the file remembers. The switch does not wait for a lock by itself."""
-    deadline = time.monotonic() + busy_timeout
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)  # in the writing thread: nobody else waits here
-
-
-def refuse_impossible(path: Path) -> None:
-    """Raises StorageError for a path at which no file can be made."""
-    if path.is_dir():
-        raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
-    if not path.parent.is_dir():
-        raise StorageError(
-            f"cannot open {path}: the folder {path.parent} does not exist; create it, or choose another path"
-        )
+def _close(lanes: Lanes) -> None:
+    lanes.close()
+    lanes.release()
 
 
 def _open(connection: Connection) -> None:

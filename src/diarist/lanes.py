@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
@@ -11,6 +12,9 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
+
+from diarist.concurrency import PATIENCE
+from diarist.in_place import InPlace
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -43,6 +47,9 @@ class Lanes:
 
     Args:
         engine: Makes an engine of so many connections, whose transactions begin with the given statement.
+
+    Attributes:
+        place: Runs short transactions without a thread of its own, where the database can.
     """
 
     READERS = 4
@@ -51,7 +58,13 @@ class Lanes:
         self.pid = os.getpid()
         self.ready = False
         self.release: Callable[[], object] = self.abandon
+        self.place: InPlace | None = None
         self._closed = False
+        self._changed = threading.Condition()
+        self._short = 0
+        self._writes = 0
+        self._done = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.writer = engine(1, "BEGIN IMMEDIATE")
         self.reader = engine(self.READERS, "BEGIN")
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="diarist-writer")
@@ -65,11 +78,15 @@ class Lanes:
         Raises:
             LanesClosedError: The lanes take no more work.
         """
-        engine, threads = (self.writer, self._writing) if writes else (self.reader, self._reading)
+        engine = self.writer if writes else self.reader
         loop = asyncio.get_running_loop()
         result: asyncio.Future[R] = loop.create_future()
+        work = partial(_work, job, engine, loop, result)
         try:
-            threads.submit(_work, job, engine, loop, result)
+            if writes:
+                self._submit_write(work)
+            else:
+                self._reading.submit(work)
         except RuntimeError as error:
             if self._closed:
                 raise LanesClosedError from error
@@ -79,9 +96,64 @@ class Lanes:
         finally:
             del result  # an error knows this frame
 
+    def _submit_write(self, work: Callable[[], object]) -> None:
+        with self._changed:
+            self._writes += 1
+        try:
+            done = self._writing.submit(work)
+        except RuntimeError:
+            self._written()
+            raise
+        done.add_done_callback(lambda _: self._written())
+
+    def _written(self) -> None:
+        with self._changed:
+            self._writes -= 1
+            self._done += 1
+            self._changed.notify_all()
+            due = [future for number, future in self._waiting if number <= self._done]
+            self._waiting = self._waiting[len(due) :]
+        for future in due:
+            with suppress(RuntimeError):  # the loop has been closed: nobody waits
+                future.get_loop().call_soon_threadsafe(_answer, future, future.set_result, None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the writing thread has something to do."""
+        return self._writes > 0
+
+    async def written(self) -> None:
+        """Wait until the writing thread has done what it has to do by now."""
+        future = asyncio.get_running_loop().create_future()
+        with self._changed:
+            if not self._writes:
+                return
+            self._waiting.append((self._done + self._writes, future))
+        await future
+
+    def after_all_writes(self, job: Callable[[], object]) -> None:
+        """Do this in the writing thread once it has time; nobody waits for it."""
+        with suppress(RuntimeError):  # closed: then the last connection does what is left to do
+            self._submit_write(job)
+
+    def enter(self) -> None:
+        """Short work begins, for which ``close`` waits until ``leave``. Raises LanesClosedError."""
+        with self._changed:
+            if self._closed:
+                raise LanesClosedError
+            self._short += 1
+
+    def leave(self) -> None:
+        with self._changed:
+            self._short -= 1
+            self._changed.notify_all()
+
     def close(self) -> None:
-        """Take no more work and wait for what there is; blocks."""
-        self._closed = True
+        """Take no more work and wait for what there is; blocks. Not for ever for work of a loop that stands still."""
+        with self._changed:
+            self._closed = True
+            while self._short and (self._changed.wait(PATIENCE) or self._writes):
+                pass  # each that ends gives the others time
         self._writing.shutdown()
         self._reading.shutdown()
 
@@ -91,8 +163,9 @@ class Lanes:
             return
         self._writing.shutdown(wait=False)
         self._reading.shutdown(wait=False)
-        self.reader.dispose()
-        self.writer.dispose()
+        for connections in (self.place, self.reader, self.writer):
+            if connections is not None:
+                connections.dispose()
 
 
 def _work(job: Job[R], engine: Transactions, loop: asyncio.AbstractEventLoop, result: asyncio.Future[R]) -> None:

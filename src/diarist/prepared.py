@@ -17,7 +17,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Dialect, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 Values = Mapping[str, Any]
@@ -34,26 +34,28 @@ class PreparedEngine:
     Args:
         engine: Makes the connections.
         begin: The statement that begins a transaction.
+        hurried: Whether an event loop stands still during each of its transactions.
     """
 
-    def __init__(self, engine: Engine, begin: str) -> None:
-        self._engine, self._begin = engine, begin
+    def __init__(self, engine: Engine, begin: str, *, hurried: bool = False) -> None:
+        self._engine, self._begin, self._hurried = engine, begin, hurried
         self._statements = _Statements(engine.dialect)
         self._idle: list[PreparedConnection] = []
         self._closed = False
 
     @contextmanager
-    def begin(self) -> Generator[Connection]:
-        """A transaction; an exception inside takes it back."""
+    def begin(self, statement: str = "") -> Generator[PreparedConnection]:
+        """A transaction; an exception inside takes it back. ``statement`` begins this one in place of the usual."""
         with self._connection() as connection:
             driver = connection.driver
             try:
-                driver.execute(self._begin)
+                driver.execute(statement or self._begin)
                 yield connection
                 driver.execute("COMMIT")
             finally:
-                if driver.in_transaction:
-                    driver.execute("ROLLBACK")
+                with suppress(sqlite3.ProgrammingError):  # it was closed, as SQLAlchemy does when it is interrupted
+                    if driver.in_transaction:
+                        driver.execute("ROLLBACK")
 
     @contextmanager
     def driver(self) -> Generator[sqlite3.Connection]:
@@ -66,11 +68,14 @@ class PreparedEngine:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = PreparedConnection(self._engine, self._statements)
+            connection = PreparedConnection(self._engine, self._statements, hurried=self._hurried)
         try:
             yield connection
         finally:
-            self._idle.append(connection)
+            if connection.is_usable():
+                self._idle.append(connection)
+            else:
+                connection.give_up()
             if self._closed:
                 self.dispose()
 
@@ -89,11 +94,26 @@ class PreparedConnection(Connection):
     Where its transactions begin and end is not its affair. To SQLAlchemy it is in one that never ends.
     """
 
-    def __init__(self, engine: Engine, statements: _Statements) -> None:
+    def __init__(self, engine: Engine, statements: _Statements, *, hurried: bool) -> None:
         super().__init__(engine)
         self._statements = statements
+        self.hurried = hurried
         self.driver = cast(sqlite3.Connection, self.connection.dbapi_connection)
         self.begin()
+
+    def is_usable(self) -> bool:
+        """Whether it is open and in no transaction of the driver's."""
+        try:
+            return not (self.closed or self.invalidated or self.driver.in_transaction)
+        except sqlite3.ProgrammingError:
+            return False
+
+    def give_up(self) -> None:
+        """Close it, in whatever state it is."""
+        with suppress(sqlite3.Error, SQLAlchemyError):
+            self.close()
+        with suppress(sqlite3.Error):
+            self.driver.close()
 
     def execute(self, statement: Any, parameters: Any = None, *, execution_options: Any = None) -> Any:
         """As in SQLAlchemy. A prepared statement's result is ``Rows``."""

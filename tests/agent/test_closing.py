@@ -36,9 +36,11 @@ class Holds(Processor[Any]):
 
 
 class Fails(Holds):
+    error: BaseException = OSError("gone")
+
     async def close(self) -> None:
         await super().close()
-        raise OSError("gone")
+        raise self.error
 
 
 def model(name: str = "m") -> ScriptedModel:
@@ -135,10 +137,15 @@ async def test_closing_is_over_before_the_last_chunk() -> None:
     assert brought.closed == 1
 
 
-async def test_what_cannot_be_closed_is_logged_and_the_result_stays(caplog: pytest.LogCaptureFixture) -> None:
-    result = await Agent(model=model()).generate("hi", extra_processors=[Fails()])
+@pytest.mark.parametrize("error", [OSError("gone"), asyncio.CancelledError("gone")], ids=repr)
+async def test_what_cannot_be_closed_is_logged_and_the_result_stays(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    fails = Fails()
+    fails.error = error
+    result = await Agent(model=model()).generate("hi", extra_processors=[fails])
     assert result.text == "ok"
-    assert "processor 'holds' could not be closed: gone" in caplog.text
+    assert "processor 'holds' could not be closed" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [Holds(), ["no processor"], "text"])

@@ -7,14 +7,19 @@ import gc
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Message, concurrency
+from diarist import Agent, CancelSignal, Memory, Message, concurrency
 from diarist.exceptions import StorageError
-from diarist.storage import InMemoryStorage, Storage
+from diarist.memory.observational.log.log_store import LogStore
+from diarist.messages import TextPart
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
+from diarist.testing import ScriptedModel
+from tests.memory.diary_kit import keeping_diary
 from tests.memory.semantic.kit import TopicEmbedder, memory_with
 from tests.scenarios.kit import WatchedStorage, answering, observational, words
 
@@ -166,6 +171,37 @@ async def test_a_storage_may_be_wrapped_in_any_object(wrapper: Any) -> None:
     assert await texts(memory) == ["go", "Understood, noted.", "next"]
 
 
+class Redacting(Audited):
+    """Changes what is read."""
+
+    async def list_messages(self, *args: Any, **kwargs: Any) -> list[Message]:
+        rows = await self.inner.list_messages(*args, **kwargs)
+        return [replace(row, parts=[TextPart(text=row.text.replace("4711", "****"))]) for row in rows]
+
+
+class Explicit:
+    """Hands on what a storage must have, and nothing else."""
+
+    def __init__(self, inner: Storage) -> None:
+        self.location = inner.location
+        for name in Storage.__abstractmethods__:
+            setattr(self, name, getattr(inner, name))
+
+
+@pytest.mark.parametrize("inner", ["in memory", "sqlite"])
+@pytest.mark.parametrize(("wrapper", "seen"), [(Redacting, "****"), (Explicit, "4711")])
+async def test_a_turn_reads_what_the_wrapper_of_a_storage_reads(
+    tmp_path: Path, wrapper: Any, seen: str, inner: str
+) -> None:
+    storage = InMemoryStorage() if inner == "in memory" else SQLiteStorage(tmp_path / "memory.db")
+    model = answering()
+    agent = Agent(model=model, memory=observational(wrapper(storage)))
+    await agent.generate("my pin is 4711", thread="t")
+    await agent.generate("hello", thread="t")
+    assert f"my pin is {seen}" in model.requests[-1].text
+    await storage.close()
+
+
 @when
 @pytest.mark.parametrize("method", ["acquire_lease", "save_log", "release_lease"])
 @pytest.mark.parametrize("work", ["observe", "reflect"])
@@ -179,6 +215,73 @@ async def test_observing_and_reflecting(work: str, method: str, after: bool) -> 
     await memory.save_messages([Message.user(words(f"more-{n}", 30)) for n in range(6)], thread="t")
     await memory.observe(thread="t")
     await memory.reflect(thread="t")
+
+
+async def test_all_threads_of_a_resource_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the database is silent, nobody waits for one after the other."""
+    monkeypatch.setattr(concurrency, "PATIENCE", 600)
+    observing, all_asked, answers = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Silent(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if name == "release_lease":
+                if self.calls[name] == 4:
+                    all_asked.set()
+                await answers.wait()
+            return await call()
+
+    async def observe(_: object) -> str:
+        observing.set()
+        await asyncio.Event().wait()
+        return "unused"
+
+    storage = Silent()
+    memory = keeping_diary(storage, scope="resource", observer_model=ScriptedModel(observe))
+    for number in range(4):
+        await memory.save_messages(words(f"said-{number}", 30), thread=f"t{number}", resource="ada")
+    task = asyncio.create_task(memory.observe(resource="ada"))
+    await observing.wait()
+    task.cancel()
+    async with asyncio.timeout(60):
+        await all_asked.wait()
+    answers.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await keeping_diary(storage, scope="resource").observe(resource="ada")
+
+
+async def begin_and_drop() -> None:
+    """A call begins to observe two threads, and nobody holds it any more when this returns."""
+    observing = asyncio.Event()
+
+    async def observe() -> None:
+        async with LogStore(InMemoryStorage()).claim_each(["s", "t"], "ada", "observation"):
+            observing.set()
+            await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(observe())
+    await observing.wait()
+    del task
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_call_that_nobody_holds_any_more_does_not_keep_its_thread(elsewhere: bool) -> None:
+    before = asyncio.all_tasks()
+    await begin_and_drop()
+    if elsewhere:  # whichever thread has something to do tidies up
+        await asyncio.to_thread(gc.collect)
+    else:
+        gc.collect()
+    for renewal in asyncio.all_tasks() - before:
+        await asyncio.wait([renewal], timeout=30)
+    assert asyncio.all_tasks() == before
+
+
+def test_a_call_that_nobody_holds_may_outlive_its_event_loop() -> None:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin_and_drop())
+    loop.close()
+    gc.collect()
 
 
 @when
@@ -252,3 +355,22 @@ async def test_a_cancellation_that_was_swallowed_long_ago_hurries_nobody(monkeyp
     storage.let_go.set()
     assert await task == "bye"
     assert [row.text for row in await storage.list_messages("t")] == ["good-bye", "bye"]
+
+
+async def test_what_may_yet_not_be_stored_is_not_reported_as_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody presses stop while an answer is being stored, and that takes too long to wait for."""
+    monkeypatch.setattr(concurrency, "PATIENCE", 0)
+    storage, signal = Halting(), CancelSignal()
+    storage.halt_at = "finish_run"
+    agent = Agent(model=answering("the answer"), memory=Memory(storage=storage))
+    stream = agent.stream("q", thread="t", cancel=signal)
+
+    async def kinds() -> list[str]:
+        return [chunk.type async for chunk in stream]
+
+    reading = asyncio.create_task(kinds())
+    await storage.reached.wait()
+    signal.cancel("stop")
+    assert (await reading)[-1] == "abort"
+    assert (await stream.result()).stopped_by == "cancelled"
+    storage.let_go.set()

@@ -118,6 +118,22 @@ async def test_words_that_were_only_added_let_a_reflection_give_way(memory: Memo
     assert await noted(memory) == {2, 3, 4}
 
 
+@pytest.mark.parametrize("corrected", ["- 🔴 Much was told.", "- 🟡 much, was “told”", "* MUCH was\n  told!"])
+async def test_nothing_is_taken_out_by_writing_it_otherwise(memory: Memory, corrected: str) -> None:
+    reflection = await reflected(memory, 1, 2, 3, 4)
+    await memory.edit_observation(reflection.id, corrected, thread="t")
+    await memory.forget(message_ids=["m1"], thread="t")
+    assert await noted(memory) == {2, 3, 4}
+
+
+async def test_a_word_that_was_said_twice_and_is_said_once(memory: Memory) -> None:
+    reflection = await reflected(memory, 1, 2, 3, 4)
+    await memory.edit_observation(reflection.id, "- 🔴 much was told\n- 🔴 and much more", thread="t")
+    await memory.edit_observation(reflection.id, "- 🔴 much was told\n- 🔴 and more", thread="t")
+    await memory.forget(message_ids=["m1"], thread="t")
+    assert await noted(memory) == set()
+
+
 async def test_a_message_that_is_changed_is_noted_anew_and_no_other(memory: Memory) -> None:
     reflection = await reflected(memory, 1, 2, 3, 4)
     await memory.delete_observation(reflection.id, thread="t")

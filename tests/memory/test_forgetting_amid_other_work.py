@@ -105,6 +105,30 @@ async def test_an_error_is_told_while_its_words_are_forgotten(
     assert (log.observer_failures.count, log.observer_failures.last_error) == (1, "RuntimeError")
 
 
+@pytest.mark.parametrize("write", ["append_event", "save_log"])
+@pytest.mark.parametrize("whose", [{"thread": "t"}, {"resource": "ada"}])
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+@pytest.mark.parametrize("observed", [False, True])
+async def test_an_error_is_told_while_all_of_its_thread_is_forgotten(
+    storage: Interrupted, observed: bool, scope: Literal["thread", "resource"], whose: dict[str, str], write: str
+) -> None:
+    def refuse(_: ModelRequest) -> BaseException:
+        storage.interrupt(write, lambda: memory.forget(**whose))
+        return RuntimeError(f"cannot take {word(3)}")
+
+    replies = ["- 🟡 noted", refuse] if observed else [refuse]
+    memory = keeping_diary(storage, scope=scope, observer_model=ScriptedModel(*replies))
+    if observed:
+        await told(memory, [1, 2])
+    with pytest.raises(RuntimeError, match=word(3)):
+        await told(memory, [3, 4])
+    assert storage.was_interrupted
+    key = f"{scope}:{'t' if scope == 'thread' else 'ada'}"
+    log = await storage.get_log(key)
+    assert word(3) not in f"{log} {await storage.list_events(key)}"
+    assert log is None or (scope, whose) == ("resource", {"thread": "t"})
+
+
 async def test_an_error_quotes_what_is_just_being_removed(storage: Interrupted) -> None:
     """The run began before; the Observer is asked when all is cleaned, but for the message itself."""
     cleaned, go_on = asyncio.Event(), asyncio.Event()

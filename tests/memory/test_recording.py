@@ -10,9 +10,10 @@ from diarist import Agent, Memory, Message, Processor, Tool
 from diarist.exceptions import RunLostError
 from diarist.messages import FilePart
 from diarist.models.base import ModelRequest
-from diarist.processors import ProcessOutputResultArgs
+from diarist.processors import ProcessInputStepArgs, ProcessOutputResultArgs
 from diarist.storage import Run, Thread
 from diarist.testing import ScriptedModel, ToolCall
+from tests.memory.test_cancelled_by_hand import Halting, cancelled_at
 from tests.scenarios.kit import WatchedStorage, answering
 
 
@@ -71,6 +72,27 @@ async def test_only_what_changed_is_written_again() -> None:
     result = await agent.generate("go", thread="t")
     assert storage.rewritten == [result.messages[0].id]
     assert [row.metadata for row in await storage.list_messages("t")] == [{}, {"rated": 5}, {}, {}]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_call_that_is_cancelled_while_a_message_is_taken_out_keeps_its_finished_steps(after: bool) -> None:
+    """The run's end does not remove the same row again."""
+
+    class Dropping(Processor[Any]):
+        def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
+            if args.step_number == 1:
+                args.message_list.remove([row.id for row in args.message_list.input if row.text == "aside"])
+
+    storage = Halting()
+    agent = Agent(
+        model=ScriptedModel(ToolCall("look", {}), ToolCall("look", {}), "Done."),
+        memory=Memory(storage=storage),
+        tools=[Tool(name="look", function=lambda: "seen")],
+        input_processors=[Dropping()],
+    )
+    asked = agent.generate([Message.user("aside"), Message.user("go")], thread="t")
+    await cancelled_at(storage, "rewrite_messages", after, asked)
+    assert [row.role for row in await storage.list_messages("t")] == ["user", "assistant", "assistant"]
 
 
 async def test_a_run_that_was_taken_for_dead_writes_nothing_more() -> None:

@@ -171,6 +171,15 @@ async def test_creating_and_indexing_may_take_long(postgres_url: str) -> None:
     await vectors.close()
 
 
+async def test_who_waits_for_the_tables_has_all_the_time_after_that(postgres_url: str) -> None:
+    await slow_down(
+        postgres_url, "EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('CREATE SCHEMA')", "1500 milliseconds"
+    )
+    storage = PostgresStorage(postgres_url, schema="elsewhere", pool_size=1, **SHORT)
+    assert await asyncio.gather(*(storage.get_thread("trip") for _ in range(5))) == [None] * 5
+    await storage.close()
+
+
 async def slow_down(url: str, trigger: str, time: str, *, result: str = "") -> None:
     """Let the server take its time for what the trigger is of."""
     kind = "trigger" if result else "event_trigger"

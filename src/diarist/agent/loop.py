@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,17 +97,14 @@ class Run:
     async def _to_its_end(self) -> None:
         self._last_chunk: Chunk | None = None
         self._guards: asyncio.Task[None] | None = None
+        self._told_all = False
         try:
-            async with self._in_use():
+            async with in_use(self.pipeline.closable, self.brought):
                 await self._ended()
         finally:
             if self._last_chunk is not None:
                 self._last_chunk.run_id = self.context.run_id
             self.outlet.finish(self._last_chunk)
-
-    def _in_use(self) -> AbstractAsyncContextManager[None]:
-        closable = self.pipeline.closable
-        return in_use(closable, self.brought) if closable else nullcontext()
 
     async def _ended(self) -> None:
         self.context.cancel.attach()
@@ -122,6 +118,8 @@ class Run:
                 await self.context.settled()
         except BaseException as error:  # too late to change anything but what the caller is told
             leaving = leaving or self._from_outside(error)
+            if outcome == "committed" and not self._told_all:  # nobody can say what will be stored
+                self._last_chunk = self._cancelled()
         try:
             await self.context.cancel.detach()
         except asyncio.CancelledError as error:
@@ -134,7 +132,7 @@ class Run:
 
     async def skip(self) -> None:
         """Close a run that was never executed."""
-        async with self._in_use():
+        async with in_use(self.pipeline.closable, self.brought):
             self._broken_off("cancelled")
         self.outlet.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
 
@@ -148,9 +146,7 @@ class Run:
             return "discarded", self._blocked(wire), None
         except asyncio.CancelledError as error:
             if being_cancelled():
-                self._broken_off("cancelled")
-                chunk = AbortChunk(payload=AbortPayload(reason=self.context.cancel.reason))
-                return "interrupted", chunk, self._from_outside(error)
+                return "interrupted", self._cancelled(), self._from_outside(error)
             self.error = DiaristError("something that the run waited for was cancelled, though the run was not")
             self.error.__cause__ = error
         except Exception as error:
@@ -374,13 +370,13 @@ class Run:
         result.messages, result.conversation, result.pending = [], [], []
         result.stopped_by, result.finish_reason = "tripwire", "other"
         result.tripwire = Tripwire(
-            reason=wire.reason,
-            processor_id=wire.processor_id,
-            hook=wire.hook,
-            metadata=wire.metadata,
-            retry=wire.retry,
+            reason=wire.reason, processor_id=wire.processor_id, hook=wire.hook, metadata=wire.metadata, retry=wire.retry
         )
         return tripwire_chunk(wire)
+
+    def _cancelled(self) -> Chunk:
+        self._broken_off("cancelled")
+        return AbortChunk(payload=AbortPayload(reason=self.context.cancel.reason))
 
     def _broken_off(self, by: StoppedBy) -> None:
         """The result of a run that failed or was cancelled: its finished steps."""
@@ -398,3 +394,4 @@ class Run:
                 self._broken_off("error")
             else:
                 self.error.add_note(f"ending the run failed as well: {error!r}")
+        self._told_all = True

@@ -8,8 +8,9 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from diarist.cli.places import check_file, kind_of
-from diarist.database import Database, Schema, SQLiteDatabase
+from diarist.database import Database, Schema
 from diarist.exceptions import InputError
+from diarist.sqlite_database import SQLiteDatabase
 from diarist.storage.sql.versions import SCHEMA
 
 

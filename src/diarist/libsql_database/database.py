@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy import Connection, Engine, create_engine, event
 
-from diarist.database import LanedDatabase, Schema, file_path, file_remedy, refuse_impossible
+from diarist.database import LanedDatabase, Schema
 from diarist.exceptions import ConfigError
 from diarist.lanes import Transactions
 from diarist.libsql_database.address import is_remote, parsed
@@ -16,6 +16,7 @@ from diarist.libsql_database.dbapi import Connection as DriverConnection
 from diarist.libsql_database.dbapi import Session
 from diarist.libsql_database.dialect import NAME
 from diarist.libsql_database.remote import RemoteSession
+from diarist.sqlite_database import file_path, file_remedy, refuse_impossible
 
 
 class LibSQLDatabase(LanedDatabase):

@@ -154,6 +154,9 @@ class Diary(Forgetting, Events):
         A reflection that was made ahead from the old text is dropped. What was sent, told in events, and kept of
         earlier generations with the old text stays as it was: to have words gone, ``forget`` their messages.
 
+        Words that the entry loses stay out: once one of its messages is forgotten, ``forget`` empties it, and it goes
+        on standing for the others. Another case or punctuation alone loses none.
+
         Returns:
             The diary with the change.
 

@@ -45,7 +45,8 @@ class Forgetting(Addressing):
         With a message go all entries of the diary that were made from it, also in earlier generations; entries that
         say a word which of all messages only it says; a title that was made from it; texts of errors; and the memory
         notes sent after it, but for their date. Where a reflection was made from it, the entries that it replaced
-        stand again, as far as they were made from other messages. What is raw again by this is observed anew.
+        stand again, as far as they were made from other messages. What is raw again by this is observed anew. An entry
+        that somebody took words out of is emptied instead, and goes on standing for its other messages.
         With a resource goes its working memory, too.
 
         Not removed: what other messages say, answers to a forgotten message included; what a run that is live has

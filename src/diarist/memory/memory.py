@@ -16,6 +16,7 @@ from diarist.memory.messages import Messages
 from diarist.memory.moving.people import Moving
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
+from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.memory.observational.work.background import Background
@@ -269,7 +270,9 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         run = await open_run(self.storage, new_id("run"), owner, wait=self._thread_wait)
         try:
             fresh = await self._unknown(thread, fresh)  # what this call waited for may have brought them
-            await self.storage.append_messages(run, fresh, source="input")
+            numbers = await self.storage.append_messages(run, fresh, source="input")
+            if numbers[:1] == [1]:
+                await finish_earlier_removals(self.storage, owner, self.counter)
         except BaseException:
             await end_run(self.storage, run, "discarded")
             raise

@@ -199,6 +199,9 @@ class RunRecorder:
         for message in messages:
             message.seq = self._saved[message.id][0].seq
         self._count(messages)
+        await undisturbed(self._replace(run, messages, gone))  # or the run's end would remove the same rows again
+
+    async def _replace(self, run: Run, messages: Sequence[Message], gone: Sequence[str]) -> None:
         await self._storage.rewrite_messages(run, messages, remove=gone)
         self._saved |= {message.id: (message, _content(message)) for message in messages}
         for message_id in gone:

@@ -152,7 +152,15 @@ class Threads(Forgetting):
             metadata={**(found.metadata if title is None else without_mark(found.metadata)), **changes},
         )
         await self._finished(found)
-        return await clone(self.storage, self.counter, found, copy, selection, derive=self._thread_copied)
+        return await clone(
+            self.storage,
+            self.counter,
+            found,
+            copy,
+            selection,
+            derive=self._thread_copied,
+            withdraw=self._copy_withdrawn,
+        )
 
     async def _thread_copied(self, source: Thread, copy: Thread, rows: CopiedRows) -> None:
         """Called when a copy is there: what was derived from the rows of ``source`` may be copied as well.
@@ -160,6 +168,9 @@ class Threads(Forgetting):
         If it raises, the copy is removed again.
         """
         await self._thread_added(copy)
+
+    async def _copy_withdrawn(self, copy: Thread) -> None:
+        """Called when a copy was removed again: takes away what ``_thread_copied`` made. Must not raise."""
 
     async def _thread_added(self, thread: Thread) -> None:
         """Called when a thread has come in whole, as a copy or from a file: makes what else is derived from messages.

@@ -31,7 +31,7 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self.seconds: float | None = seconds
-        self._timeout = asyncio.timeout(seconds)
+        self._timeout = asyncio.timeout(None)
 
     @property
     def over(self) -> bool:
@@ -40,10 +40,11 @@ class Patience:
 
     @asynccontextmanager
     async def limiting(self) -> AsyncGenerator[None]:
-        """Hold for the block. Raises NoAnswerError."""
+        """Hold for the block, once. Raises NoAnswerError."""
         token = _current.set(self)
         try:
             async with self._timeout:
+                self.restart()
                 yield
         except TimeoutError as error:
             if self.over:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from diarist.concurrency import contained
 from diarist.processors.base import Processor
 from diarist.processors.plan import leaves
 
@@ -29,6 +30,9 @@ def closable(processors: Sequence[Processor[Any]]) -> list[Processor[Any]]:
 async def in_use(processors: Sequence[Processor[Any]], brought: Collection[Processor[Any]]) -> AsyncGenerator[None]:
     """Around a run: its closable processors are in use. Those that its call ``brought`` along are closed after it,
     unless another run uses them still, which then does it; what that raises is logged, and the run stays as it is."""
+    if not processors:
+        yield
+        return
     uses = _uses.setdefault(asyncio.get_running_loop(), Counter())
     uses.update(map(id, processors))
     try:
@@ -44,6 +48,6 @@ async def in_use(processors: Sequence[Processor[Any]], brought: Collection[Proce
 
 async def _close(processor: Processor[Any]) -> None:
     try:
-        await processor.close()
+        await contained(processor.close())
     except Exception as error:
         logger.warning("processor %r could not be closed: %s", processor.id, error, exc_info=error)

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+import orjson
+
 from diarist.chunks import Usage
 from diarist.messages import Json, Message
 
@@ -333,7 +335,10 @@ def _log_adapter() -> TypeAdapter[ObservationLog]:
 
 
 def log_to_json(log: ObservationLog) -> bytes:
-    return _log_adapter().dump_json(log)
+    try:
+        return orjson.dumps(log, option=orjson.OPT_UTC_Z)  # in a third of the time
+    except TypeError:  # integers of more than 64 bits; half characters, which the other names
+        return _log_adapter().dump_json(log)
 
 
 def log_from_json(data: str | bytes) -> ObservationLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from diarist.database import SQLiteDatabase
+from diarist.sqlite_database import SQLiteDatabase
 from diarist.storage.sql.storage import SQLStorage
 from diarist.storage.sql.versions import SCHEMA
 

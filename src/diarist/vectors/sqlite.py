@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from diarist.database import SQLiteDatabase
+from diarist.sqlite_database import SQLiteDatabase
 from diarist.vectors import sqlite_tables as tables
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import check_delete, check_query, check_same, check_settings

@@ -49,6 +49,18 @@ async def test_one_job_of_a_name_at_a_time() -> None:
     assert work.done == 3
 
 
+async def test_a_job_that_waits_for_something_cancelled_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def waits() -> None:
+        lost = asyncio.get_running_loop().create_future()
+        lost.cancel()
+        await lost
+
+    background = Background()
+    background.start("a", waits)
+    await background.settled()
+    assert "background work a failed" in caplog.text
+
+
 async def test_waiting_has_an_end() -> None:
     background, work = Background(), Work()
     background.start("a", work)

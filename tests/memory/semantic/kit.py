@@ -11,6 +11,9 @@ from diarist.models.embedders import Embedder, Purpose
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
 
+OUT_OF_ORDER: list[BaseException] = [RuntimeError("out of order"), asyncio.CancelledError("out of order")]
+"""What an embedder may raise; the second where its client waits for a connection that somebody has closed."""
+
 TOPICS = ("rome", "pizza", "compiler", "garden")
 MEANS = {"italy": "rome", "flight": "rome", "dinner": "pizza", "python": "compiler", "roses": "garden"}
 
@@ -29,7 +32,7 @@ class TopicEmbedder(Embedder):
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.queries: list[str] = []
-        self.failing: Exception | None = None
+        self.failing: BaseException | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.waited_for = asyncio.Event()

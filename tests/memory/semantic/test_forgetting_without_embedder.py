@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import MetaData, inspect
 
 from diarist import Agent, Memory, Message
-from diarist.database import Schema, SQLiteDatabase
+from diarist.database import Schema
 from diarist.exceptions import ConfigError
 from diarist.processors import Processor, ProcessOutputResultArgs
+from diarist.sqlite_database import SQLiteDatabase
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import ScriptedModel

@@ -10,7 +10,7 @@ from diarist.memory import RetrievalConfig
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.vectors import InMemoryVectorStore
-from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
+from tests.memory.semantic.kit import OUT_OF_ORDER, TopicEmbedder, memory_with, say
 
 SAID = [
     "Rome is warm in May.",
@@ -88,11 +88,12 @@ async def test_what_cannot_be_asked_is_refused() -> None:
         await Memory(storage=InMemoryStorage()).recall("Rome", resource="ada")
 
 
-async def test_a_failing_embedder_is_an_error_for_people() -> None:
+@pytest.mark.parametrize("error", OUT_OF_ORDER, ids=repr)
+async def test_a_failing_embedder_is_an_error_for_people(error: BaseException) -> None:
     embedder = TopicEmbedder()
     memory = await remembering(embedder)
-    embedder.failing = RuntimeError("out of order")
-    with pytest.raises(RuntimeError, match="out of order"):
+    embedder.failing = error
+    with pytest.raises(RuntimeError, match=r"out of order|waited for something that was cancelled"):
         await memory.recall("Rome", resource="ada")
 
 
@@ -131,10 +132,11 @@ async def test_the_tool_of_a_read_only_memory_finds_by_meaning_too() -> None:
     assert "My flight leaves at seven." in model.requests[-1].text
 
 
-async def test_the_tool_goes_by_words_where_meaning_fails() -> None:
+@pytest.mark.parametrize("error", OUT_OF_ORDER, ids=repr)
+async def test_the_tool_goes_by_words_where_meaning_fails(error: BaseException) -> None:
     embedder = TopicEmbedder()
     memory = await remembering(embedder, **with_tool())
-    embedder.failing = RuntimeError("out of order")
+    embedder.failing = error
     assert "My booking code is AZ204." in (await asked(memory, "booking")).requests[-1].text
 
 

@@ -14,7 +14,7 @@ from diarist.memory import SemanticRecallConfig
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel
 from diarist.vectors import InMemoryVectorStore, Metric, VectorHit
-from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
+from tests.memory.semantic.kit import OUT_OF_ORDER, TopicEmbedder, memory_with, say
 
 
 async def test_what_was_said_in_another_thread_is_shown_with_the_question() -> None:
@@ -195,30 +195,36 @@ async def test_a_blocked_run_leaves_no_vectors() -> None:
     assert "secret" not in await say(memory, "Rome?", thread="two")
 
 
+out_of_order = pytest.mark.parametrize("error", OUT_OF_ORDER, ids=repr)
+
+
 class Wrong(TopicEmbedder):
     dimension = 7
 
 
 class TestFailures:
+    @out_of_order
     async def test_a_failing_embedder_never_fails_the_turn_and_is_made_up_for(
-        self, caplog: pytest.LogCaptureFixture
+        self, caplog: pytest.LogCaptureFixture, error: BaseException
     ) -> None:
         embedder = TopicEmbedder()
         memory = memory_with(embedder)
-        embedder.failing = RuntimeError("out of order")
+        embedder.failing = error
         with caplog.at_level(logging.WARNING, "diarist"):
             prompt = await say(memory, "I like Rome.", thread="one")
         assert "I like Rome." in prompt
-        assert "out of order" in caplog.text
+        assert "semantic recall failed" in caplog.text
+        assert "embedded later" in caplog.text
         embedder.failing = None
         await say(memory, "Hello.", thread="two")  # the other threads of the user, too
         assert "I like Rome." in embedder.texts
         assert "I like Rome." in await say(memory, "Italy?", thread="three")
 
-    async def test_a_failure_is_told_to_the_client(self) -> None:
+    @out_of_order
+    async def test_a_failure_is_told_to_the_client(self, error: BaseException) -> None:
         embedder = TopicEmbedder()
         memory = memory_with(embedder)
-        embedder.failing = RuntimeError("out of order")
+        embedder.failing = error
         agent = Agent(name="a", model=ScriptedModel("ok"), memory=memory)
         async with agent.stream("Rome?", thread="one", resource="ada") as stream:
             chunks = [chunk async for chunk in stream if chunk.type.startswith("data-recall")]
@@ -251,16 +257,17 @@ class TestFailures:
         with pytest.raises(ConfigError, match="and not of 7"):
             await memory.embed_messages(thread="t")
 
+    @out_of_order
     async def test_the_start_tries_an_embedder_once_and_waits_for_no_repair(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, error: BaseException
     ) -> None:
         embedder = TopicEmbedder()
-        embedder.failing = RuntimeError("out of order")
+        embedder.failing = error
         with caplog.at_level(logging.WARNING, "diarist"):
             async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")) as memory:
                 embedder.failing = None
                 await say(memory, "Rome", thread="t")
-        assert "out of order" in caplog.text
+        assert "cannot be tried at the start" in caplog.text
         embedder.queries.clear()
         async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")):
             assert embedder.queries == []

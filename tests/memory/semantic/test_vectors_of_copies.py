@@ -147,6 +147,7 @@ class Breaking(InMemoryVectorStore):
     """Breaks down after so many calls that store something; ``works`` again at will."""
 
     left: int | None = None
+    error: BaseException = OSError("the plug was pulled")
 
     async def upsert(
         self,
@@ -157,22 +158,25 @@ class Breaking(InMemoryVectorStore):
     ) -> None:
         if self.left is not None:
             if self.left == 0:
-                raise OSError("the plug was pulled")
+                raise self.error
             self.left -= 1
         await super().upsert(index, ids, vectors, metadata)
 
 
+@pytest.mark.parametrize("error", [Breaking.error, asyncio.CancelledError()], ids=repr)
 @pytest.mark.parametrize("left", [0, 1, 2, 3, 4, 5])
-async def test_a_store_that_fails_does_not_fail_the_copy(left: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_fails_does_not_fail_the_copy(
+    left: int, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     """Vectors can be made anew at any time; the copy is there, and found by meaning once the store works again."""
     embedder, store = TopicEmbedder(), Breaking()
     memory = memory_with(embedder, vector=store)
     await said(memory, *[f"Rome {number}" for number in range(300)])
-    store.left = left
+    store.left, store.error = left, error
     with caplog.at_level(logging.WARNING, "diarist"):
         copy = await memory.clone_thread("one", new_thread="copy")
         await memory.settled()
-    assert "the plug was pulled" in caplog.text
+    assert "embedded later" in caplog.text
     assert len(await memory.messages(thread=copy.id)) == 300
     store.left = None
     await memory.embed_messages(thread="copy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -210,10 +211,14 @@ def _broken(text: str) -> bool:
     raise OSError("no weights")
 
 
+def _cut_off(text: str) -> bool:
+    raise asyncio.CancelledError  # as where its client waits for a connection that somebody has closed
+
+
 @pytest.mark.parametrize(
     "classifier",
-    [_broken, lambda text: "yes", lambda text: {"hate": 7}, lambda text: object()],
-    ids=["raises", "text", "score of 7", "object"],
+    [_broken, _cut_off, lambda text: "yes", lambda text: {"hate": 7}, lambda text: object()],
+    ids=["raises", "cut off", "text", "score of 7", "object"],
 )
 async def test_a_broken_classifier_blocks_unless_told_otherwise(classifier: Any) -> None:
     model = ScriptedModel("ok")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from itertools import pairwise
 from pathlib import Path
@@ -247,7 +248,11 @@ async def test_a_model_whose_detections_cannot_be_used_is_a_broken_detector(dete
     assert (await run(on_error="continue")).text == "ok"
 
 
-@pytest.mark.parametrize("broken", [lambda text: 1 / 0, lambda text: ["Ada"], lambda text: None])
+def _cut_off(text: str) -> None:
+    raise asyncio.CancelledError  # as where its client waits for a connection that somebody has closed
+
+
+@pytest.mark.parametrize("broken", [lambda text: 1 / 0, _cut_off, lambda text: ["Ada"], lambda text: None])
 async def test_a_broken_detector_blocks_unless_told_otherwise(broken: Any) -> None:
     result = await Agent(model=ScriptedModel(TEXT), output_processors=[guard(detector=broken)]).generate("go")
     assert result.tripwire is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -173,10 +174,12 @@ async def test_a_classifier_sees_what_patterns_do_not() -> None:
 
 
 async def test_a_model_can_judge_and_a_broken_one_blocks() -> None:
-    judge = ScriptedModel('{"scores": {"system-prompt": 0.9}, "reason": "retold"}', "no verdict")
+    verdict = '{"scores": {"system-prompt": 0.9}, "reason": "retold"}'
+    judge = ScriptedModel(verdict, "no verdict", asyncio.CancelledError())  # its connection was closed, the third time
     result = await agent("I must not talk about birds.", model=judge).generate("go")
     assert result.text == "[SYSTEM_PROMPT]"
-    assert (await agent("Hello.", model=judge).generate("go")).tripwire is not None
+    for _ in range(2):
+        assert (await agent("Hello.", model=judge).generate("go")).tripwire is not None
 
 
 @pytest.mark.parametrize(

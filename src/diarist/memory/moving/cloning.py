@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from diarist.concurrency import being_cancelled, undisturbed
-from diarist.exceptions import ConflictError, InputError, NotFoundError
+from diarist.concurrency import at_work, being_cancelled, undisturbed
+from diarist.exceptions import ConflictError, InputError, NotFoundError, StorageError
 from diarist.memory.moving.numbering import Numbering, Renaming, cut, cut_past, map_entries, renumbered
 from diarist.memory.moving.writing import PAGE, ThreadWriter, written
 from diarist.memory.observational.log.coverage import digest_rows, seq_of, visible_log
 from diarist.memory.observational.log.edits import touches
 from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.transitions import drop_entries
 from diarist.memory.observational.prompt.sent_block import keep_date, without_diary
 from diarist.memory.title_marks import MARK, made_from, mark_of
 from diarist.memory.working.store import WorkingMemoryStore
@@ -20,6 +23,8 @@ from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, Source, Thread
 from diarist.tokens import TokenCounter
+
+logger = logging.getLogger("diarist")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +77,13 @@ async def clone(
     selection: Selection,
     *,
     derive: Callable[[Thread, Thread, CopiedRows], Awaitable[None]],
+    withdraw: Callable[[Thread], Awaitable[None]],
 ) -> Thread:
     """Write ``copy``, a new thread of the same resource, with what is selected of ``source``.
 
     Args:
         derive: Called with both threads when the copy is there: makes what else is derived from messages.
+        withdraw: Called with a copy that was removed again: takes away what ``derive`` made.
     """
     if selection.ids is not None:
         known = await storage.existing_ids(source.id, sorted(selection.ids))
@@ -87,18 +94,35 @@ async def clone(
         await cloning.copy_messages(writer)
         await cloning.copy_log(writer)
         await cloning.copy_working_memory(writer)
+    me = asyncio.current_task()
     try:
         if await cloning.count_again() != cloning.numbering.count:
             raise ConflictError(f"messages of thread {source.id!r} were removed while it was copied; try again")
         await cloning.share_log()
         await derive(source, copy, cloning.pairs())
         found = await storage.get_thread(copy.id)
+        if found is None:
+            raise NotFoundError(f"thread {copy.id!r} was deleted as soon as it was there")
+        return found
     except BaseException:
-        await undisturbed(storage.delete_thread(copy.id), hurried=being_cancelled())
+        if at_work(me):
+            await undisturbed(_give_up(cloning, withdraw), hurried=being_cancelled())
         raise
-    if found is None:
-        raise NotFoundError(f"thread {copy.id!r} was deleted as soon as it was there")
-    return found
+
+
+async def _give_up(cloning: _Cloning, withdraw: Callable[[Thread], Awaitable[None]]) -> None:
+    """Leave nothing of a copy that others see already. What made it fail is what is told.
+
+    The diary of the resource comes first: a later thread of the same id would count as noted. Vectors come last: who
+    is just embedding the copy removes his own when he finds the thread gone.
+    """
+    try:
+        await cloning.unshare_log()
+        await cloning.storage.delete_thread(cloning.target.id)
+    except StorageError as error:
+        logger.warning("the copy %s was given up, but cannot be removed: %s", cloning.target.id, error)
+        return
+    await withdraw(cloning.target)
 
 
 class _Cloning:
@@ -211,15 +235,23 @@ class _Cloning:
         if not head.version:
             return
         digests = await self._shared_digests([head, *await self.storage.list_generations(head.key)])
+        await self._change_everywhere(logs, lambda log: self._shared(log, digests))
 
-        def change(log: ObservationLog) -> ObservationLog:
-            shared = self._shared(log, digests)
-            return log if shared == log else shared
+    async def unshare_log(self) -> None:
+        """Let the resource's diary cover nothing of the copy."""
+        await self._change_everywhere(LogStore(self.storage, "resource"), self._unshared)
+
+    async def _change_everywhere(self, logs: LogStore, change: Callable[[ObservationLog], ObservationLog]) -> None:
+        """Change the resource's diary, and its earlier generations."""
+
+        def changed(log: ObservationLog) -> ObservationLog:
+            new = change(log)
+            return log if new == log else new
 
         async def history() -> None:
-            await logs.rewrite_history(head.key, change)
+            await logs.rewrite_history(logs.key(self.source.id, self.source.resource_id), changed)
 
-        await logs.update(self.source.id, self.source.resource_id, change, check=history)
+        await logs.update(self.source.id, self.source.resource_id, changed, check=history)
 
     async def _shared_digests(self, logs: Sequence[ObservationLog]) -> dict[tuple[int, int], str]:
         ranges = {
@@ -254,3 +286,11 @@ class _Cloning:
             return entry if self.target.id in there else replace(entry, sources=(*entry.sources, *copies))
 
         return map_entries(log, share)
+
+    def _unshared(self, log: ObservationLog) -> ObservationLog:
+        def unshare(entry: Observation) -> Observation:
+            left = tuple(source for source in entry.sources if source.thread_id != self.target.id)
+            return replace(entry, sources=left) if len(left) < len(entry.sources) else entry
+
+        made_of_it = {entry.id for entry in log.entries if {s.thread_id for s in entry.sources} == {self.target.id}}
+        return map_entries(drop_entries(log, made_of_it), unshare)

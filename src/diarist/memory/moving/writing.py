@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from diarist.concurrency import obtained
+from diarist.concurrency import at_work, obtained
 from diarist.counting import ensure_counted
-from diarist.exceptions import ConflictError, StorageError
+from diarist.exceptions import ConflictError, RunLostError, StorageError
 from diarist.memory.ending import RUN_TTL, end_run
 from diarist.memory.observational.log.log_store import begun
+from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
@@ -77,6 +79,7 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     run = await _begin(storage, thread)
     writer = ThreadWriter(storage, counter, run)
     async with _or_discarded(storage, run):
+        await finish_earlier_removals(storage, thread, counter)
         yield writer
     await obtained(_finish(storage, run, writer), lambda _: storage.delete_thread(thread.id))
 
@@ -94,12 +97,25 @@ async def _finish(storage: Storage, run: Run, writer: ThreadWriter) -> None:
 @asynccontextmanager
 async def _or_discarded(storage: Storage, run: Run) -> AsyncGenerator[None]:
     """Discard the run where the block raises; what went wrong first is what is told."""
+    me = asyncio.current_task()
     try:
         yield
     except BaseException:
-        with suppress(StorageError):
-            await end_run(storage, run, "discarded")
+        if at_work(me):
+            with suppress(StorageError):
+                await _discard(storage, run)
         raise
+
+
+async def _discard(storage: Storage, run: Run) -> None:
+    """Leave nothing of the run. Where the reply to its commit was lost, it may be committed: then the thread is there,
+    and is removed. Where somebody else has ended the run, the thread is not this call's any more."""
+    try:
+        await end_run(storage, run, "discarded")
+    except RunLostError:
+        ended = await storage.get_run(run.id)
+        if ended is not None and (ended.token, ended.state) == (run.token, "committed"):
+            await storage.delete_thread(run.thread_id)
 
 
 async def _begin(storage: Storage, thread: Thread) -> Run:

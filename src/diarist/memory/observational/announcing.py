@@ -23,12 +23,15 @@ from diarist.memory.observational.window import Window
 from diarist.memory.title_marks import is_generated, mark_of, without_mark
 from diarist.messages import Json
 from diarist.storage.base import Storage
-from diarist.storage.records import Event, Observation, ObservationLog, Source
+from diarist.storage.records import Event, Observation, ObservationLog, RowRef, Source
 
 logger = logging.getLogger("diarist")
 
 Emit = Callable[[DataChunk], None]
 """Where data parts go, besides the event log of the key."""
+
+Question = Callable[[], Awaitable[bool]]
+"""Something to ask a storage."""
 
 
 class Announcer:
@@ -91,7 +94,8 @@ class Announcer:
         error: Exception,
         *,
         counts: bool,
-        intact: bool = True,
+        intact: Question | None = None,
+        rows: Sequence[RowRef] = (),
         refused: Sequence[Source] = (),
     ) -> None:
         """Say that a cycle failed, and count it in the log where ``counts``.
@@ -100,38 +104,53 @@ class Announcer:
 
         Args:
             log: As it was when the cycle began.
-            intact: What went in is there as it was.
+            intact: Asks whether what went in is there as it was. None: nothing went in.
+            rows: The ends of what went in.
             refused: What the Observer refused for good.
         """
+        whole = intact is None or await answer(intact)
         at, message, kind = self._clock(), _describe(error), type(error).__name__
         logger.warning("%s of thread %s failed: %s", cycle.operation, self._thread_id, message)
         attempt = transitions.failures_of(log, cycle.operation).count + 1
         part = data_parts.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self._manual)
-        if cycle.run_id is not None or not intact or row_stones(log):  # which are just being removed
+        if cycle.run_id is not None or not whole or row_stones(log):  # which are just being removed
             message = kind
-        if intact or await answer(self._is_visible):
+        if whole or await answer(self._is_visible):
             event = await self.send(part, log.key, error=message)
             if event is not None and not isinstance(error, StorageError):  # which quotes nothing
-                await self._unless_forgotten(log, event, data_parts.without_words(part, error=kind))
+                await self._unless_forgotten(log, event, data_parts.without_words(part, error=kind), intact)
         else:  # the thread was deleted: it has no events any more
             self._tell(part)
-        if not counts or not intact:
+        if not counts or not whole:
             return
 
         def count(now: ObservationLog) -> ObservationLog:
+            if log.version and not now.version:  # it was removed, and is not begun anew for this
+                return now
             forgotten = was_forgotten(log, now)
             told, left = (kind, ()) if forgotten else (message, refused)
             return transitions.record_failure(now, cycle.operation, at=at, error=told, refused=left)
 
+        async def still_there() -> None:  # a log that was never saved cannot tell that it was removed
+            if not log.version and intact is not None and not await intact():
+                raise ConflictError("the messages were removed meanwhile")
+
+        needed = () if log.version else rows
         try:
-            await self.logs.update(self._thread_id, self._resource_id, count)
+            await self.logs.update(self._thread_id, self._resource_id, count, check=still_there, rows=needed)
         except StorageError as failure:
             logger.warning("cannot count the failure of thread %s: %s", self._thread_id, failure)
 
-    async def _unless_forgotten(self, told: ObservationLog, event: Event, data: Mapping[str, Json]) -> None:
+    async def _unless_forgotten(
+        self, told: ObservationLog, event: Event, data: Mapping[str, Json], intact: Question | None
+    ) -> None:
         """Let an event say no more than ``data`` if something was forgotten since ``told`` was read: whoever did that
         may have looked through the events before this one was there."""
-        if event.data == data or not await answer(lambda: self._was_forgotten(told)):
+
+        async def forgotten() -> bool:
+            return await self._was_forgotten(told) or (intact is not None and not await intact())
+
+        if event.data == data or not await answer(forgotten):
             return
         try:
             await self._storage.rewrite_event(told.key, event.seq, data)
@@ -236,7 +255,7 @@ class Announcer:
         return await self._storage.get_thread(self._thread_id) is not None
 
 
-async def answer(question: Callable[[], Awaitable[bool]]) -> bool:
+async def answer(question: Question) -> bool:
     """What a storage says; yes, where it cannot say."""
     try:
         return await question()

@@ -13,7 +13,7 @@ from diarist.concurrency import contained
 from diarist.encoding import writable
 from diarist.exceptions import ConflictError, ModelTimeoutError
 from diarist.memory.observational import data_parts
-from diarist.memory.observational.announcing import Announcer, Emit, answer
+from diarist.memory.observational.announcing import Announcer, Emit, Question
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.data_parts import Cycle
 from diarist.memory.observational.decide import ReflectionPlan
@@ -155,7 +155,14 @@ class Cycles(Announcer):
             return await sources_intact(self._storage, batch.sources, batch.run_id)
 
         return await self._run(
-            cycle, log, work, intact, thread_ids=threads, sources=batch.sources, forgive_timeout=forgive_timeout
+            cycle,
+            log,
+            work,
+            intact,
+            thread_ids=threads,
+            rows=self._ends(batch),
+            sources=batch.sources,
+            forgive_timeout=forgive_timeout,
         )
 
     def _observation(self, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
@@ -210,9 +217,19 @@ class Cycles(Announcer):
             changed = without_covered(transitions.add_observation(log, entry))
             return transitions.record_success(changed, "observation")
 
-        rows = [RowRef(row.thread_id or self._thread_id, seq_of(row), row.id) for row in _ends(batch.rows)]
+        rows = self._ends(batch)
         log = await self.logs.update(self._thread_id, self._resource_id, change, check=unchanged, rows=rows)
         return await self._look_again(log, entry), entry
+
+    def _ends(self, batch: Batch) -> list[RowRef]:
+        """The first and the last row of each thread."""
+        first: dict[str, RowRef] = {}
+        last: dict[str, RowRef] = {}
+        for row in batch.rows:
+            ref = RowRef(row.thread_id or self._thread_id, seq_of(row), row.id)
+            first.setdefault(ref.thread_id, ref)
+            last[ref.thread_id] = ref
+        return [*first.values(), *last.values()]
 
     async def _look_again(self, log: ObservationLog, entry: Observation) -> ObservationLog:
         """Make up for what happened between the check and the save: who did it found no entry to take care of."""
@@ -340,9 +357,10 @@ class Cycles(Announcer):
         cycle: Cycle,
         log: ObservationLog,
         work: Callable[[], Awaitable[tuple[ObservationLog, Observation]]],
-        intact: Callable[[], Awaitable[bool]],
+        intact: Question,
         *,
         thread_ids: Sequence[str],
+        rows: Sequence[RowRef] = (),
         sources: Sequence[Source] = (),
         forgive_timeout: bool = False,
     ) -> Outcome:
@@ -350,6 +368,7 @@ class Cycles(Announcer):
 
         Args:
             intact: Whether what went in is there as it was: else no word of it may be kept.
+            rows: Its ends.
             sources: What is not asked for again and again where the Observer refuses it.
         """
         start = data_parts.cycle_start(cycle, self._limits, self._config.scope, thread_ids=thread_ids)
@@ -360,7 +379,7 @@ class Cycles(Announcer):
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             counts = not isinstance(error, harmless)
             refused = sources if is_refusal(error) else ()
-            await self.fail(cycle, log, error, counts=counts, intact=await answer(intact), refused=refused)
+            await self.fail(cycle, log, error, counts=counts, intact=intact, rows=rows, refused=refused)
             return Outcome(error=error)
         part = data_parts.cycle_end(cycle, entry, at=self._clock())
         await self.send(part, log.key)
@@ -375,13 +394,3 @@ def _writable(made: Made) -> Made:
     """What a role made, without what no storage takes: half a character, as small models write it."""
     texts = {item.name: getattr(made, item.name) for item in fields(made)}
     return replace(made, **{name: writable(text) for name, text in texts.items() if isinstance(text, str)})
-
-
-def _ends(rows: Sequence[Message]) -> list[Message]:
-    """The first and the last row of each thread."""
-    first: dict[str | None, Message] = {}
-    last: dict[str | None, Message] = {}
-    for row in rows:
-        first.setdefault(row.thread_id, row)
-        last[row.thread_id] = row
-    return [*first.values(), *last.values()]

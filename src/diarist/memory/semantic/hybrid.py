@@ -7,6 +7,7 @@ import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, cast
 
+from diarist.concurrency import contained
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.semantic.index import Near, SemanticIndex
@@ -100,7 +101,7 @@ class HybridSearch:
     async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Near]:
         try:
             async with asyncio.timeout(_PATIENCE if self._tolerant else None):
-                found = await self._index.near(
+                near = self._index.near(
                     query,
                     resource_id=resource_id,
                     thread_id=thread_id,
@@ -108,6 +109,7 @@ class HybridSearch:
                     threshold=self._threshold,
                     filter=_conditions(self._wanted),
                 )
+                found = await contained(near)
         except Exception as error:  # of somebody's store or embedder
             if not self._tolerant:
                 raise

@@ -18,7 +18,7 @@ from hashlib import blake2b
 
 import orjson
 
-from diarist.concurrency import at_work, being_cancelled, obtained, undisturbed
+from diarist.concurrency import at_work, being_cancelled, contained, obtained, undisturbed
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.log.removal import threads_of
@@ -108,10 +108,10 @@ class SemanticIndex:
         """
         try:
             async with asyncio.timeout(_PATIENCE):
-                found = await self.vectors.describe(self._name)
+                found = await contained(self.vectors.describe(self._name))
                 if found is None or not found.count:
-                    await embed_texts(self._embedder, [HARMLESS], purpose="query")
-                    await self._open()
+                    await contained(embed_texts(self._embedder, [HARMLESS], purpose="query"))
+                    await contained(self._open())
         except ConfigError:
             raise
         except Exception as error:  # of somebody's store or embedder
@@ -179,7 +179,7 @@ class SemanticIndex:
         """
         try:
             for near in gone:
-                await self._drop_gone(near.thread_id, [near.message_id])
+                await contained(self._drop_gone(near.thread_id, [near.message_id]))
         except Exception as error:  # of somebody's store
             logger.warning("vectors of messages that are gone cannot be removed: %r", error)
 
@@ -314,7 +314,7 @@ class SemanticIndex:
     async def take_back(self, copy: Thread) -> None:
         """Remove the vectors of a copy that did not come about. Never raises: that is what is to be told."""
         try:
-            await self._removal.remove(resource_id=copy.resource_id, thread_id=copy.id)
+            await contained(self._removal.remove(resource_id=copy.resource_id, thread_id=copy.id))
         except Exception as error:  # of somebody's store; what is left is removed when it is found
             logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
 

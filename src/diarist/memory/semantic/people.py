@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 
-from diarist.concurrency import program_is_ending
+from diarist.concurrency import contained, program_is_ending
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.message_filter import MessageFilter, MessageRange, before_and_after, with_neighbours
@@ -116,6 +116,10 @@ class Recalling(Forgetting):
                 await _take_along(self.semantic, source, copy, rows)
         await self._thread_added(copy)
 
+    async def _copy_withdrawn(self, copy: Thread) -> None:
+        if self.semantic is not None:
+            await self.semantic.take_back(copy)
+
     async def _thread_added(self, thread: Thread) -> None:
         """What was not embedded yet is embedded like what is said."""
         self._embedding.start(thread)
@@ -147,12 +151,9 @@ class Recalling(Forgetting):
 
 async def _take_along(index: SemanticIndex, source: Thread, copy: Thread, rows: CopiedRows) -> None:
     try:
-        await index.copy(source.id, copy, rows)
+        await contained(index.copy(source.id, copy, rows))
     except Exception as error:  # of somebody's store; what was not copied is embedded from the cursor on
         _tell(copy.resource_id, error)
-    except BaseException:  # cancelled: the copy will be removed
-        await index.take_back(copy)
-        raise
 
 
 _LONGEST_WAIT = 60.0
@@ -188,7 +189,8 @@ class Embedding:
             self._complete.discard(resource_id)  # until all is done: it may fail, or end with its event loop
             try:
                 if not is_complete:
-                    mine = list({found.id: found for found in [*mine, *await index.behind(resource_id)]}.values())
+                    behind = await contained(index.behind(resource_id))
+                    mine = list({found.id: found for found in [*mine, *behind]}.values())
                 if all([await self._embed(index, thread) for thread in mine]):
                     self._complete.add(resource_id)
             except Exception as error:  # of somebody's store; the next turn goes on from the cursor
@@ -197,7 +199,7 @@ class Embedding:
     async def _embed(self, index: SemanticIndex, thread: Thread) -> bool:
         """Whether all of the thread is embedded. What cannot be in one thread does not keep others waiting."""
         try:
-            return await index.catch_up(thread) is not None
+            return await contained(index.catch_up(thread)) is not None
         except Exception as error:  # of somebody's store or embedder; the next turn goes on from the cursor
             _tell(thread.resource_id, error)
             return False

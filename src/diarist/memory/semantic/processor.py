@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from diarist.chunks import DataChunk
+from diarist.concurrency import contained
 from diarist.exceptions import StorageError
 from diarist.memory.observational.prompt.sent_block import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
@@ -95,7 +96,7 @@ class SemanticRecall(Processor[Any]):
     ) -> list[Recalled]:
         try:
             async with asyncio.timeout(config.timeout):
-                found = await self._found(config, context, question, known)
+                found = await contained(self._found(config, context, question, known))
         except Exception as error:  # whatever somebody's store or embedder raises, the turn goes on without
             logger.warning("semantic recall failed in run %s: %r", context.run_id, error)
             context.writer.custom(DataChunk("data-recall-failed", {"error": repr(error)}))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepStart, TextDelta, TextEnd
+from diarist.concurrency import contained
 from diarist.exceptions import ConfigError, TripWire
 from diarist.messages import Json, Message, Part, TextPart
 from diarist.processors.base import (
@@ -132,7 +133,7 @@ class Guard(Processor[Any], ABC):
 
     async def _examine(self, text: str) -> Finding | None:
         try:
-            return await self.examine(text)
+            return await contained(self.examine(text))
         except TripWire:
             raise
         except Exception as error:

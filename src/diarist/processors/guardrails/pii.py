@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from diarist.concurrency import contained
 from diarist.exceptions import ConfigError, ModelResponseError, TripWire
 from diarist.messages import Message, TextPart
 from diarist.models.base import Model, ModelSettings
@@ -178,7 +179,7 @@ class PIIDetector(RedactingGuard):
     async def _take_out(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
         """The text without what the detector or model found in it."""
         try:
-            found = await self._detected(text) if text.strip() else []
+            found = await contained(self._detected(text)) if text.strip() else []
         except TripWire:
             raise
         except Exception as error:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from diarist.concurrency import contained
 from diarist.exceptions import TripWire
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
@@ -166,7 +167,7 @@ class SystemPromptScrubber(RedactingGuard):
         if not text.strip() or self._classifier is None:
             return text
         try:
-            verdict = await self._classifier.judge(text)
+            verdict = await contained(self._classifier.judge(text))
         except TripWire:
             raise
         except Exception as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Text, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Text, bindparam, delete, func, insert, select, update
 
 from diarist.database import now
+from diarist.in_place import require_short
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
 from diarist.storage.sql.schema import event_logs, events
@@ -18,6 +19,7 @@ _COUNT = (
 )
 _FIRST = insert(event_logs)
 _INSERT = insert(events).values(created_at=now()).returning(events.c.created_at)
+_OLDEST = select(func.min(events.c.seq)).where(events.c.key == _key)
 _TRIM = delete(events).where(events.c.key == _key, events.c.seq <= bindparam("last"))
 _LIST = (
     select(events.c.seq, events.c.type, events.c.data, events.c.created_at)
@@ -39,6 +41,7 @@ def append_event(connection: Connection, key: str, type: str, data: str, keep: i
         connection.execute(_FIRST, {"key": key, "last_seq": seq})
     created_at = connection.scalar(_INSERT, {"key": key, "seq": seq, "type": type, "data": data})
     if seq > keep:
+        require_short(connection, rows=seq - keep - (connection.scalar(_OLDEST, {"log": key}) or 0))
         connection.execute(_TRIM, {"log": key, "last": seq - keep})
     return Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at or 0))
 

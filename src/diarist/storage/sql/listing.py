@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, bindparam, or_, select
 
+from diarist.in_place import SHORT_READ, SHORT_ROWS, is_hurried, require_threads
 from diarist.messages import Message
 from diarist.storage.codec import END, MessageRow, decode_message
 from diarist.storage.sql.kept import Kept
@@ -47,8 +48,7 @@ def list_messages(
     if limit == END and not newest_first:
         return _all(connection, kept, thread_id, place, before, run_id)
     values = {"thread": thread_id, "after": place, "before": before, "most": limit, "own": run_id}
-    # .all(): the driver fetches them in one go. They have the names of MessageRow, and more.
-    rows: list[Any] = list(connection.execute(_NEWEST_FIRST if newest_first else _OLDEST_FIRST, values).all())
+    rows = _found(connection, _NEWEST_FIRST if newest_first else _OLDEST_FIRST, values)
     return [decode_message(row, thread_id=thread_id, resource_id=row.resource_id) for row in rows]
 
 
@@ -66,17 +66,33 @@ def _all(
     values = {"thread": thread_id, "after": max(after, known.upto), "before": before, "most": END, "own": run_id}
     rows: list[Any] = []
     if before > known.upto + 1:
-        rows = list(connection.execute(_OLDEST_FIRST, values).all())
+        rows = _found(connection, _OLDEST_FIRST, values)
     place = {"thread_id": thread_id, "resource_id": thread.resource_id}
     # A thread has one live run, whose rows are the last: once it has ended nothing comes between those before them.
     ended = list(takewhile(lambda row: row.run_state in COUNTS, rows))
     settled = known.between(after, before)
+    if sum([row.size for row in settled if row.plain is None]) > SHORT_READ:
+        require_threads(connection)
     new = [KnownRow.of(_row(row), **place) for row in ended]
     if before == END and (ended or len(settled) < len(known.rows) or not known.rows):
         known = Known(thread.stamp, after, [*settled, *[row for row, _ in new]])
         kept.put(thread_id, known, known.size)
     live = [decode_message(row, **place) for row in rows[len(ended) :]]
     return [row.message(**place) for row in settled] + [message for _, message in new] + live
+
+
+def _found(connection: Connection, query: Select[*tuple[Any, ...]], values: dict[str, Any]) -> list[Any]:
+    """Rows with the names of MessageRow, and more."""
+    if not is_hurried(connection):
+        return list(connection.execute(query, values).all())  # .all(): the driver fetches them in one go
+    rows: list[Any] = []
+    size = 0
+    for row in connection.execute(query, {**values, "most": min(values["most"], SHORT_ROWS + 1)}):
+        rows.append(row)
+        size += len(row.parts)
+        if size > SHORT_READ or len(rows) > SHORT_ROWS:
+            require_threads(connection)
+    return rows
 
 
 def _row(row: Any) -> MessageRow:

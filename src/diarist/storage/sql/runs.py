@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from diarist.database import now
 from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
+from diarist.in_place import require_threads
 from diarist.storage.records import Run, Thread
 from diarist.storage.sql.schema import LIVE, messages, runs, threads
 from diarist.storage.sql.search_index import index_run
@@ -97,6 +98,7 @@ def _adopt_expired(connection: Connection, thread_id: str) -> None:
         return
     if not found.expired:
         raise ThreadBusyError(f"run {found.id!r} of thread {thread_id!r} is live")
+    require_threads(connection)  # nobody knows how many rows it has
     end_run(connection, _run(found), "interrupted")
 
 

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from diarist.database import now
+from diarist.in_place import SHORT_ROWS, is_hurried, require_short, weight
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.places import POSITIONS_PER_SECOND, first_position, hash63, moves
 from diarist.storage.records import Run
@@ -36,6 +37,8 @@ from diarist.storage.sql.threads import COUNTS
 from diarist.storage.words import message_terms
 
 BATCH = 1000
+_OF_A_TERM = 7
+"""So many characters of English have one term."""
 
 _base = bindparam("base", type_=BigInteger)
 _next = select(func.coalesce(func.max(search.c.position) + 1, _base)).where(
@@ -70,7 +73,7 @@ _OF_RUN: Select[*tuple[Any, ...]] = (
     select(*_message)
     .where(messages.c.run_id == bindparam("run", type_=Text()), messages.c.seq > bindparam("place", type_=BigInteger))
     .order_by(messages.c.seq)
-    .limit(BATCH)
+    .limit(bindparam("most", type_=BigInteger))
 )
 _STORED: Select[*tuple[Any, ...]] = (
     select(threads.c.resource_id, runs.c.created_at.label("stored_at"), messages.c.thread_id, *_message)
@@ -90,10 +93,13 @@ _STORED: Select[*tuple[Any, ...]] = (
 def index_run(connection: Connection, run: Run) -> None:
     """Make the rows of a run findable that has just ended and counts; one without a time goes by this moment."""
     seq, more = 0, True
+    most = SHORT_ROWS + 1 if is_hurried(connection) else BATCH
     while more:
-        rows = [MessageRow(*found) for found in connection.execute(_OF_RUN, {"run": run.id, "place": seq})]
-        more = len(rows) == BATCH
+        place = {"run": run.id, "place": seq, "most": most}
+        rows = [MessageRow(*found) for found in connection.execute(_OF_RUN, place)]
+        more = len(rows) == most
         if rows:
+            require_short(connection, rows=len(rows), characters=sum([weight(row.parts) for row in rows]))
             seq = rows[-1].seq
             _add(connection, _dated(connection, run, rows))
 
@@ -106,6 +112,7 @@ def reindex_message(connection: Connection, run: Run, row: MessageRow) -> None:
     found = connection.execute(_INDEXED, {"thread": run.thread_id, "message": row.id}).first()
     if found is None:
         return
+    require_short(connection, characters=_OF_A_TERM * len(found.terms))
     row = row._replace(seq=found.seq)
     if moves(found.position, row.created_at):
         connection.execute(_REMOVE, {"thread": run.thread_id, "place": row.seq})

@@ -26,6 +26,7 @@ from sqlalchemy.exc import IntegrityError
 
 from diarist.database import now
 from diarist.exceptions import ConflictError, NotFoundError
+from diarist.in_place import require_short
 from diarist.messages import Json
 from diarist.storage.codec import (
     ThreadRow,
@@ -183,6 +184,7 @@ def _existing(connection: Connection, thread_id: str) -> Thread:
 
 
 def _index_metadata(connection: Connection, thread_id: str, metadata: Mapping[str, Json]) -> None:
+    require_short(connection, rows=len(metadata))
     stored: dict[str, Json] = from_json(to_json(metadata))
     if rows := [
         {"thread_id": thread_id, "key": to_json(key), "value": canonical(value)} for key, value in stored.items()

@@ -23,13 +23,18 @@ _HINTS = {"current_task": None, "suggested_response": None, "thread_title": None
 
 def edit_text(log: ObservationLog, observation_id: str, text: str, tokens: int) -> ObservationLog:
     """Let an entry say something else; lines that stay keep their citations. A reflection that would replace it
-    falls. Raises NotFoundError."""
+    falls. An entry that loses a word is marked as ``cut``. Raises NotFoundError."""
     entry = find(log, observation_id)
     before, after = entry.text.splitlines(), text.splitlines()
     cited = dict(zip(before, entry.citations, strict=False))
     citations = tuple(cited.get(line, ()) for line in after) if cited else ()
-    cut = entry.cut or bool(Counter(entry.text.split()) - Counter(text.split()))
+    cut = entry.cut or bool(_words(entry.text) - _words(text))
     return _replace_entry(log, entry, replace(entry, text=text, tokens=tokens, citations=citations, cut=cut))
+
+
+def _words(text: str) -> Counter[str]:
+    """What a text says, however it is written: without case, punctuation and marks such as 🔴."""
+    return Counter(term for piece in text.split() for term in text_terms(piece))
 
 
 def delete_text(log: ObservationLog, observation_id: str) -> ObservationLog:

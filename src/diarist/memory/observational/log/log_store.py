@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from diarist.concurrency import at_work, being_cancelled, obtained, stop, undisturbed
+from diarist.concurrency import at_work, being_cancelled, cancel_from_anywhere, obtained, stop, undisturbed
 from diarist.exceptions import ConflictError, StorageError
 from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
@@ -73,7 +73,9 @@ class LogStore:
             return holes_to_read(found[0])
 
         key = self.key(thread_id, resource_id)
-        log, rows = await self._storage.log_and_messages(key, thread_id, holes, run_id=run_id)
+        # Somebody's wrapper may have no such method, or hand it on unseen, past its own way of reading messages.
+        kind = type(self._storage) if hasattr(type(self._storage), "log_and_messages") else Storage
+        log, rows = await kind.log_and_messages(self._storage, key, thread_id, holes, run_id=run_id)
         return log or self._empty(key, resource_id), only_uncovered(rows, found[0])
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
@@ -172,16 +174,33 @@ class LogStore:
         Args:
             wait: Seconds to wait for somebody else to let go of it.
         """
-        lease = await self._acquire(self.job_name(thread_id, resource_id, operation), wait)
-        if lease is None:
-            yield False
-            return
-        me, renewal = asyncio.current_task(), asyncio.create_task(self._renew(lease))
+        async with self.claim_each([thread_id], resource_id, operation, wait=wait) as mine:
+            yield bool(mine)
+
+    @asynccontextmanager
+    async def claim_each(
+        self, thread_ids: Sequence[str], resource_id: str, operation: Operation, *, wait: float = 0
+    ) -> AsyncGenerator[list[str]]:
+        """As ``claim``, for several threads: yields those whose leases nobody else holds. All are given back at once.
+
+        Args:
+            wait: Seconds to wait for each of the others.
+        """
+        me, mine = asyncio.current_task(), list[str]()
+        held: list[tuple[Lease, asyncio.Task[None]]] = []
         try:
-            yield True
+            for thread_id in thread_ids:
+                lease = await self._acquire(self.job_name(thread_id, resource_id, operation), wait)
+                if lease is not None:
+                    held.append((lease, asyncio.create_task(self._renew(lease))))
+                    mine.append(thread_id)
+            yield mine
         finally:
-            if at_work(me):
-                await undisturbed(self._let_go(lease, renewal), hurried=being_cancelled())
+            if not at_work(me):  # nothing can be awaited any more: the leases end by themselves
+                for _, renewal in held:
+                    cancel_from_anywhere(renewal)
+            elif held:
+                await undisturbed(self._let_go(held), hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """The name of a piece of work: of a log for reflection, and of one of its threads for observation.
@@ -210,9 +229,12 @@ class LogStore:
             except StorageError as error:
                 logger.warning("cannot renew the lease %s: %s", lease.name, error)
 
-    async def _let_go(self, lease: Lease, renewal: asyncio.Task[None]) -> None:
-        await stop(renewal)
-        await self._release(lease)
+    async def _let_go(self, held: Sequence[tuple[Lease, asyncio.Task[None]]]) -> None:
+        async def release(lease: Lease, renewal: asyncio.Task[None]) -> None:
+            await stop(renewal)
+            await self._release(lease)
+
+        await asyncio.gather(*(release(lease, renewal) for lease, renewal in held))
 
     async def _release(self, lease: Lease | None) -> None:
         if lease is None:

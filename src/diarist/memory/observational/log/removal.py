@@ -62,9 +62,31 @@ async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenC
     stones = row_stones(log)
     if not stones:
         return log
-    if (await remove_rows(storage, [log], stones, counter)).message_ids:
+    mine = await _of_resource(storage, stones, log.resource_id)
+    if mine and (await remove_rows(storage, [log], mine, counter)).message_ids:
         await storage.purge()
     return await drop_stones(storage, log, stones)
+
+
+async def finish_earlier_removals(storage: Storage, thread: Thread, counter: TokenCounter) -> None:
+    """Finish what was cut short of removing an earlier thread of this id. Call it when a thread is begun, before any
+    of its rows can be seen: tombstones name rows by their places, and the new ones take the same places.
+
+    A thread's own log goes with the thread, so that only the resource's can have such tombstones.
+    """
+    log = await LogStore(storage, "resource").read(thread.id, thread.resource_id)
+    if any(stone.thread_id == thread.id for stone in row_stones(log)):
+        await finish_removals(storage, log, counter)
+
+
+async def _of_resource(storage: Storage, stones: Sequence[Tombstone], resource_id: str) -> list[Tombstone]:
+    """Without those of threads that another resource has by now: the rows that they named went with the old thread."""
+    others: set[str] = set()
+    for thread_id in {stone.thread_id for stone in stones}:
+        thread = await storage.get_thread(thread_id)
+        if thread is not None and thread.resource_id != resource_id:
+            others.add(thread_id)
+    return [stone for stone in stones if stone.thread_id not in others]
 
 
 async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:

@@ -25,6 +25,9 @@ def take_citations(text: str) -> tuple[str, dict[str, tuple[int, ...]]]:
     cited: dict[str, tuple[int, ...]] = {}
     lines: list[str] = []
     for line in text.splitlines():
+        if "#" not in line:
+            lines.append(line)
+            continue
         bare = _AT_START.sub(r"\1", _AT_END.sub("", line))
         if bare != line:
             found = "".join(match[0] for match in (_AT_START.search(line), _AT_END.search(line)) if match)

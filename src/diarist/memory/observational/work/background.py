@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from diarist.concurrency import program_is_ending
+from diarist.concurrency import contained, program_is_ending
 
 logger = logging.getLogger("diarist")
 
@@ -100,7 +100,7 @@ class Background:
 
 async def _run(name: str, work: Callable[[], Awaitable[object]]) -> None:
     try:
-        await work()
+        await contained(work())
     except Exception as error:  # nobody awaits this task: here is where its failure is told
         if program_is_ending():
             logger.debug("background work %s was cut off by the program's end: %r", name, error)

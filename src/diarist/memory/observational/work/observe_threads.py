@@ -16,7 +16,6 @@ from diarist.memory.observational.work.observe_all import Progress, reflect_when
 from diarist.memory.observational.work.other_threads import (
     AT_ONCE,
     Place,
-    claim_threads,
     observe_side_by_side,
     oldest_of,
     read_batches,
@@ -76,7 +75,8 @@ class ResourceObserver:
         """See ``Engine.observe_resource``."""
         memory, resource_id = self._memory, self._memory.log.resource_id
         await memory.jobs.settled()
-        async with memory.cycles.logs.claim(OTHER_THREADS, resource_id, "observation") as mine:
+        claim = memory.cycles.logs.claim(OTHER_THREADS, resource_id, "observation", wait=_PATIENCE_WITH_OTHERS)
+        async with claim as mine:
             if not mine:
                 raise ThreadBusyError(f"resource {resource_id!r} is being observed by somebody else; try again later")
             while not await self._observe_all():
@@ -112,7 +112,7 @@ class ResourceObserver:
         """Observe these threads, but for those that somebody else is at; returns as ``_observe_all`` does."""
         memory = self._memory
         logs, resource_id = memory.cycles.logs, memory.log.resource_id
-        async with claim_threads(logs, resource_id, thread_ids, wait=_PATIENCE_WITH_OTHERS) as mine:
+        async with logs.claim_each(thread_ids, resource_id, "observation", wait=_PATIENCE_WITH_OTHERS) as mine:
             self._busy += [thread_id for thread_id in thread_ids if thread_id not in mine]
             await self._activate()  # what others have noted meanwhile
             for some in waves(await read_batches(self._storage, memory.stored, mine, self._limit, self._counter)):

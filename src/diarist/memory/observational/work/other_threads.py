@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from diarist.counting import ensure_counted
 from diarist.memory.observational.cycles import Batch, Cycles, Outcome
 from diarist.memory.observational.log.coverage import Coverage, seq_of, sources_of, visible_log
-from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.observational.log.refusals import narrow
 from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.prompt.threads import thread_label
@@ -135,7 +133,8 @@ async def buffer_other_threads(
     threads = [thread async for thread in found if thread.units]
     if sum(thread.tokens for thread in threads) < least:
         return
-    async with claim_threads(cycles.logs, log.resource_id, [thread.thread_id for thread in threads]) as mine:
+    ids = [thread.thread_id for thread in threads]
+    async with cycles.logs.claim_each(ids, log.resource_id, "observation") as mine:
         log = await cycles.logs.newer(log) or log
         for some in waves(await read_batches(storage, log, mine, limit, counter)):
             outcomes = await observe_side_by_side(
@@ -147,23 +146,6 @@ async def buffer_other_threads(
             if any(outcome.log is None for outcome in outcomes):
                 return  # what is down is not asked again and again
             log = await cycles.logs.newer(log) or log
-
-
-@asynccontextmanager
-async def claim_threads(
-    logs: LogStore, resource_id: str, thread_ids: Sequence[str], *, wait: float = 0
-) -> AsyncGenerator[list[str]]:
-    """Hold the leases of these threads' observation while the block runs; yields those that nobody else holds.
-
-    ``wait``: seconds to wait for each of the others.
-    """
-    async with AsyncExitStack() as stack:
-        mine: list[str] = []
-        for thread_id in thread_ids:
-            claim = logs.claim(thread_id, resource_id, "observation", wait=wait)
-            if await stack.enter_async_context(claim):
-                mine.append(thread_id)
-        yield mine
 
 
 async def read_batches(

@@ -1,0 +1,160 @@
+"""A clone that fails late leaves nothing: no copy, nothing in the diary of its resource, no vectors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal
+
+import pytest
+
+from diarist import Agent, Memory
+from diarist.exceptions import StorageError
+from diarist.storage import Observation
+from diarist.vectors import InMemoryVectorStore
+from tests.memory.diary_kit import everything, keeping_diary, message, told, word
+from tests.memory.semantic.kit import TopicEmbedder, memory_with
+from tests.memory.semantic.test_vectors_of_copies import INDEX, count, found, said
+from tests.memory.test_cancelled_by_hand import STEPS, Halting, cancelled_if_reached, when
+from tests.scenarios.kit import WatchedStorage, answering
+
+
+async def entries(memory: Memory) -> list[tuple[Observation, ...]]:
+    """Of the diary, by generation."""
+    logs = [*await memory.history(thread="t"), await memory.observations(thread="t")]
+    return [log.entries for log in logs]
+
+
+async def threads(memory: Memory) -> list[str]:
+    return [thread.id for thread in (await memory.threads()).items]
+
+
+@when
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.parametrize("method", [*STEPS, "rewrite_generation", "list_generations"])
+async def test_cancelled_where_the_diary_is_the_resources(method: str, call: int, after: bool) -> None:
+    storage = Halting()
+    memory = keeping_diary(storage, scope="resource", thread_wait=0)
+    await told(memory, [1, 2, 3, 4])
+    await memory.reflect(thread="t", guidance="keep all")
+    before = await entries(memory)
+    storage.halt_call = call
+    if await cancelled_if_reached(storage, method, after, memory.clone_thread("t", new_thread="copy")):
+        assert await entries(memory) == before
+        assert await threads(memory) == ["t"]
+    else:
+        assert len(await memory.messages(thread="copy")) == 4
+        sources = [{source.thread_id for entry in log for source in entry.sources} for log in await entries(memory)]
+        assert sources == [{"t", "copy"}] * 2
+
+
+@pytest.mark.parametrize(("method", "call"), [("append_messages", 1), ("get_thread", 4)])
+def test_broken_off_with_its_event_loop(method: str, call: int) -> None:
+    """Nothing can be awaited any more, and no error tells of that."""
+
+    class Remote(Halting):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            await asyncio.sleep(0)
+            return await super().around(name, call)
+
+    storage = Remote()
+    memory = keeping_diary(storage, scope="resource")
+    cloning: list[Coroutine[Any, Any, object]] = []
+
+    async def begin() -> asyncio.Task[object]:
+        await told(memory, [1, 2])
+        storage.halt_at, storage.halt_call = method, call
+        cloning.append(memory.clone_thread("t", new_thread="copy"))
+        task = asyncio.create_task(cloning[0])
+        await storage.reached.wait()
+        return task
+
+    loop = asyncio.new_event_loop()
+    task = loop.run_until_complete(begin())
+    loop.close()
+    cloning[0].close()
+    assert not task.done()
+
+
+class BreakingOff(WatchedStorage):
+    """Its connection breaks at these calls, by name and number, after they were done."""
+
+    refuses = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaks: set[tuple[str, int]] = set()
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        number = self.calls[name]
+        if name == self.refuses:
+            raise StorageError("nobody answers")
+        done = await call()
+        if (name, number) in self.breaks:
+            raise StorageError("the connection broke")
+        return done
+
+    def breaks_at(self, *calls: tuple[str, int]) -> None:
+        self.calls.clear()
+        self.breaks = set(calls)
+
+
+async def test_a_later_thread_of_its_id_is_remembered() -> None:
+    """The diary of the resource had covered the copy already; the other thread has other messages."""
+    storage = BreakingOff()
+    memory = keeping_diary(storage, scope="resource")
+    await told(memory, [1, 2, 3, 4])
+    await memory.reflect(thread="t", guidance="keep all")
+    before = await entries(memory)
+    storage.breaks_at(("get_thread", 4))
+    with pytest.raises(StorageError, match="broke"):
+        await memory.clone_thread("t", new_thread="copy")
+    assert (await entries(memory), await threads(memory)) == (before, ["t"])
+    await memory.save_messages([message(5)], thread="copy", resource="ada")
+    model = answering()
+    await Agent(model=model, memory=memory).generate("go on", thread="copy", resource="ada")
+    assert word(5) in model.requests[-1].text
+
+
+async def test_where_it_cannot_be_removed_the_first_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The copy is whole then, and its messages are raw."""
+    storage = BreakingOff()
+    memory = keeping_diary(storage, scope="resource")
+    await told(memory, [1, 2])
+    before = await entries(memory)
+    storage.breaks_at(("get_thread", 4))
+    storage.refuses = "delete_thread"
+    with pytest.raises(StorageError, match="broke"):
+        await memory.clone_thread("t", new_thread="copy")
+    assert "the copy copy was given up, but cannot be removed" in caplog.text
+    assert len(await memory.messages(thread="copy")) == 2
+    assert await entries(memory) == before
+
+
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+async def test_a_commit_of_which_nobody_knows(scope: Literal["thread", "resource"]) -> None:
+    """The connection breaks at the commit, which has happened, and once more when that is looked up."""
+    storage = BreakingOff()
+    memory = keeping_diary(storage, scope=scope)
+    await told(memory, [1, 2])
+    before = await everything(storage)
+    storage.breaks_at(("finish_run", 1), ("get_run", 1))
+    with pytest.raises(StorageError, match="broke"):
+        await memory.clone_thread("t", new_thread="copy")
+    assert await everything(storage) == before
+    await memory.clone_thread("t", new_thread="copy")
+    assert len(await memory.messages(thread="copy")) == 2
+
+
+async def test_no_vectors_are_left() -> None:
+    """A later thread of its id is embedded from its first message on."""
+    store, storage = InMemoryVectorStore(), BreakingOff()
+    memory = memory_with(TopicEmbedder(), storage=storage, vector=store)
+    await said(memory, "Rome is warm.", "Pizza is round.")
+    storage.breaks_at(("get_thread", 6))
+    with pytest.raises(StorageError, match="broke"):
+        await memory.clone_thread("one", new_thread="copy")
+    await memory.settled()
+    assert (await count(store), await count(store, f"{INDEX} cursors")) == (2, 1)
+    await said(memory, "Rome is far.", thread="copy")
+    assert await found(memory, "Italy", "copy") == ["Rome is far."]

@@ -1,0 +1,115 @@
+"""A thread whose id was another's before is none of that one, however far its removal came."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import pytest
+
+from diarist import Agent, Memory
+from diarist.storage import InMemoryStorage
+from tests.memory.diary_kit import keeping_diary, message, told
+from tests.scenarios.kit import answering
+
+
+class Power(BaseException):
+    """The process ends here."""
+
+
+class Dying(InMemoryStorage):
+    """Ends the process, once, as soon as a thread or messages are deleted."""
+
+    dies_at: Literal["", "thread", "messages"] = ""
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        done = await super().delete_thread(thread_id)
+        self._die("thread")
+        return done
+
+    async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
+        count = await super().delete_messages(thread_id, ids)
+        self._die("messages")
+        return count
+
+    def _die(self, here: str) -> None:
+        if self.dies_at == here:
+            self.dies_at = ""
+            raise Power
+
+
+Begin = Callable[[Memory, list[str]], Awaitable[object]]
+
+
+async def saved(memory: Memory, lines: list[str]) -> None:
+    await memory.save_messages([message(5), message(6)], thread="t", resource="ada")
+
+
+async def created_and_saved(memory: Memory, lines: list[str]) -> None:
+    await memory.create_thread("t", resource="ada")
+    await saved(memory, lines)
+
+
+async def copied(memory: Memory, lines: list[str]) -> None:
+    await memory.clone_thread("other", new_thread="t")
+
+
+async def imported(memory: Memory, lines: list[str]) -> None:
+    """As it was, with the moment at which it was made."""
+    await memory.import_threads(lines)
+
+
+async def talked(memory: Memory, lines: list[str]) -> None:
+    await Agent(model=answering(), memory=memory).generate("hello", thread="t", resource="ada")
+
+
+async def saved_for_another(memory: Memory, lines: list[str]) -> None:
+    await memory.save_messages([message(5), message(6)], thread="t", resource="grace")
+
+
+anew = pytest.mark.parametrize("begin", [saved, created_and_saved, copied, imported, talked, saved_for_another])
+
+
+@pytest.fixture
+def storage() -> Dying:
+    return Dying()
+
+
+@pytest.fixture
+async def memory(storage: Dying) -> Memory:
+    memory = keeping_diary(storage, scope="resource")
+    await told(memory, [1, 2])
+    await told(memory, [3, 4], thread="other")
+    return memory
+
+
+async def assert_kept(memory: Memory) -> None:
+    """A turn of another thread finishes what was left of the removal, and the new thread loses nothing by that."""
+    await Agent(model=answering(), memory=memory).generate("hello", thread="other", resource="ada")
+    assert (await memory.observations(resource="ada")).tombstones == ()
+    assert len(await memory.messages(thread="t")) == 2
+    assert (await memory.observe(thread="t")).active[-1].sources[-1].thread_id == "t"
+
+
+@anew
+async def test_the_thread_was_gone_and_the_diary_still_told_of_it(storage: Dying, memory: Memory, begin: Begin) -> None:
+    """The process ended there: tombstones were left, which name rows by their places in the thread."""
+    lines = [line async for line in memory.export_thread("t")]
+    storage.dies_at = "thread"
+    with pytest.raises(Power):
+        await memory.forget(thread="t")
+    assert (await memory.observations(resource="ada")).tombstones
+    await begin(memory, lines)
+    await assert_kept(memory)
+
+
+@anew
+async def test_a_message_was_gone_and_then_the_thread(storage: Dying, memory: Memory, begin: Begin) -> None:
+    """The thread was removed whole, after the removal of a message that was cut short."""
+    lines = [line async for line in memory.export_thread("t")]
+    storage.dies_at = "messages"
+    with pytest.raises(Power):
+        await memory.forget(message_ids=["m1"], thread="t")
+    await memory.delete_thread("t")
+    await begin(memory, lines)
+    await assert_kept(memory)
