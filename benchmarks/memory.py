@@ -149,6 +149,7 @@ async def threads(folder: Path, quick: bool) -> None:
     """Turns of 200 threads at once, which have said 10,000 tokens each."""
     count, turns = (40, 2) if quick else (200, 5)
     print(f"{count} threads at once, {turns} turns each: turns in a second, and CPU of a turn in ms")
+    costs: list[float] = []
     for one in contestants(folder):
         names = [f"thread {number}" for number in range(count)]
         if one.memory is not None:
@@ -163,10 +164,11 @@ async def threads(folder: Path, quick: bool) -> None:
         if one.memory is not None:
             await one.memory.settled()
         used, passed = cpu_time() - began, time.perf_counter() - clock
-        print(f"{one.name:24}{count * turns / passed:>9,.0f}{used / (count * turns) * 1e3:>9.2f}")
+        costs.append(used / (count * turns) * 1e3)
+        print(f"{one.name:24}{count * turns / passed:>9,.0f}{costs[-1]:>9.2f}")
         if one.memory is not None:
             await one.memory.close()
-    print()
+    print(f"{'of that memory itself':24}{'':9}{costs[-1] - costs[0]:>9.2f}\n")
 
 
 async def _talk(one: Contestant, thread: str, turns: int) -> None:

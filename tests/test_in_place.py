@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -142,20 +143,24 @@ async def test_who_is_cancelled_begins_nothing(database: SQLiteDatabase) -> None
     assert await database.read(read_all) == []
 
 
-async def test_short_work_in_a_row_lets_others_have_their_turn(database: SQLiteDatabase) -> None:
-    turns = 0
+def others() -> tuple[Iterator[int], asyncio.Task[None]]:
+    """A task that takes its turn of the loop whenever it may, and how often it has had one."""
+    turns = count()
 
     async def take_turns() -> None:
-        nonlocal turns
         while True:
-            turns += 1
+            next(turns)
             await asyncio.sleep(0)
 
-    other = asyncio.create_task(take_turns())
+    return turns, asyncio.create_task(take_turns())
+
+
+async def test_short_work_in_a_row_lets_others_have_their_turn(database: SQLiteDatabase) -> None:
+    turns, other = others()
     for _ in range(20):
         await database.short_read(read_all)
     other.cancel()
-    assert turns >= 20
+    assert next(turns) >= 20
 
 
 async def test_after_a_slow_disk_the_threads_do_the_work(
@@ -254,18 +259,10 @@ async def test_short_writes_come_between_long_ones_that_never_end(database: SQLi
 async def test_many_at_once_leave_the_loop_its_time(database: SQLiteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of one turn of the loop take no longer than they may; then all others have their turn."""
     monkeypatch.setattr(in_place, "BURST", 0)  # so that one is enough
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(take_turns())
+    turns, other = others()
     await asyncio.gather(*(database.short_write(add, "x") for _ in range(50)))
     other.cancel()
-    assert turns >= 50
+    assert next(turns) >= 50
 
 
 async def test_the_log_of_a_file_behind_a_link(tmp_path: Path) -> None:

@@ -176,9 +176,9 @@ class Database(ABC):
 class LanedDatabase(Database):
     """A database that has one writer at a time, in threads of its own: one that writes, and some that read.
 
-    One hop takes a whole transaction there. (An asynchronous driver hops for each of its dozen steps, which costs
-    several times the work itself, and is bound to one event loop.) A back end says how it connects and what its
-    errors mean.
+    One hop takes a whole transaction there; short ones may need none (``_place``). (An asynchronous driver hops for
+    each of its dozen steps, which costs several times the work itself, and is bound to one event loop.) A back end says
+    how it connects and what its errors mean.
 
     Args:
         schema: The tables that this object uses.
@@ -238,28 +238,27 @@ class LanedDatabase(Database):
         try:
             lanes = await self._opened()
             lanes.enter()
-        except LanesClosedError:  # by another task meanwhile
-            return await self._run(writes, work, *args, **kwargs)
-        try:
-            if (place := lanes.place) is not None:
-                await place.turn()  # who was cancelled begins nothing
-                if writes and lanes.is_writing:
-                    await lanes.written()  # between short writes it would hardly ever get the file's lock
-                if not (writes and lanes.is_writing):
-                    try:
-                        return place.run(writes, work, *args, **kwargs)
-                    except ElsewhereError:
-                        pass
-                    except _DRIVER_ERRORS as error:
-                        raise self._told(name_of(work), error) from error
-                    finally:
-                        if writes:
-                            _tend(lanes, place)
-            return await self._in(lanes, writes, _transaction(work, *args, **kwargs), name_of(work))
-        except LanesClosedError:  # by somebody who has lost patience
-            return await self._run(writes, work, *args, **kwargs)
-        finally:
-            lanes.leave()
+            try:
+                if (place := lanes.place) is not None:
+                    await place.turn()  # who was cancelled begins nothing
+                    if writes and lanes.is_writing:
+                        await lanes.written()  # between short writes it would hardly ever get the file's lock
+                    if not (writes and lanes.is_writing):
+                        try:
+                            return place.run(writes, work, *args, **kwargs)
+                        except ElsewhereError:
+                            pass
+                        except _DRIVER_ERRORS as error:
+                            raise self._told(name_of(work), error) from error
+                        finally:
+                            if writes:
+                                lanes.tend()
+                return await self._in(lanes, writes, _transaction(work, *args, **kwargs), name_of(work))
+            finally:
+                lanes.leave()
+        except LanesClosedError:  # by another task meanwhile, or by one that has lost patience
+            pass
+        return await self._run(writes, work, *args, **kwargs)
 
     async def _run(self, writes: bool, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         while True:
@@ -274,8 +273,7 @@ class LanedDatabase(Database):
             with self._lock:
                 lanes = self._lanes
                 if lanes is None or lanes.pid != os.getpid():
-                    self._lanes = lanes = Lanes(self._engine)
-                    lanes.place = self._place()
+                    self._lanes = lanes = Lanes(self._engine, self._place())
                     lanes.release = weakref.finalize(self, lanes.abandon)
         if not lanes.ready:
             await self._in(lanes, True, lambda _, __: self._make_ready(lanes), "open")
@@ -301,7 +299,7 @@ class LanedDatabase(Database):
         finally:
             if writes and (place := lanes.place) is not None:
                 place.wrote_elsewhere()
-                _tend(lanes, place)
+                lanes.tend()
 
     def _told(self, doing: str, error: Exception) -> DiaristError:
         if isinstance(error, UnicodeEncodeError):
@@ -321,11 +319,6 @@ def _transaction(work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         return result
 
     return transaction
-
-
-def _tend(lanes: Lanes, place: InPlace) -> None:
-    if place.needs_checkpoint():
-        lanes.after_all_writes(place.checkpoint)
 
 
 def _close(lanes: Lanes) -> None:

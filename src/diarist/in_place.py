@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -28,16 +28,18 @@ SLOW, RECOVERY, LONGEST_RECOVERY = 0.05, 5.0, 60.0
 """After a transaction that waited for so many seconds the threads do the work for so many seconds; twice as long where
 that comes again soon."""
 SHORT_ROWS, SHORT_TEXT, SHORT_READ = 100, 20_000, 200_000
-"""What a transaction in place is about at most, some milliseconds: characters that become an index of words as they are
-written, and such as are only read."""
+"""What a transaction in place is about at most, some milliseconds: rows; characters that become an index of words as
+they are written; and such as are only read."""
 WRITES_BETWEEN_LOOKS, LOG_SIZE = 32, 4_000_000
 """After so many writes, and after the first one and each in a thread, the size of the log is looked at: so many bytes
-are brought into the file. SQLite does that by itself after a thousand pages, which are as many bytes."""
+are brought into the file. SQLite would do that by itself after a thousand pages,
+which are as many bytes."""
 BURST = 0.005
 """Seconds that transactions in place may have in one turn of an event loop."""
 
-_MARK = 4
-"""An index of words has several pieces for each character of a script without spaces, which has three bytes."""
+_PIECES_PER_BYTE = 4
+"""An index of words has several pieces for each character of a script without spaces, and each such character has two
+bytes more than one of ASCII."""
 _TRIES, _BETWEEN_TRIES, _WRITES_AFTER_FAILURE = 10, 0.001, 1_000
 
 logger = logging.getLogger("diarist")
@@ -62,15 +64,17 @@ def require_threads(connection: Connection) -> None:
         raise LongWorkError
 
 
-def require_short(connection: Connection, *, rows: int = 0, characters: int = 0) -> None:
-    """Send work to the threads if it is about more than is short."""
-    if rows > SHORT_ROWS or characters > SHORT_TEXT:
-        require_threads(connection)
+def require_short(connection: Connection, *, rows: int = 0, characters: int = 0, texts: Iterable[str] = ()) -> None:
+    """Send work to the threads if it is about more than is short. ``texts`` become an index of words."""
+    if is_hurried(connection) and (rows > SHORT_ROWS or characters + sum(map(_weight, texts)) > SHORT_TEXT):
+        raise LongWorkError
 
 
-def weight(text: str) -> int:
+def _weight(text: str) -> int:
     """Its characters, those that are not ASCII several times: as much work as so many of English."""
-    return len(text) if text.isascii() else len(text) + _MARK * (len(text.encode(errors="replace")) - len(text))
+    if text.isascii():
+        return len(text)
+    return len(text) + _PIECES_PER_BYTE * (len(text.encode(errors="replace")) - len(text))
 
 
 class _Share:
@@ -99,7 +103,7 @@ class InPlace:
 
     def __init__(self, engine: PreparedEngine, log: Path) -> None:
         self._engine, self._log = engine, log
-        self._slow_until, self._recovery = 0.0, RECOVERY
+        self._slow_until, self._recovery = float("-inf"), RECOVERY
         self._writes = WRITES_BETWEEN_LOOKS - 1
         self._shares: WeakKeyDictionary[asyncio.AbstractEventLoop, _Share] = WeakKeyDictionary()
 

@@ -47,18 +47,16 @@ class Lanes:
 
     Args:
         engine: Makes an engine of so many connections, whose transactions begin with the given statement.
-
-    Attributes:
         place: Runs short transactions without a thread of its own, where the database can.
     """
 
     READERS = 4
 
-    def __init__(self, engine: Callable[[int, str], Transactions]) -> None:
+    def __init__(self, engine: Callable[[int, str], Transactions], place: InPlace | None = None) -> None:
         self.pid = os.getpid()
         self.ready = False
         self.release: Callable[[], object] = self.abandon
-        self.place: InPlace | None = None
+        self.place = place
         self._closed = False
         self._changed = threading.Condition()
         self._short = 0
@@ -131,10 +129,11 @@ class Lanes:
             self._waiting.append((self._done + self._writes, future))
         await future
 
-    def after_all_writes(self, job: Callable[[], object]) -> None:
-        """Do this in the writing thread once it has time; nobody waits for it."""
-        with suppress(RuntimeError):  # closed: then the last connection does what is left to do
-            self._submit_write(job)
+    def tend(self) -> None:
+        """Have the file's log brought into the file where it is time for that; nobody waits for it."""
+        if self.place is not None and self.place.needs_checkpoint():
+            with suppress(RuntimeError):  # closed: then the last connection does what is left to do
+                self._submit_write(self.place.checkpoint)
 
     def enter(self) -> None:
         """Short work begins, for which ``close`` waits until ``leave``. Raises LanesClosedError."""

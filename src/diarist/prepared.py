@@ -34,7 +34,7 @@ class PreparedEngine:
     Args:
         engine: Makes the connections.
         begin: The statement that begins a transaction.
-        hurried: Whether an event loop stands still during each of its transactions.
+        hurried: Whether an event loop stands still during the work that its transactions are given.
     """
 
     def __init__(self, engine: Engine, begin: str, *, hurried: bool = False) -> None:

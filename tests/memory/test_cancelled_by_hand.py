@@ -25,7 +25,7 @@ from tests.scenarios.kit import WatchedStorage, answering, observational, words
 
 
 class Halting(WatchedStorage):
-    """A call of ``halt_at``, the next one or the one after it, waits to be let go, before or ``after`` it was done."""
+    """The ``halt_call``-th call of ``halt_at`` from now on waits to be let go, before or ``after`` it was done."""
 
     halt_at, halt_call, after = "", 1, False
 

@@ -337,7 +337,7 @@ def _log_adapter() -> TypeAdapter[ObservationLog]:
 def log_to_json(log: ObservationLog) -> bytes:
     try:
         return orjson.dumps(log, option=orjson.OPT_UTC_Z)  # in a third of the time
-    except TypeError:  # integers of more than 64 bits; half characters, which the other names
+    except TypeError:  # integers of more than 64 bits; half characters: pydantic's error says where
         return _log_adapter().dump_json(log)
 
 

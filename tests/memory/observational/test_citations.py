@@ -39,7 +39,7 @@ def test_citations_are_taken_out_of_the_line(line: str, bare: str, numbers: tupl
     assert cited == {bare: numbers}
 
 
-@pytest.mark.parametrize("line", ["- 🟡 see [1]", "- 🟡 issue #3 is open", "- 🟡 [#3](https://a.example) is open", ""])
+@pytest.mark.parametrize("line", ["- 🟡 see [1]", "- 🟡 gate #3 is open", "- 🟡 [#3](https://a.example) is open", ""])
 def test_what_is_no_citation_stays(line: str) -> None:
     assert take_citations(line) == (line, {})
 

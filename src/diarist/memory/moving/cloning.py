@@ -113,7 +113,8 @@ async def clone(
 async def _give_up(cloning: _Cloning, withdraw: Callable[[Thread], Awaitable[None]]) -> None:
     """Leave nothing of a copy that others see already. What made it fail is what is told.
 
-    The diary of the resource comes first: a later thread of the same id would count as noted. Vectors come last: who
+    The diary of the resource comes first: a later thread of the same id would count as noted. Where that fails the copy
+    stays, whole. Vectors come last: who
     is just embedding the copy removes his own when he finds the thread gone.
     """
     try:
@@ -235,14 +236,15 @@ class _Cloning:
         if not head.version:
             return
         digests = await self._shared_digests([head, *await self.storage.list_generations(head.key)])
-        await self._change_everywhere(logs, lambda log: self._shared(log, digests))
+        await self._change_everywhere(lambda log: self._shared(log, digests))
 
     async def unshare_log(self) -> None:
         """Let the resource's diary cover nothing of the copy."""
-        await self._change_everywhere(LogStore(self.storage, "resource"), self._unshared)
+        await self._change_everywhere(self._unshared)
 
-    async def _change_everywhere(self, logs: LogStore, change: Callable[[ObservationLog], ObservationLog]) -> None:
+    async def _change_everywhere(self, change: Callable[[ObservationLog], ObservationLog]) -> None:
         """Change the resource's diary, and its earlier generations."""
+        logs = LogStore(self.storage, "resource")
 
         def changed(log: ObservationLog) -> ObservationLog:
             new = change(log)

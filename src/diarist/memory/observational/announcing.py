@@ -34,6 +34,10 @@ Question = Callable[[], Awaitable[bool]]
 """Something to ask a storage."""
 
 
+async def _nothing_went_in() -> bool:
+    return True
+
+
 class Announcer:
     """Tells what is done on one thread, for one run or for a manual call.
 
@@ -94,7 +98,7 @@ class Announcer:
         error: Exception,
         *,
         counts: bool,
-        intact: Question | None = None,
+        intact: Question = _nothing_went_in,
         rows: Sequence[RowRef] = (),
         refused: Sequence[Source] = (),
     ) -> None:
@@ -104,11 +108,11 @@ class Announcer:
 
         Args:
             log: As it was when the cycle began.
-            intact: Asks whether what went in is there as it was. None: nothing went in.
+            intact: Asks whether what went in is there as it was; by default nothing went in.
             rows: The ends of what went in.
             refused: What the Observer refused for good.
         """
-        whole = intact is None or await answer(intact)
+        whole = await answer(intact)
         at, message, kind = self._clock(), _describe(error), type(error).__name__
         logger.warning("%s of thread %s failed: %s", cycle.operation, self._thread_id, message)
         attempt = transitions.failures_of(log, cycle.operation).count + 1
@@ -132,7 +136,7 @@ class Announcer:
             return transitions.record_failure(now, cycle.operation, at=at, error=told, refused=left)
 
         async def still_there() -> None:  # a log that was never saved cannot tell that it was removed
-            if not log.version and intact is not None and not await intact():
+            if not log.version and not await intact():
                 raise ConflictError("the messages were removed meanwhile")
 
         needed = () if log.version else rows
@@ -142,13 +146,13 @@ class Announcer:
             logger.warning("cannot count the failure of thread %s: %s", self._thread_id, failure)
 
     async def _unless_forgotten(
-        self, told: ObservationLog, event: Event, data: Mapping[str, Json], intact: Question | None
+        self, told: ObservationLog, event: Event, data: Mapping[str, Json], intact: Question
     ) -> None:
         """Let an event say no more than ``data`` if something was forgotten since ``told`` was read: whoever did that
         may have looked through the events before this one was there."""
 
         async def forgotten() -> bool:
-            return await self._was_forgotten(told) or (intact is not None and not await intact())
+            return await self._was_forgotten(told) or not await intact()
 
         if event.data == data or not await answer(forgotten):
             return

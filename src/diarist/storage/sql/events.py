@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, Text, bindparam, delete, func, insert, select, update
 
 from diarist.database import now
-from diarist.in_place import require_short
+from diarist.in_place import is_hurried, require_short
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
 from diarist.storage.sql.schema import event_logs, events
@@ -41,7 +41,8 @@ def append_event(connection: Connection, key: str, type: str, data: str, keep: i
         connection.execute(_FIRST, {"key": key, "last_seq": seq})
     created_at = connection.scalar(_INSERT, {"key": key, "seq": seq, "type": type, "data": data})
     if seq > keep:
-        require_short(connection, rows=seq - keep - (connection.scalar(_OLDEST, {"log": key}) or 0))
+        if is_hurried(connection):
+            require_short(connection, rows=seq - keep - (connection.scalar(_OLDEST, {"log": key}) or 0))
         connection.execute(_TRIM, {"log": key, "last": seq - keep})
     return Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at or 0))
 

@@ -71,7 +71,7 @@ def _all(
     # A thread has one live run, whose rows are the last: once it has ended nothing comes between those before them.
     ended = list(takewhile(lambda row: row.run_state in COUNTS, rows))
     settled = known.between(after, before)
-    if sum([row.size for row in settled if row.plain is None]) > SHORT_READ:
+    if is_hurried(connection) and sum([row.size for row in settled if row.plain is None]) > SHORT_READ:
         require_threads(connection)
     new = [KnownRow.of(_row(row), **place) for row in ended]
     if before == END and (ended or len(settled) < len(known.rows) or not known.rows):

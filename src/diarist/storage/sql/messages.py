@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, sele
 from sqlalchemy.exc import IntegrityError
 
 from diarist.exceptions import ConflictError, NotFoundError
-from diarist.in_place import require_short, weight
+from diarist.in_place import require_short
 from diarist.storage.codec import MessageRow
 from diarist.storage.records import Run
 from diarist.storage.sql.runs import EndState, end_run, lost, require_live
@@ -51,7 +51,7 @@ _REMOVE = delete(messages).where(_own_row)
 
 
 def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
-    _require_short(connection, rows)
+    require_short(connection, rows=len(rows), texts=[row.parts for row in rows])
     # The counter first: raising it locks the thread's row, and nobody can end the run in between.
     counted = {"thread": run.thread_id, "count": len(rows)}
     last = connection.scalar(_RAISE_COUNTER, counted)
@@ -80,7 +80,7 @@ def finish_run(connection: Connection, run: Run, state: EndState, rows: Sequence
 
 def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> bool:
     """Whether rows have changed that readers may keep."""
-    _require_short(connection, rows, removed=len(remove))
+    require_short(connection, rows=len(rows) + len(remove), texts=[row.parts for row in rows])
     lock_thread(connection, run.thread_id)
     require_live(connection, run)
     own = {"thread": run.thread_id, "run": run.id}
@@ -127,10 +127,6 @@ def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, st
         named = {"thread": thread_id}
         connection.execute(_REWRITE_SENT, [{**named, "message": id, "new_sent": blocks[id]} for id in visible])
     return len(visible)
-
-
-def _require_short(connection: Connection, rows: Sequence[MessageRow], *, removed: int = 0) -> None:
-    require_short(connection, rows=len(rows) + removed, characters=sum([weight(row.parts) for row in rows]))
 
 
 def _one(count: int, run: Run, message_id: str) -> None:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from diarist.database import now
-from diarist.in_place import SHORT_ROWS, is_hurried, require_short, weight
+from diarist.in_place import SHORT_ROWS, is_hurried, require_short
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.places import POSITIONS_PER_SECOND, first_position, hash63, moves
 from diarist.storage.records import Run
@@ -99,7 +99,7 @@ def index_run(connection: Connection, run: Run) -> None:
         rows = [MessageRow(*found) for found in connection.execute(_OF_RUN, place)]
         more = len(rows) == most
         if rows:
-            require_short(connection, rows=len(rows), characters=sum([weight(row.parts) for row in rows]))
+            require_short(connection, rows=len(rows), texts=[row.parts for row in rows])
             seq = rows[-1].seq
             _add(connection, _dated(connection, run, rows))
 
