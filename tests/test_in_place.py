@@ -135,11 +135,12 @@ async def test_errors_are_those_of_any_transaction(database: SQLiteDatabase) -> 
 
 
 async def test_who_is_cancelled_begins_nothing(database: SQLiteDatabase) -> None:
-    task = asyncio.create_task(database.short_write(add, "lost"))
-    await asyncio.sleep(0)
-    task.cancel()
+    async def write() -> None:
+        asyncio.tasks.current_task().cancel()  # type: ignore[union-attr]
+        await database.short_write(add, "lost")
+
     with pytest.raises(asyncio.CancelledError):
-        await task
+        await asyncio.create_task(write())
     assert await database.read(read_all) == []
 
 
@@ -155,12 +156,27 @@ def others() -> tuple[Iterator[int], asyncio.Task[None]]:
     return turns, asyncio.create_task(take_turns())
 
 
-async def test_short_work_in_a_row_lets_others_have_their_turn(database: SQLiteDatabase) -> None:
+async def test_short_work_in_a_row_lets_others_have_their_turn(
+    database: SQLiteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_place, "FREE", 0.0)  # so that each has used up what there is
     turns, other = others()
     for _ in range(20):
         await database.short_read(read_all)
     other.cancel()
-    assert next(turns) >= 20
+    assert next(turns) >= 19
+
+
+async def test_who_goes_on_and_on_leaves_others_their_share(database: SQLiteDatabase) -> None:
+    done = [0] * 5
+
+    async def go_on(number: int) -> None:
+        while sum(done) < 5_000:
+            await database.short_read(read_all)
+            done[number] += 1
+
+    await asyncio.gather(*map(go_on, range(5)))
+    assert min(done) > 500
 
 
 async def test_after_a_slow_disk_the_threads_do_the_work(

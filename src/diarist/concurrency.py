@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -65,19 +66,21 @@ async def contained(work: Awaitable[T]) -> T:
         raise RuntimeError("it waited for something that was cancelled") from error
 
 
-async def outlasted(task: asyncio.Task[Any], *, hurried: bool = False) -> asyncio.CancelledError | None:
+async def outlasted(
+    task: asyncio.Task[Any], *, hurried: bool = False, patience: float | None = PATIENCE
+) -> asyncio.CancelledError | None:
     """Wait for the end of a task, and return the last cancellation that came meanwhile.
 
-    From such a cancellation on, or from the beginning where it is ``hurried``, that is at most ``PATIENCE`` seconds:
-    then the task goes on by itself.
+    From such a cancellation on, or from the beginning where it is ``hurried``, that is at most ``patience`` seconds:
+    then the task goes on by itself. None: however long it takes.
     """
     cancelled: asyncio.CancelledError | None = None
     clock, deadline = asyncio.get_running_loop().time, None
     while not task.done():
-        if deadline is None and (hurried or cancelled is not None):
-            deadline = clock() + PATIENCE
+        if deadline is None and patience is not None and (hurried or cancelled is not None):
+            deadline = clock() + patience
         if deadline is not None and clock() >= deadline:
-            logger.warning("cleaning up after a cancelled call takes longer than %g s; it goes on by itself", PATIENCE)
+            logger.warning("cleaning up after a cancelled call takes longer than %g s; it goes on by itself", patience)
             _left_alone.add(task)
             task.add_done_callback(_end_alone)
             break
@@ -98,8 +101,15 @@ def _end_alone(task: asyncio.Task[Any]) -> None:
 async def undisturbed(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:
     """Wait for ``work`` to its very end. A cancellation that comes meanwhile is raised after it, and wins over
     what ``work`` raised itself. Then, and where it is ``hurried``, ``work`` may outlast the wait: see ``outlasted``."""
-    task = asyncio.create_task(work)
-    cancelled = await outlasted(task, hurried=hurried)
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = begun(work, partial(_end, ended))
+    cancelled: asyncio.CancelledError | None = None
+    if not hurried:
+        try:
+            await ended
+        except asyncio.CancelledError as error:
+            cancelled, hurried = error, True
+    cancelled = await outlasted(task, hurried=hurried) or cancelled
     if cancelled is None and task.done():
         task.result()
     if cancelled is not None:
@@ -108,15 +118,45 @@ async def undisturbed(work: Coroutine[Any, Any, object], *, hurried: bool = Fals
         raise cancelled
 
 
-async def obtained(work: Coroutine[Any, Any, T], give_back: Callable[[T], Awaitable[object]]) -> T:
+def begun(work: Awaitable[T], tell: Callable[[], object]) -> asyncio.Task[T]:
+    """The task of ``work``, which calls ``tell`` as the last it does: its callbacks come a turn of the event loop
+    later. ``tell`` is also called where the task is cancelled before it begins."""
+    task = asyncio.create_task(_telling(work, tell))
+    task.add_done_callback(partial(_tell_unbegun, work, tell))
+    return task
+
+
+async def _telling(work: Awaitable[T], tell: Callable[[], object]) -> T:
+    try:
+        return await work
+    finally:
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            tell()
+
+
+def _tell_unbegun(work: Awaitable[Any], tell: Callable[[], object], task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        tell()
+        if asyncio.iscoroutine(work):
+            work.close()
+
+
+def _end(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+async def obtained(work: Awaitable[T], give_back: Callable[[T], Awaitable[object]]) -> T:
     """Await ``work``. A cancellation that comes meanwhile is raised when what came of it was given back: nobody else
     could. That may outlast the wait: see ``outlasted``."""
-    task = asyncio.ensure_future(work)
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = begun(work, partial(_end, ended))
     try:
-        return await asyncio.shield(task)
+        await ended
     except asyncio.CancelledError:
         await outlasted(asyncio.create_task(_give_back(task, give_back)), hurried=True)
         raise
+    return task.result()
 
 
 async def _give_back(task: asyncio.Task[T], give_back: Callable[[T], Awaitable[object]]) -> None:
@@ -134,7 +174,7 @@ async def stop(task: asyncio.Task[Any]) -> None:
     cancelled: asyncio.CancelledError | None = None
     if not task.done():
         task.cancel()
-        cancelled = await _end_of(task)
+        cancelled = await outlasted(task, patience=None)
     if not task.cancelled() and (error := task.exception()):
         # Whoever stops it has a reason to raise already, or has raised this very error.
         logger.debug("a stopped task had failed", exc_info=error)
@@ -147,17 +187,6 @@ def cancel_from_anywhere(task: asyncio.Task[Any]) -> None:
     noticed. A loop that is closed runs none any more."""
     with suppress(RuntimeError):
         task.get_loop().call_soon_threadsafe(task.cancel)
-
-
-async def _end_of(task: asyncio.Task[Any]) -> asyncio.CancelledError | None:
-    """The last cancellation that came while waiting, if any."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled
 
 
 def program_is_ending() -> bool:

@@ -12,6 +12,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from diarist.concurrency import being_cancelled
 from diarist.prepared import PreparedConnection, PreparedEngine
 
 P = ParamSpec("P")
@@ -34,8 +36,9 @@ WRITES_BETWEEN_LOOKS, LOG_SIZE = 32, 4_000_000
 """After so many writes, and after the first one and each in a thread, the size of the log is looked at: so many bytes
 are brought into the file. SQLite would do that by itself after a thousand pages,
 which are as many bytes."""
-BURST = 0.005
-"""Seconds that transactions in place may have in one turn of an event loop."""
+FREE, BURST = 0.001, 0.005
+"""Seconds of a turn of an event loop after which whoever comes waits for the next; and after which nobody begins any
+more who has waited."""
 
 _PIECES_PER_BYTE = 4
 """An index of words has several pieces for each character of a script without spaces, and each such character has two
@@ -78,18 +81,52 @@ def _weight(text: str) -> int:
 
 
 class _Share:
-    """Of an event loop's time, what transactions in place have had since its other tasks had their turn."""
+    """What transactions in place may have of each turn of an event loop. Who comes too late for this one, or while
+    others wait, has the next; of those who wait the first comes first, also where one turn does not do for all."""
 
     def __init__(self) -> None:
-        self.spent = 0.0
+        self._began: float | None = None
+        self._ends = False
+        self._came = self._queued = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
-    def spend(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
-        if not self.spent:
-            loop.call_soon(self._reset)
-        self.spent += seconds
+    def spend(self, began: float) -> None:
+        """A transaction began then; whatever the loop does from the first of its turn on counts."""
+        if self._began is None:
+            self._began = began
+            self._end_soon()
 
-    def _reset(self) -> None:
-        self.spent = 0.0
+    async def get(self) -> None:
+        if not self._queued and self._used <= FREE:
+            return
+        self._came, self._queued = self._came + 1, self._queued + 1
+        try:
+            await self._next_turn(number := self._came)
+            while self._used > BURST:
+                await self._next_turn(number)
+        finally:
+            self._queued -= 1
+
+    @property
+    def _used(self) -> float:
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    async def _next_turn(self, number: int) -> None:
+        self._waiting.append((number, future := asyncio.get_running_loop().create_future()))
+        self._end_soon()
+        await future
+
+    def _end_soon(self) -> None:
+        if not self._ends:
+            self._ends = True
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self._began, self._ends = None, False
+        waiting, self._waiting = sorted(self._waiting, key=itemgetter(0)), []
+        for _, future in waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 class InPlace:
@@ -108,13 +145,14 @@ class InPlace:
         self._shares: WeakKeyDictionary[asyncio.AbstractEventLoop, _Share] = WeakKeyDictionary()
 
     async def turn(self) -> None:
-        """Let the event loop's other tasks have their turn, once more where much was done in place in this one."""
-        await asyncio.sleep(0)
-        share = self._share(asyncio.get_running_loop())
-        while share.spent > BURST:  # noqa: ASYNC110 - it ends with this turn of the loop
+        """Let the event loop's other tasks, and others who use the database, have their turn; and let nobody begin who
+        was cancelled."""
+        if being_cancelled():
             await asyncio.sleep(0)
+        await self._share().get()
 
-    def _share(self, loop: asyncio.AbstractEventLoop) -> _Share:
+    def _share(self) -> _Share:
+        loop = asyncio.get_running_loop()
         if (share := self._shares.get(loop)) is None:
             share = self._shares.setdefault(loop, _Share())
         return share
@@ -138,8 +176,8 @@ class InPlace:
             self._look_at(began, time.thread_time() - busy)
 
     def _look_at(self, began: float, worked: float) -> None:
-        ended, loop = time.monotonic(), asyncio.get_running_loop()
-        self._share(loop).spend(ended - began, loop)
+        ended = time.monotonic()
+        self._share().spend(began)
         if ended - began - worked > SLOW and began >= self._slow_until:  # others may have met the same stall
             soon = began - self._slow_until < LONGEST_RECOVERY
             self._recovery = min(2 * self._recovery, LONGEST_RECOVERY) if soon else RECOVERY

@@ -39,7 +39,7 @@ class PreparedEngine:
 
     def __init__(self, engine: Engine, begin: str, *, hurried: bool = False) -> None:
         self._engine, self._begin, self._hurried = engine, begin, hurried
-        self._statements = _Statements(engine.dialect)
+        self._statements = _statements.setdefault(type(engine.dialect), _Statements(engine.dialect))
         self._idle: list[PreparedConnection] = []
         self._closed = False
 
@@ -170,7 +170,7 @@ class Rows:
 
 
 class _Statements:
-    """Which statements are prepared, each for the names of its values.
+    """Which statements are prepared, each for the names of its values; those of all engines, which are made alike.
 
     One is prepared when it comes for the second time: those that were made for one call never do.
     """
@@ -201,6 +201,9 @@ class _Statements:
         if compiled.insert_prefetch or compiled.update_prefetch:
             return None  # values that SQLAlchemy finds by itself
         return _Prepared(statement, compiled, values, self._dialect)
+
+
+_statements: dict[type[Dialect], _Statements] = {}
 
 
 class _Prepared:

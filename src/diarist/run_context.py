@@ -180,6 +180,8 @@ class RunContext(Generic[D]):
         request_context: Free values of this request, as passed in ``request_context=``.
         report: What memory tells about the run; it becomes ``result.memory``.
         guarded: A processor of the user's judges the output at the end, or holds it back until accepted.
+        edits_in_place: Somebody may change what messages say in place between two steps: a hook, a callback, a tool of
+            the agent's. What others change so is stored when the run ends.
         made: Ids of the input messages that this call has made of a text: no thread has them.
         usage: Tokens of the model calls that processors made.
         finished: Ids of the input and response messages that are kept if the run is broken off: those that stood
@@ -195,6 +197,7 @@ class RunContext(Generic[D]):
     resource_id: str | None = None
     request_context: dict[str, Any] = field(default_factory=dict[str, Any])
     guarded: bool = False
+    edits_in_place: bool = True
     made: frozenset[str] = frozenset()
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)

@@ -136,6 +136,10 @@ class Tool:
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
+    @property
+    def takes_context(self) -> bool:
+        return self._signature is not None and self._signature.takes_context
+
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
         """A call of the function with validated arguments, its own to change. Raises ToolError that the model can
         act on."""
@@ -209,6 +213,10 @@ class _Signature:
         for value in schema.get("properties", {}).values():
             value.pop("title", None)
         return schema
+
+    @property
+    def takes_context(self) -> bool:
+        return bool(self._context_names)
 
     def validate(self, args: Mapping[str, Json], context: ToolContext[Any]) -> dict[str, Any]:
         from pydantic import ValidationError

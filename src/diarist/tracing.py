@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from diarist.exceptions import TripWire, message_of
@@ -47,7 +47,7 @@ class Span:
             _fail(self._span, error, kind)
 
 
-_SILENT = Span()
+_NOBODY = nullcontext(Span())
 
 
 def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
@@ -64,20 +64,20 @@ def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
     ``TripWire`` is not a failure, nor is cancellation. Do not keep a span open across the ``yield``
     of an async generator: its reader may run in another context.
     """
-    return _around(name, attributes)
+    tracer = _tracer()
+    return _NOBODY if tracer is None else _around(tracer, name, attributes)
 
 
 def client_span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
     """The same, of kind CLIENT: the block calls a service."""
-    return _around(name, attributes, calls_out=True)
+    tracer = _tracer()
+    return _NOBODY if tracer is None else _around(tracer, name, attributes, calls_out=True)
 
 
 @contextmanager
-def _around(name: str, attributes: Mapping[str, Any], *, calls_out: bool = False) -> Generator[Span]:
-    tracer = _tracer()
-    if tracer is None:
-        yield _SILENT
-        return
+def _around(
+    tracer: trace.Tracer, name: str, attributes: Mapping[str, Any], *, calls_out: bool = False
+) -> Generator[Span]:
     from opentelemetry.trace import SpanKind
 
     with tracer.start_as_current_span(

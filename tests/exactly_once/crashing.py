@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from diarist.storage import Storage
-from tests.exactly_once.simulation import Machine, SimulatedCrash
+from tests.exactly_once.simulation import Machine, SimulatedCrash, nobody_else_is_ready
 
 _PAUSES = (0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 6)
 
@@ -160,6 +160,8 @@ class CrashingStorage:
         if self._machine.dead:
             raise SimulatedCrash
         for _ in range(self._chance.choice(_PAUSES)):
+            if nobody_else_is_ready():
+                return
             await asyncio.sleep(0)
             if self._machine.dead:
                 raise SimulatedCrash

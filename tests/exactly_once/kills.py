@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from diarist.memory import recording
@@ -122,6 +123,15 @@ def play_batch(url: str, folder: Path, batch: Batch) -> dict[str, object]:
     if status != 0:
         return {"problems": [f"the recovery failed: {status}"], "kills": kills, "crashes": {}}
     return {**json.loads(found.read_text()), "kills": kills}
+
+
+def rehearse() -> None:
+    """Do in this process what children do, with seeds of which none has to wait for long."""
+    for seed in (0, 5, 7):
+        batch = Batch(seed, 2 * [Child(0, seed, ["t"], None, None, 2.0)])
+        with TemporaryDirectory() as folder:
+            books = Journal(Path(folder, "journal"), first=0)
+            asyncio.run(_live(str(Path(folder, "memory.db")), books, batch, batch.children[0]))
 
 
 def _fork(work: Callable[[], None]) -> int:

@@ -88,11 +88,22 @@ class Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is to be done now, beside what is being done."""
+        return bool(self._ready)  # type: ignore[attr-defined]
+
     def _make_self_pipe(self) -> None: ...
 
     def _close_self_pipe(self) -> None: ...
 
     def _write_to_self(self) -> None: ...
+
+
+def nobody_else_is_ready() -> bool:
+    """Whether a turn for others would be nobody's. Outside of the simulation, where nobody knows, it is not so."""
+    loop = asyncio.get_running_loop()
+    return isinstance(loop, Loop) and not loop.is_busy
 
 
 class _Task(asyncio.Task[Any]):

@@ -126,9 +126,9 @@ class RunningTurn:
         self.facts.asked = [m.id for m in messages.of("input", "context") if m.role == "user"] or sorted(repeated)
         system = messages.system
         for number, words in enumerate([*self._turn.steps, None]):
-            before = messages.snapshot(contents=True)
+            before = messages.snapshot(contents=True) if number in self._turn.overflows else None
             await self._prepare(number, system)
-            if number in self._turn.overflows:
+            if before is not None:
                 messages.restore(before)
                 await self._overflow(number)
                 await self._prepare(number, system)

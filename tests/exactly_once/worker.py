@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.exactly_once.kills import batch_at, batch_of, open_storage, play_batch
+from tests.exactly_once.kills import batch_at, batch_of, open_storage, play_batch, rehearse
 from tests.exactly_once.schedule import play
 
 _ATTEMPTS, _APART = 5, 100
@@ -21,6 +21,7 @@ _ATTEMPTS, _APART = 5, 100
 
 def main(*given: str) -> None:
     play(1)  # so that children find everything imported
+    rehearse()  # and statements prepared
     gc.collect()
     gc.freeze()  # and share it
     if given:

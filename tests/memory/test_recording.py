@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Message, Processor, Tool
+from diarist import Agent, Memory, Message, Processor, Tool, ToolContext
+from diarist.agent.options import CallOptions
 from diarist.exceptions import RunLostError
-from diarist.messages import FilePart
+from diarist.messages import FilePart, TextPart
 from diarist.models.base import ModelRequest
-from diarist.processors import ProcessInputStepArgs, ProcessOutputResultArgs
+from diarist.processors import ProcessInputStepArgs, ProcessOutputResultArgs, StepResult
+from diarist.run_context import RunContext
 from diarist.storage import Run, Thread
 from diarist.testing import ScriptedModel, ToolCall
 from tests.memory.test_cancelled_by_hand import Halting, cancelled_at
@@ -128,3 +130,32 @@ async def test_what_is_stored_is_what_was_said() -> None:
     assert rows[1].tool_parts[0].args == args
     assert rows[1].tool_parts[0].result == {"ok": [1, None]}
     assert [row.id for row in rows[1:]] == [message.id for message in result.messages]
+
+
+@pytest.mark.parametrize("who", ["tool", "callback"])
+async def test_what_is_edited_in_place_between_two_steps_is_stored_with_the_next(who: str) -> None:
+    """Whoever dies then leaves no more than was there."""
+    storage, stored = WatchedStorage(), list[str]()
+
+    def redact(context: RunContext[Any]) -> None:
+        context.messages.input[0].parts = [TextPart(text="my card is [redacted]")]
+
+    def look(context: ToolContext[Any]) -> str:
+        redact(context.run)
+        return "seen"
+
+    def finished(step: StepResult) -> None:
+        step.messages[0].metadata["card"] = "redacted"
+
+    async def answer(_: ModelRequest) -> Any:
+        (run,) = (found.run for found in storage._runs.values())  # pyright: ignore[reportPrivateUsage]
+        rows = await storage.list_messages("t", run_id=run.id)
+        stored.append(rows[0].text if who == "tool" else str(rows[-1].metadata))
+        return ToolCall("look", {}) if len(stored) < 3 else "Done."
+
+    tools = [Tool(name="look", function=look if who == "tool" else lambda: "seen")]
+    agent = Agent(model=ScriptedModel(answer), memory=Memory(storage=storage), tools=tools)
+    options: CallOptions = {"on_step_finish": finished} if who == "callback" else {}
+    await agent.generate("my card is 4111", thread="t", **options)
+    expected = "my card is [redacted]" if who == "tool" else "{'card': 'redacted'}"
+    assert stored[1:] == [expected] * 2

@@ -13,8 +13,8 @@ from diarist import Message
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import replaced_by
 from diarist.messages import DataPart, FilePart, SentBlock, TextPart, ToolPart
-from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread
-from diarist.storage.codec import encode_message
+from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread, records
+from diarist.storage.codec import decode_log, encode_log, encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
 from diarist.storage.sql.kept import Kept
@@ -165,8 +165,11 @@ async def test_a_diary_is_the_one_that_is_stored(pair: tuple[Storage, Storage], 
     assert await reader.get_log("thread:trip") == anew != first
 
 
-async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Storage]) -> None:
-    noon = datetime(2026, 3, 2, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+NOON = datetime(2026, 3, 2, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+
+
+def diary(overrides: dict[str, Any]) -> ObservationLog:
+    """One with something in each of its fields."""
     source = Source(thread_id="trip", first_seq=1, last_seq=2, digest="d")
     entry = Observation(
         id="o",
@@ -175,31 +178,42 @@ async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Sto
         sources=(source,),
         message_tokens=9,
         message_count=2,
-        observed_at=noon,
+        observed_at=NOON,
         cycle_id="c",
         citations=(("a", "b"), ()),
-        hints=(Hints(current_task="go", updated_at=noon, thread_id="trip"),),
+        hints=(Hints(current_task="go", updated_at=NOON, thread_id="trip"),),
         usage=Usage(input_tokens=7, cached_tokens=2),
     )
-    given: dict[str, Any] = {"deep": (1, {"two": [2]})}
-    log = ObservationLog(
+    return ObservationLog(
         key="thread:trip",
         scope="thread",
         resource_id="ada",
         entries=(entry,),
         reflection=PendingReflection(entry=entry, replaces=replaced_by([entry]), tokens=3),
         tombstones=(Tombstone(thread_id="trip", run_id="r"),),
-        observer_failures=Failures(count=1, last_at=noon, refused=(source,)),
-        overrides=given,
+        observer_failures=Failures(count=1, last_at=NOON, refused=(source,)),
+        overrides=overrides,
         suppressed=("x",),
     )
-    await pair[0].save_log(log, expected_version=0)
+
+
+async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Storage]) -> None:
+    given: dict[str, Any] = {"deep": (1, {"two": [2]})}
+    await pair[0].save_log(diary(given), expected_version=0)
     given["deep"][1]["two"].append(3)
     mine, theirs = [await storage.get_log("thread:trip") for storage in pair]
     assert mine is not None
     assert mine == theirs
     assert mine.overrides == {"deep": [1, {"two": [2]}]}
-    assert (mine.version, mine.entries[0].observed_at) == (1, noon)
+    assert (mine.version, mine.entries[0].observed_at) == (1, NOON)
+
+
+def test_a_diary_is_written_the_quick_way_whatever_waits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = diary({"deep": [1, {"two": [2]}]})
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "_log_adapter", None)
+        text = encode_log(log)
+    assert decode_log(text, log.key) == log
 
 
 def test_metadata_takes_room_too() -> None:

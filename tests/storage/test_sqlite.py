@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from diarist import Memory
 from diarist.exceptions import ConfigError, SchemaError, StorageError
 from diarist.messages import Message, TextPart
-from diarist.storage import SQLiteStorage, Storage, Thread
+from diarist.storage import ObservationLog, SQLiteStorage, Storage, Thread
+from diarist.storage.codec import encode_log
+from diarist.storage.records import Observation, Source
 from diarist.testing import StorageConformance
 from tests.processes import run_python
 
@@ -271,3 +274,34 @@ async def test_a_subclass_decides_what_its_messages_say(path: Path) -> None:
         await storage.finish_run(run, "committed")
         _, [row] = await storage.log_and_messages("thread:trip", "trip", lambda _: [(0, None)])
         assert row.text == "open sesame"
+
+
+async def test_a_long_diary_that_grows_is_not_written_whole_each_time(path: Path) -> None:
+    """However many bytes its characters have. The log of the file grows by what is written."""
+    noon = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+    def entry(number: int) -> Observation:
+        return Observation(
+            id=f"o{number}",
+            text=f"- 🟡 茶 {number} " * 100,
+            tokens=300,
+            sources=(Source(thread_id="trip", first_seq=number, last_seq=number, digest="d"),),
+            message_tokens=900,
+            message_count=1,
+            observed_at=noon,
+            cycle_id=f"c{number}",
+        )
+
+    entries = tuple(map(entry, range(60)))
+    log = ObservationLog(key="thread:trip", scope="thread", resource_id="ada", entries=entries)
+    async with SQLiteStorage(path) as storage:
+        for _ in range(2):
+            log = await storage.save_log(log, expected_version=log.version)
+        before, whole = os.path.getsize(f"{path}-wal"), len(encode_log(log).encode())  # noqa: ASYNC240
+        for number in range(60, 65):
+            grown = replace(log, entries=(*log.entries, entry(number)))
+            log = await storage.save_log(grown, expected_version=log.version)
+        assert os.path.getsize(f"{path}-wal") - before < 2.5 * whole  # noqa: ASYNC240
+        await storage.close()
+    async with SQLiteStorage(path) as storage:
+        assert await storage.get_log("thread:trip") == log

@@ -233,6 +233,9 @@ class Agent:
             resource_id=resource,
             request_context=dict(options.get("request_context", {})),
             guarded=judged,
+            edits_in_place=pipeline.edits_in_place
+            or not options.keys().isdisjoint(_SEE_MESSAGES)
+            or any(tool.takes_context for tool in self.tools.values()),
             made=frozenset(message.id for message in messages.input) if isinstance(input, str) else frozenset(),
         )
         wanted = options.get("output_type")
@@ -262,6 +265,7 @@ class Agent:
         )
 
 
+_SEE_MESSAGES = ("prepare_step", "on_step_finish", "stop_when")
 _LISTS = ("input_processors", "output_processors", "error_processors", "processors", "extra_processors")
 
 

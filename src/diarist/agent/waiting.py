@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from diarist.concurrency import stop
+from diarist.concurrency import begun, stop
 from diarist.run_context import Writer
 
 T = TypeVar("T")
@@ -15,8 +14,7 @@ T = TypeVar("T")
 async def with_written(work: Coroutine[Any, Any, T], writer: Writer, pass_on: Callable[[], Awaitable[None]]) -> T:
     """Await ``work``, and ``pass_on`` what is written meanwhile, as it is written; all of it also where ``work``
     fails."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda _: writer.wake())
+    task = begun(work, writer.wake)
     try:
         while not task.done():
             await writer.arrived()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from diarist.counting import count_parts
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.ending import RUN_TTL, end_run
+from diarist.memory.heartbeat import Heartbeat
 from diarist.memory.opening import open_run
 from diarist.memory.resent import resent
 from diarist.message_list import MessageList
@@ -62,7 +62,7 @@ class RunRecorder:
         self.kept: set[str] = set()
         self._saved: dict[str, tuple[Message, list[object]]] = {}
         self._repeated: list[Message] = []
-        self._alive: asyncio.Task[None] | None = None
+        self._heartbeat: Heartbeat | None = None
         self._run: Run | None = None
 
     async def begin(self, context: RunContext[object]) -> None:
@@ -86,7 +86,7 @@ class RunRecorder:
         )
         context.on_end(lambda outcome: self._end(context, run, outcome))
         context.on_approval(self._approve)
-        self._alive = asyncio.create_task(self._keep_alive(run))
+        self._heartbeat = Heartbeat(self._storage, run, RUN_TTL)
         await self._take_in(context)
 
     async def _take_in(self, context: RunContext[object]) -> None:
@@ -127,19 +127,22 @@ class RunRecorder:
         Raises:
             RunLostError: Somebody else took this run for dead and ended it.
         """
-        changed, removed = await self._follow(context.messages)
+        changed, removed = await self._follow(context.messages, same=not context.edits_in_place)
         added = self._fresh(context.messages, only)
         for source, together in added:
             await self._append(together, source)
         return Synced([message for _, together in added for message in together], changed, removed)
 
-    async def _follow(self, messages: MessageList) -> tuple[list[Message], list[Message]]:
-        """Store what is stored as it is by now; returns what was changed and what was removed."""
+    async def _follow(self, messages: MessageList, *, same: bool = False) -> tuple[list[Message], list[Message]]:
+        """Store what is stored as it is by now; returns what was changed and what was removed. ``same``: what is still
+        the same object says the same, and is not looked at: a long run would pay for that at each step."""
         present = {message.id: message for message in messages.of("input", "response")}
         changed = [
-            present[message_id]
-            for message_id, (_, content) in self._saved.items()
-            if message_id in present and content != _content(present[message_id])
+            there
+            for message_id, (message, content) in self._saved.items()
+            if (there := present.get(message_id)) is not None
+            and not (same and there is message)
+            and content != _content(there)
         ]
         removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
         await self.rewrite(changed, remove=removed)
@@ -230,21 +233,10 @@ class RunRecorder:
             raise StorageError("the run was not begun")
         return self._run
 
-    async def _keep_alive(self, run: Run) -> None:
-        while True:
-            await asyncio.sleep(RUN_TTL / 3)
-            try:
-                await self._storage.heartbeat(run, ttl=RUN_TTL)
-            except RunLostError:
-                return  # the next write says so
-            except StorageError as error:
-                logger.warning("heartbeat of run %s failed: %s", run.id, error)
-
     async def _end(self, context: RunContext[object], run: Run, outcome: Outcome) -> None:
         """End the run; what cannot be stored completely is kept as far as it got, and the error is raised."""
-        if self._alive is not None:
-            self._alive.cancel()
-            await asyncio.gather(self._alive, return_exceptions=True)
+        if self._heartbeat is not None:
+            await self._heartbeat.end()
         if outcome == "discarded":
             await end_run(self._storage, run, outcome)
             return

@@ -43,7 +43,7 @@ AWAITING = limits()
 def window(p: int = 0, q: int = 0, o: int = 0, **more: object) -> Window:
     """``p`` tokens of raw rows; ``q`` that may be observed and that no chunk covers; ``o`` of notes."""
     more = {"reflectable": True, "fresh_tokens": q, **more}
-    return Window(message_tokens=p, observable_tokens=q, observation_tokens=o, **more)  # type: ignore[arg-type]
+    return Window(message_tokens=p, observation_tokens=o, **more)  # type: ignore[arg-type]
 
 
 # -- thresholds

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diarist.chunks import Usage
 from diarist.exceptions import BadRequestError, ConfigError, RateLimitError
@@ -144,6 +147,30 @@ def test_an_unknown_time_zone_is_refused_at_construction() -> None:
 def test_a_short_log_is_shown_whole() -> None:
     entries = [entry("Date: 2026-03-01\n- 🟢 a\n"), entry("Date: 2026-03-02\n- 🟢 b")]
     assert shorten_log(entries, 1_000, default_counter()) == "\n".join(each.text for each in entries)
+
+
+@given(
+    notes=st.lists(
+        st.tuples(st.sampled_from(["", "Date: 2026-01-01\n", "Date: 2026-01-02\n"]), st.integers(0, 6)), max_size=12
+    ),
+    believed=st.sampled_from([None, 0, 1_000]),
+    limit=st.integers(30, 200),
+)
+def test_a_log_is_shortened_to_its_limit(notes: list[tuple[str, int]], believed: int | None, limit: int) -> None:
+    """Whatever its entries say that they have, and whatever date they stand under."""
+    said = [
+        heading + "\n".join(f"- 🔴 fact {n} of {place}" for n in range(lines))
+        for place, (heading, lines) in enumerate(notes)
+    ]
+    entries = [entry(text) for text in said]
+    if believed is not None:
+        entries = [replace(each, tokens=believed) for each in entries]
+    short = shorten_log(entries, limit, default_counter())
+    assert default_counter().count(short) <= limit
+    whole = "\n".join(said)
+    assert [line for line in short.splitlines() if line.startswith("- ")] == [
+        line for line in whole.splitlines() if line in short.splitlines() and line.startswith("- ")
+    ]
 
 
 def test_of_a_long_log_its_end_and_what_matters_stay() -> None:

@@ -47,11 +47,6 @@ class Numbering:
         self.end = seq
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every row is copied."""
-        return not self._left_out
-
-    @property
     def missing(self) -> tuple[Tombstone, ...]:
         """The ranges of rows that the copy does not have, those that came too late included."""
         return (

@@ -176,7 +176,6 @@ class ThreadView:
         reflection = sight.reading.visible.reflection
         return Window(
             message_tokens=sight.tokens,
-            observable_tokens=sight.size(chain.from_iterable(units)),
             fresh_tokens=sight.size(chain.from_iterable(sight.fresh(units))),
             chunks=tuple(sight.size(rows) for _, rows in chunks),
             held_chunks=tuple(sight.size(rows) for _, rows in sight.waiting[len(chunks) :]),

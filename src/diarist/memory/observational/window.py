@@ -18,8 +18,7 @@ class Window:
 
     Attributes:
         message_tokens: All raw rows, with the blocks that memory sent along.
-        observable_tokens: Those of them that may be observed.
-        fresh_tokens: Those of these that no buffered chunk covers.
+        fresh_tokens: Those of them that may be observed and no buffered chunk covers.
         chunks: Tokens of the raw rows that each buffered chunk covers, of those that may be activated, oldest first.
         held_chunks: The same of those behind them that may not be activated yet.
         foreign_tokens: Tokens of the messages of other threads that buffered chunks cover (resource scope).
@@ -36,7 +35,6 @@ class Window:
     """
 
     message_tokens: int
-    observable_tokens: int
     fresh_tokens: int = 0
     chunks: tuple[int, ...] = ()
     held_chunks: tuple[int, ...] = ()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 _BULLET = " \t-*•"
@@ -26,9 +25,9 @@ def bare(line: str) -> str:
     return line.strip(_BULLET)
 
 
-def dated_lines(entries: Iterable[str]) -> list[DatedLine]:
-    """The notes of these entries' texts, in order. A heading holds until the next, also in the entries that follow."""
-    return list(chain.from_iterable(lines.notes for lines in _each(entries)))
+def dated_lines(entries: Iterable[str]) -> list[tuple[DatedLine, ...]]:
+    """The notes of each of these entries' texts. A heading holds until the next, also in the entries that follow."""
+    return [lines.notes for lines in _each(entries)]
 
 
 class NotedBefore:

@@ -24,7 +24,7 @@ def _places() -> tuple[str, ...]:
 
 def is_form(line: str) -> bool:
     """Whether a line is one of the form in our prompts, with a place-holder still in it."""
-    return _TIME_PLACE.match(line) is not None or any(place in line for place in _places())
+    return _TIME_PLACE.match(line) is not None or ("[" in line and any(place in line for place in _places()))
 
 
 def without_form(text: str) -> str:
@@ -34,7 +34,7 @@ def without_form(text: str) -> str:
 
 def only_repeats(text: str, earlier: Sequence[str]) -> bool:
     """Whether ``text`` has lines, and all of them stand in ``earlier`` under the same date."""
-    lines, known = dated_lines([text]), NotedBefore(earlier)
+    (lines,), known = dated_lines([text]), NotedBefore(earlier)
     return bool(lines) and all((line.heading, line.bare) in known for line in lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from diarist.chunks import Usage
@@ -181,24 +182,38 @@ def compose_instructions(name: str, instruction: str | None, language: str | Non
 
 
 def shorten_log(entries: Sequence[Observation], limit: int, counter: TokenCounter) -> str:
-    """The entries' text if it has at most ``limit`` tokens.
+    """The entries' text if its entries, counted one by one, have at most ``limit`` tokens.
 
     Else its end, whole lines with the date heading they stand under, in three quarters of the limit;
     and before it, in the last quarter, the newest of the older lines marked 🔴 or ✅, likewise.
     """
-    if sum(entry.tokens for entry in entries) <= limit:
-        text = "\n".join(entry.text for entry in entries)
-        if counter.count(text) <= limit:
-            return text
-    lines = dated_lines(entry.text for entry in entries)
-    tail_room = limit - int(limit * _HIGHLIGHT_SHARE)
-    tail, rest = _newest(lines, tail_room, counter)
-    marked = [line for line in rest if line.bare.startswith(("🔴", "✅"))]
+    texts = [entry.text for entry in entries]
+    notes = dated_lines(texts)
+    sizes = [_size(text, lines, counter) for text, lines in zip(texts, notes, strict=True)]
+    if sum(sizes) <= limit:
+        return "\n".join(texts)
+    room = tail_room = limit - int(limit * _HIGHLIGHT_SHARE)
+    start = len(notes)
+    while sizes[start - 1] <= room:  # whole entries; not all of them fit
+        start -= 1
+        room -= sizes[start]
+    part, rest = _newest(notes[start - 1], room, counter)
+    older = chain.from_iterable((*notes[: start - 1], rest))
+    marked = [line for line in older if line.bare.startswith(("🔴", "✅"))]
     highlights, _ = _newest(marked, limit - tail_room, counter)
-    return "\n".join(_with_headings(highlights + tail))
+    return "\n".join(_with_headings([*highlights, *part, *chain.from_iterable(notes[start:])]))
 
 
-def _newest(lines: list[DatedLine], room: int, counter: TokenCounter) -> tuple[list[DatedLine], list[DatedLine]]:
+def _size(text: str, lines: Sequence[DatedLine], counter: TokenCounter) -> int:
+    """Tokens of an entry, with the heading if it stands under one that came before it. Counted, not believed."""
+    heading = lines[0].heading if lines else ""
+    inherited = counter.count(heading) + 1 if heading and not text.startswith(heading) else 0
+    return counter.count(text) + 1 + inherited
+
+
+def _newest(
+    lines: Sequence[DatedLine], room: int, counter: TokenCounter
+) -> tuple[Sequence[DatedLine], Sequence[DatedLine]]:
     """The last lines that fit into ``room`` tokens, and those before them."""
     start, heading = len(lines), ""
     while start:
@@ -221,15 +236,11 @@ def _with_headings(lines: list[DatedLine]) -> list[str]:
 
 
 class _Remembering:
-    """Counts the lines of earlier notes, most of which it has counted for the call before."""
+    """Counts earlier notes, most of which it has counted for the call before."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self.name = counter.name
-        self._counter = counter
-        self._line = lru_cache(maxsize=4096)(counter.count)
-
-    def count(self, text: str) -> int:
-        return self._counter.count(text) if "\n" in text else self._line(text)
+        self.count = lru_cache(maxsize=1024)(counter.count)
 
 
 class _Answer(NamedTuple):
