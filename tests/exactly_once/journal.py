@@ -27,7 +27,8 @@ class Journal(Books):
 
     def begin(self, run: RunFacts) -> None:
         super().begin(run)
-        self._write("begin", run=run.id, thread=run.thread, marks=sorted(run.marks), guarded=run.guarded)
+        told = {"marks": sorted(run.marks), "guarded": run.guarded, "disturbed": run.disturbed}
+        self._write("begin", run=run.id, thread=run.thread, **told)
 
     def waits(self, call_id: str, run: RunFacts) -> None:
         """Whether a user talks past it in another process is not known here."""
@@ -80,6 +81,7 @@ def _take(books: Books, entry: dict[str, Any], before: dict[str, set[str]]) -> N
         case "begin":
             facts = RunFacts(entry["run"], entry["thread"], marks=set(entry["marks"]), guarded=entry["guarded"])
             books.begin(facts)
+            facts.disturbed = entry["disturbed"]
         case "answered":
             books.answered(run, entry["mark"])
         case "took out":

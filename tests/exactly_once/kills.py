@@ -128,10 +128,14 @@ def play_batch(url: str, folder: Path, batch: Batch) -> dict[str, object]:
 def rehearse() -> None:
     """Do in this process what children do, with seeds of which none has to wait for long."""
     for seed in (0, 5, 7):
-        batch = Batch(seed, 2 * [Child(0, seed, ["t"], None, None, 2.0)])
         with TemporaryDirectory() as folder:
-            books = Journal(Path(folder, "journal"), first=0)
-            asyncio.run(_live(str(Path(folder, "memory.db")), books, batch, batch.children[0]))
+            asyncio.run(rehearse_in(Path(folder), Journal(Path(folder, "journal"), first=0), seed))
+
+
+async def rehearse_in(folder: Path, books: Journal, seed: int) -> None:
+    """What a child does that is not alone, and has nothing to fear."""
+    batch = Batch(seed, 2 * [Child(0, seed, ["t"], None, None, 2.0)])
+    await _live(str(folder / "memory.db"), books, batch, batch.children[0])
 
 
 def _fork(work: Callable[[], None]) -> int:

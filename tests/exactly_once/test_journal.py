@@ -1,0 +1,32 @@
+"""Whoever reads the journal of a process knows what the process knew: what it says is judged by that."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.exactly_once.books import Books
+from tests.exactly_once.journal import Journal, read
+from tests.exactly_once.kills import rehearse_in
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4, 5, 7, 12, 19, 32])
+def test_the_journal_tells_all_that_its_process_knows(tmp_path: Path, seed: int) -> None:
+    books = Journal(tmp_path / "journal", first=0)
+    asyncio.run(rehearse_in(tmp_path, books, seed))
+    told = read(tmp_path / "journal", first=0)
+    assert _facts(told) == _facts(books)
+    assert told.gone == books.gone
+    assert told.removed >= books.removed
+
+
+def _facts(books: Books) -> list[dict[str, object]]:
+    """Of each run, but for what only its own process can use."""
+    own = ("asked", "by_user", "kept")
+    return [
+        {"rows": run.rows, **{name: value for name, value in asdict(run).items() if name not in own}}
+        for run in books.runs.values()
+    ]
