@@ -132,8 +132,36 @@ async def test_messages_that_say_nothing_cost_nothing() -> None:
     assert (observed.text, observed.calls) == ("", 0)
 
 
-async def test_a_cut_answer_is_used_with_a_warning() -> None:
-    model = ScriptedModel(Reply(text=f"<diary>\n{NOTES}", finish_reason="length"))
+LONG = NOTES + "".join(f"\n- 🟡 09:13 User asked about ferry {n} to Stockholm" for n in range(30))
+CUT = Reply(text=f"<diary>\n{LONG}\n- 🔴 User pays 1", finish_reason="length")
+
+
+async def test_of_an_answer_that_was_cut_off_a_shorter_one_is_asked_for() -> None:
+    model = ScriptedModel(CUT, ANSWER)
+    observed = await ModelObserver(model).observe(MESSAGES, earlier=[])
+    assert (observed.text, observed.current_task, observed.calls) == (NOTES, "Find a ferry", 2)
+    fitted = default_counter().count(f"<diary>\n{LONG}")
+    assert f"fewer than {fitted * 0.75:,.0f} tokens" in model.requests[1].text
+    assert "output limit" in observed.warnings[0]
+
+
+async def test_of_two_answers_that_were_cut_off_the_shorter_one_counts() -> None:
+    """It was to be about all, and no line is noted of which the end is missing."""
+    again = Reply(text=f"<diary>\n{NOTES}\n- 🟡 09:13 User asked about fer", finish_reason="length")
+    observed = await ModelObserver(ScriptedModel(CUT, again)).observe(MESSAGES, earlier=[])
+    assert observed.text == NOTES
+    assert len(observed.warnings) == 2
+
+
+@pytest.mark.parametrize("second", ["", "I am sorry.", LOOP])
+async def test_a_cut_answer_counts_where_the_shorter_one_is_no_use(second: str) -> None:
+    observed = await ModelObserver(ScriptedModel(CUT, second)).observe(MESSAGES, earlier=[])
+    assert (observed.text, observed.calls) == (LONG, 2)
+
+
+async def test_a_short_cut_answer_is_used_with_a_warning() -> None:
+    """It was the model's thoughts that took the room."""
+    model = ScriptedModel(Reply(text=f"<diary>\n{NOTES}\n", finish_reason="length"))
     observed = await ModelObserver(model).observe(MESSAGES, earlier=[])
     assert observed.text == NOTES
     assert "output limit" in observed.warnings[0]

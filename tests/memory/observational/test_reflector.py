@@ -12,7 +12,7 @@ from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.reflector import ModelReflector
 from diarist.storage.records import Observation
-from diarist.testing import ScriptedModel
+from diarist.testing import Reply, ScriptedModel
 from diarist.tokens import default_counter
 
 LEVELS = load_prompt("reflector_levels").splitlines()
@@ -99,6 +99,38 @@ async def test_loops_and_empty_answers_are_never_the_result() -> None:
     reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=10)
     assert reflected.text == notes(29)
     assert len(reflected.warnings) == 2
+
+
+def cut_answer(lines: int) -> Reply:
+    return Reply(text=f"<diary>\n{notes(lines)}\n- 🟡 and half of", finish_reason="length")
+
+
+async def test_a_cut_answer_is_no_result_however_short() -> None:
+    """It lacks the newest notes: less than it had room for is asked for."""
+    model = ScriptedModel(cut_answer(30), answer(20))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
+    assert (reflected.text, reflected.calls) == (notes(20), 2)
+    assert f"fewer than {tokens(30) * 3 // 4:,} tokens" in model.requests[1].text
+    assert "output limit" in reflected.warnings[0]
+
+
+async def test_a_whole_answer_above_the_target_is_preferred_to_a_cut_one() -> None:
+    model = ScriptedModel(answer(40), cut_answer(3), cut_answer(3), cut_answer(3))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=tokens(20))
+    assert reflected.text == notes(40)
+
+
+async def test_where_every_answer_is_cut_the_last_one_counts_without_its_half_line() -> None:
+    model = ScriptedModel(cut_answer(40), cut_answer(35), cut_answer(30), cut_answer(25))
+    reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
+    assert (reflected.text, reflected.calls) == (notes(25), 4)
+    assert "no whole answer" in reflected.warnings[-1]
+
+
+async def test_thoughts_that_took_the_room_do_not_lower_the_target() -> None:
+    model = ScriptedModel(cut_answer(2), answer(20))
+    await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
+    assert "fewer than 2,000 tokens" in model.requests[1].text
 
 
 async def test_nothing_usable_is_an_error() -> None:

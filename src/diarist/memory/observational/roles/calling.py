@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 from diarist.chunks import ModelFinish, TextDelta, Usage
@@ -27,6 +28,8 @@ MAX_OUTPUT_TOKENS = 100_000
 RoleModel = Model | Sequence[ModelEntry] | Callable[[int], Sequence[ModelEntry]]
 """A model; models that are tried one after the other; or these, chosen by the tokens of the question."""
 
+_FITS, _SAYS_SOMETHING = 0.75, 200
+
 _CANNOT = (500, 501)
 """What servers of models without eyes answer to an image, where they do not call it a bad request."""
 
@@ -39,6 +42,7 @@ class Reply:
         usage: What it cost; counted by ``default_counter()`` when the answer was broken off, since then
             the provider does not say.
         looping: The model fell into a loop; it was broken off there if it went on for long.
+        cut: The model stopped at its output limit, so the end is missing.
         calls: Number of calls that it took, failed ones included.
         warnings: What had to be done to get the answer.
     """
@@ -47,6 +51,7 @@ class Reply:
     usage: Usage
     model: str
     looping: bool = False
+    cut: bool = False
     calls: int = 1
     warnings: tuple[str, ...] = ()
 
@@ -80,6 +85,14 @@ class _Tries:
 
     def finish(self, reply: Reply) -> Reply:
         return replace(reply, calls=self.calls, warnings=(*self.warnings, *reply.warnings))
+
+
+def room_after(cut_tokens: int) -> float:
+    """Tokens to ask for where an answer was cut off with so many: less than fitted.
+
+    No limit (infinite) where it had hardly any: then the model's thoughts took the room.
+    """
+    return _FITS * cut_tokens if cut_tokens >= _SAYS_SOMETHING else inf
 
 
 class Caller:
@@ -163,15 +176,14 @@ def _refuses(error: ModelAPIError, with_files: bool) -> bool:
 async def _read(model: Model, request: ModelRequest) -> Reply:
     text, checked, broken_off = "", 0, False
     usage: Usage | None = None
-    warnings: tuple[str, ...] = ()
+    cut = False
     # Closing the iterator is what cancels a call; every model's stream is an async generator.
     stream = cast("AsyncGenerator[Chunk]", model.stream(request))
     async with aclosing(stream):
         async for chunk in stream:
             if isinstance(chunk, ModelFinish):
                 usage = chunk.payload.usage
-                if chunk.payload.reason == "length":
-                    warnings = ("the model stopped at its output limit",)
+                cut = chunk.payload.reason == "length"
             elif isinstance(chunk, TextDelta):
                 text += chunk.payload.text
                 if len(text) - checked >= MIN_LENGTH:
@@ -180,14 +192,15 @@ async def _read(model: Model, request: ModelRequest) -> Reply:
             if broken_off:  # it would go on until it is cut off, and all of that is paid for
                 break
     usage = usage or _counted(request, text)
-    if broken_off and "\n" in text:
+    if (broken_off or cut) and text.count("\n") > 1:
         text = text[: text.rindex("\n")]  # the last line was cut in the middle
     return Reply(
         text=text,
         usage=usage,
         model=model.id,
         looping=broken_off or is_degenerate(text),
-        warnings=warnings,
+        cut=cut,
+        warnings=("the model stopped at its output limit",) if cut else (),
     )
 
 

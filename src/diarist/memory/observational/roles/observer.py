@@ -6,13 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Observed, RoleError
-from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
+from diarist.memory.observational.roles.calling import (
+    MAX_OUTPUT_TOKENS,
+    Caller,
+    Question,
+    Reply,
+    RoleModel,
+    room_after,
+)
 from diarist.memory.observational.roles.citations import cite, take_citations
 from diarist.memory.observational.roles.dated_lines import DatedLine, dated_lines
 from diarist.memory.observational.roles.echoes import only_repeats, without_repeats
@@ -98,8 +106,9 @@ class ModelObserver:
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. An answer that loops is asked for once more; if the second one loops
-        too, what is left of it without the repetitions is taken, with a warning. One that only repeats
-        earlier notes is asked for once more without them."""
+        too, what is left of it without the repetitions is taken, with a warning. One that was cut off at the
+        output limit is asked for once more, shorter: what it had not reached would never be noted. One that
+        only repeats earlier notes is asked for once more without them."""
         transcript = render_transcript(
             messages,
             timezone=self._timezone,
@@ -118,6 +127,8 @@ class ModelObserver:
         if reply.looping:
             first, reply = reply, await self._caller.ask(question)
             reply = _joined(first, reply)
+        elif reply.cut:
+            reply = await self._shorter(question, reply)
         reply, section = self._without_section(reply)
         noted, answer = [entry.text for entry in earlier], _answer_of(reply)
         if noted and only_repeats(answer.text, noted):
@@ -130,6 +141,21 @@ class ModelObserver:
         if len(_threads_of(messages)) > 1:  # whose task would it be?
             return replace(observed, current_task=None, suggested_response=None, thread_title=None)
         return observed if self._thread_title else replace(observed, thread_title=None)
+
+    async def _shorter(self, question: Question, cut: Reply) -> Reply:
+        """A shorter answer than the one that was cut off; that one where the other is no use."""
+        tokens = self._counter.count(cut.text)
+        room = room_after(tokens)
+        if room == inf:
+            return cut
+        wish = (
+            f"An earlier answer was cut off after {tokens:,} tokens. "
+            f"Answer for the whole transcript in fewer than {room:,.0f} tokens, about {room * 2 / 3:,.0f} words."
+        )
+        second = await self._caller.ask(replace(question, data=f"{question.data}\n\n{wish}"))
+        joined = _joined(cut, second)
+        useless = second.looping or not parse_notes(second.text).text
+        return replace(joined, text=cut.text, model=cut.model, looping=False) if useless else joined
 
     def _question(
         self,

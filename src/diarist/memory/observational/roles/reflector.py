@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from diarist.chunks import Usage
 from diarist.exceptions import ModelError
 from diarist.memory.observational.prompt.threads import names_threads
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Reflected, RoleError
-from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, Reply, RoleModel
+from diarist.memory.observational.roles.calling import (
+    MAX_OUTPUT_TOKENS,
+    Caller,
+    Question,
+    Reply,
+    RoleModel,
+    room_after,
+)
 from diarist.memory.observational.roles.observer import compose_instructions
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.models.base import ModelSettings
@@ -49,12 +57,15 @@ class ModelReflector:
         """See ``ReflectorRole``. The first result below the target, else the smallest one.
 
         Empty answers and loops count as attempts, never as results. When a later call fails and
-        there is a result already, that one is returned with a warning.
+        there is a result already, that one is returned with a warning. An answer that was cut off at the
+        output limit lacks the newest notes: the next call asks for what fits, and the last of
+        them is the result only where no whole answer came, with a warning.
         """
         attempts = _Attempts(self._counter)
         start = 0 if guidance else 1
         for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
-            data = _data(entries, level, target_tokens, attempts.smallest, guidance)
+            asked = int(min(target_tokens, attempts.room))
+            data = _data(entries, level, asked, attempts.smallest, guidance)
             try:
                 reply = await self._caller.ask(Question(instructions=self._instructions, data=data))
             except ModelError as error:
@@ -71,34 +82,46 @@ class ModelReflector:
 
 
 class _Attempts:
-    """The best of several answers, and what they cost together."""
+    """The best of several answers, and what they cost together.
+
+    Attributes:
+        smallest: Tokens of the best one.
+        room: Tokens that an answer may have, as far as cut ones show.
+    """
 
     def __init__(self, counter: TokenCounter) -> None:
         self.best: Notes | None = None
-        self.smallest: float = float("inf")
+        self.smallest = self.room = inf
         self.usage = Usage()
         self.calls = 0
         self.warnings: list[str] = []
         self._counter = counter
         self._model = ""
+        self._cut: Notes | None = None
 
     def judge(self, reply: Reply, level: int) -> float:
-        """Tokens of the answer's notes; infinitely many when they cannot be used."""
+        """Tokens of the answer's notes; infinitely many when they are no result."""
         if self.best is None:
             self._model = reply.model
         if reply.looping:
             self.warnings.append(f"level {level}: the model repeated itself")
-            return float("inf")
+            return inf
         notes = parse_notes(reply.text)
         if not notes.text:
             self.warnings.append(f"level {level}: the model gave no notes")
-            return float("inf")
+            return inf
         tokens = self._counter.count(notes.text)
+        if reply.cut:
+            self._cut, self.room = notes, min(self.room, room_after(tokens))
+            return inf
         if tokens < self.smallest:
             self.best, self.smallest, self._model = notes, tokens, reply.model
         return tokens
 
     def result(self) -> Reflected:
+        if self.best is None and self._cut is not None:
+            self.best = self._cut
+            self.warnings.append("no whole answer came; what this one did not reach is in the earlier generation")
         if self.best is None:
             raise RoleError(
                 f"the Reflector {self._model} gave nothing usable in {self.calls} calls: " + "; ".join(self.warnings)
@@ -129,7 +152,7 @@ def _data(
         load_prompt("reflector_levels").splitlines()[level],
         f"Write fewer than {target_tokens:,} tokens, about {target_tokens * 2 // 3:,} words.",
     ]
-    if smallest < float("inf"):
+    if smallest < inf:
         parts.append(f"An earlier attempt had {smallest:,.0f} tokens, which is too long.")
     if guidance:
         parts.append(f"The user's wish for this diary: {guidance.strip()}")
