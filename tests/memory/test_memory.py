@@ -213,16 +213,17 @@ async def test_observe_takes_everything_whatever_the_thresholds(storage: InMemor
 
 async def test_observe_says_why_it_failed_and_keeps_what_was_done(storage: InMemoryStorage) -> None:
     writes = observer()
-    replies: list[Any] = ["- 🔴 the first piece", RuntimeError("the observer is down")]
+    noted = "Date: 2026-03-02\n- 🔴 the first piece"
+    replies: list[Any] = [noted, RuntimeError("the observer is down")]
     memory = observational(storage, message_tokens=1000, observer_model=ScriptedModel(*replies))
     await memory.save_messages([Message.user(words(f"m{n}", 300)) for n in range(6)], thread="t")
     with pytest.raises(RuntimeError, match="observer is down"):
         await memory.observe(thread="t")
-    assert [entry.text for entry in (await memory.observations(thread="t")).entries] == ["- 🔴 the first piece"]
+    assert [entry.text for entry in (await memory.observations(thread="t")).entries] == [noted]
     await raw_rows(storage)
     again = observational(storage, message_tokens=1000, observer_model=writes)
     log = await again.observe(thread="t")
-    assert log.entries[0].text == "- 🔴 the first piece"
+    assert log.entries[0].text == noted
     assert await raw_rows(storage) == []
 
 

@@ -232,7 +232,10 @@ async def test_batches_are_observed_side_by_side_and_saved_in_order(storage: Sto
             [Message.user(words(f"said-{name}-1", 20), created_at=at)], thread=name, resource="ada"
         )
     await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
-    assert [entry.text for entry in (await log_of(storage)).entries] == [f"- 🟡 said-{name}-1" for name in "abc"]
+    noted = [entry.text.splitlines() for entry in (await log_of(storage)).entries]
+    assert [lines[1:] for lines in noted] == [[f"- 🟡 said-{name}-1"] for name in "abc"]
+    headings = {lines[0] for lines in noted}
+    assert len(headings) == 3, "notes without a heading of their own stand under that of their thread"
 
 
 async def test_a_failing_batch_leaves_the_others(storage: Storage) -> None:

@@ -14,7 +14,7 @@ from diarist.memory import WorkingMemoryConfig
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessOutputResultArgs
 from diarist.storage import Storage
-from diarist.testing import ScriptedModel, ToolCall
+from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.scenarios.kit import answering, words
 from tests.scenarios.working_kit import SCHEMA, TEMPLATE, newest, remembering, say
 
@@ -65,6 +65,18 @@ async def test_with_a_schema_it_is_merged(storage: Storage) -> None:
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer", schema=SCHEMA)
     await observed(memory, 2)
     assert await memory.working_memory(resource="ada") == {"name": "Ada", "likes": ["tea"]}
+
+
+async def test_a_section_that_was_cut_off_changes_nothing(storage: Storage) -> None:
+    known = "# User\n- **Name**: Ada\n- **Allergies**: nuts"
+
+    half = Reply(text=f"{notes()}<working-memory>\n# User\n- **Name**: Ada\n- **Al", finish_reason="length")
+    whole = f"{notes()}<working-memory>\n{known}\n</working-memory>"
+    observer = ScriptedModel(whole, half, name="observer")
+    memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
+    await observed(memory, 2)
+    assert len(observer.requests) == 2
+    assert await memory.working_memory(resource="ada") == known
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,19 @@ def test_what_is_no_citation_stays(line: str) -> None:
     assert take_citations(line) == (line, {})
 
 
+@pytest.mark.parametrize(
+    ("line", "bare", "numbers"),
+    [
+        ("- 🔴 User must close ticket [#4711] [#1]", "- 🔴 User must close ticket [#4711]", (1,)),
+        ("- 🔴 User must close ticket [#4711].", "- 🔴 User must close ticket [#4711].", None),
+        ("- 🔴 [#4711] is User's ticket [#3, #77]", "- 🔴 [#4711] is User's ticket", (3, 77)),
+        ("- 🔴 [#2] [#4711] is User's ticket", "- 🔴 [#4711] is User's ticket", (2,)),
+    ],
+)
+def test_a_number_that_no_message_has_is_no_citation(line: str, bare: str, numbers: tuple[int, ...] | None) -> None:
+    assert take_citations(line, 3) == (bare, {} if numbers is None else {bare: numbers})
+
+
 @given(st.text(alphabet="[]#0123456789,-– N.a\n", max_size=80))
 def test_any_text_can_be_read(text: str) -> None:
     bare, cited = take_citations(text)

@@ -66,7 +66,27 @@ def test_notes_that_only_repeat_are_kept_rather_than_nothing() -> None:
 
 
 def test_a_heading_goes_with_its_last_line() -> None:
-    assert without_form("Date: 2026-03-02\n- 🔴 HH:MM User stated x\nDate: 2026-03-03\n- y") == "Date: 2026-03-03\n- y"
+    copied = "Date: 2026-03-02\n- 🟡 09:00 User asked [question] [#2]"
+    assert without_form(f"{copied}\nDate: 2026-03-03\n- y") == "Date: 2026-03-03\n- y"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- 🔴 09:12 User's bug: KeyError in weights[new]",
+        '- 🔴 09:12 User works on "[question] Export" by Friday',
+        "- 🟡 09:12 Assistant explained what [activity] means in the list",
+    ],
+)
+def test_a_fact_with_a_word_in_brackets_is_kept(line: str) -> None:
+    assert without_form(line) == line
+
+
+async def test_undated_messages_are_noted_without_the_place_for_their_time() -> None:
+    answer = "<diary>\nDate: unknown\n- 🔴 HH:MM User stated that they live in Turku [#1]\n</diary>"
+    undated = [Message.user("I live in Turku.", created_at=None)]
+    observed = await ModelObserver(ScriptedModel(answer)).observe(undated, earlier=[])
+    assert observed.text == "Date: unknown\n- 🔴 User stated that they live in Turku"
 
 
 def test_notes_about_a_date_format_are_not_taken_for_the_form() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.chunks import Usage
-from diarist.exceptions import BadRequestError, ConfigError, RateLimitError
+from diarist.exceptions import BadRequestError, ConfigError, ContentFilterError, RateLimitError
 from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.observer import ModelObserver, shorten_log
 from diarist.messages import DataPart, Message
@@ -147,16 +147,33 @@ async def test_of_an_answer_that_was_cut_off_a_shorter_one_is_asked_for() -> Non
 
 async def test_of_two_answers_that_were_cut_off_the_shorter_one_counts() -> None:
     """It was to be about all, and no line is noted of which the end is missing."""
-    again = Reply(text=f"<diary>\n{NOTES}\n- 🟡 09:13 User asked about fer", finish_reason="length")
+    shorter = "\n".join(LONG.splitlines()[:20])
+    again = Reply(text=f"<diary>\n{shorter}\n- 🟡 09:13 User asked about fer", finish_reason="length")
     observed = await ModelObserver(ScriptedModel(CUT, again)).observe(MESSAGES, earlier=[])
-    assert observed.text == NOTES
+    assert observed.text == shorter
     assert len(observed.warnings) == 2
 
 
-@pytest.mark.parametrize("second", ["", "I am sorry.", LOOP])
-async def test_a_cut_answer_counts_where_the_shorter_one_is_no_use(second: str) -> None:
+CRUMB = Reply(text=f"<diary>\n{NOTES}\n- 🟡 hal", finish_reason="length")
+
+
+@pytest.mark.parametrize("second", ["", "I am sorry.", LOOP, CRUMB])
+async def test_a_cut_answer_counts_where_the_shorter_one_is_no_use(second: str | Reply) -> None:
     observed = await ModelObserver(ScriptedModel(CUT, second)).observe(MESSAGES, earlier=[])
     assert (observed.text, observed.calls) == (LONG, 2)
+
+
+async def test_what_a_content_filter_has_cut_is_no_answer() -> None:
+    filtered = Reply(text=f"<diary>\n{NOTES}\n- 🔴 User ow", finish_reason="content-filter")
+    with pytest.raises(ContentFilterError):
+        await ModelObserver(ScriptedModel(filtered)).observe(MESSAGES, earlier=[])
+
+
+async def test_notes_without_a_date_stand_under_that_of_the_messages() -> None:
+    model = ScriptedModel("<diary>\n- 🔴 09:12 User flies tomorrow\n</diary>")
+    observed = await ModelObserver(model).observe(MESSAGES, earlier=[entry("Date: 2026-01-05\n- 🟢 rain")])
+    assert observed.text.splitlines()[1:] == ["- 🔴 09:12 User flies tomorrow"]
+    assert observed.text.startswith("Date: 2026-03-02")
 
 
 async def test_a_short_cut_answer_is_used_with_a_warning() -> None:

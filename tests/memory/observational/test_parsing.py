@@ -42,6 +42,57 @@ def test_clumsy_answers_give_the_same_notes(answer: str) -> None:
     assert parse_notes(answer).text == NOTES
 
 
+@pytest.mark.parametrize("opening", ["<think>\n", "", "<thinking>\n"])
+def test_a_draft_in_the_thoughts_is_no_note(opening: str) -> None:
+    closing = "</thinking>" if "ing" in opening else "</think>"
+    draft = "Draft:\n<diary>\n- 🔴 User lives in Oslo\n</diary>\n<current-task>\nFind Oslo\n</current-task>\nNo, Turku."
+    notes = parse_notes(
+        f"{opening}{draft}\n{closing}\n<diary>\n{NOTES}\n</diary>\n<current-task>\nFind a ferry\n</current-task>"
+    )
+    assert (notes.text, notes.current_task) == (NOTES, "Find a ferry")
+
+
+@pytest.mark.parametrize(
+    "quoting",
+    [
+        "- 🔴 09:12 User's prompt begins:\n  <thinking>\n  {steps}\n  </thinking>",
+        "- 🟡 09:12 User asked how to hide the tag <think>",
+        "- 🟡 09:12 The tool answered:\n  <notes>VIP</notes>\n  <think>",
+        "- 🟡 09:12 User asked about\n  </think>\n  <diary>",
+    ],
+)
+def test_notes_that_quote_tags_lose_nothing_after_them(quoting: str) -> None:
+    fact = "- 🔴 09:13 User is allergic to nuts"
+    notes = parse_notes(f"<diary>\nDate: 2026-03-02\n{quoting}\n{fact}\n</diary>\n<current-task>\nx\n</current-task>")
+    assert notes.text.splitlines()[0] == "Date: 2026-03-02"
+    assert notes.text.splitlines()[-1] == fact
+    assert len(notes.text.splitlines()) == 2 + len(quoting.splitlines())
+    assert notes.current_task == "x"
+
+
+@pytest.mark.parametrize(
+    "heading", ["Datum: 2026-03-02", "日期：2026-03-02", "## 2026-03-02", "**Fecha:** 2026-03-02", "date: 2026-03-02"]
+)
+def test_a_day_is_a_heading_in_any_language(heading: str) -> None:
+    assert parse_notes(f"<diary>\n{heading}\n- 🔴 a\n</diary>").text == "Date: 2026-03-02\n- 🔴 a"
+
+
+def test_a_detail_with_a_date_is_no_heading() -> None:
+    notes = (
+        "Date: 2026-03-02\n- 🔴 09:12 User booked a flight\n  - Date: 2026-07-04\n    Date: 2020-01-01\n- 🔴 09:15 b"
+    )
+    assert parse_notes(f"<diary>\n{notes}\n</diary>").text == notes
+
+
+def test_notes_that_are_indented_as_a_whole_stand_at_the_margin() -> None:
+    indented = "\n".join(f"    {line}" for line in NOTES.splitlines())
+    assert parse_notes(f"  <diary>\n{indented}\n  </diary>").text == NOTES
+
+
+def test_a_refusal_with_reasons_is_no_diary() -> None:
+    assert parse_notes("I can't do that:\n- it has medical data\n- it may be private").text == ""
+
+
 def test_several_blocks_are_joined() -> None:
     assert parse_notes("<diary>\n- a\n</diary>\ntalk\n<diary>\n- b\n</diary>").text == "- a\n- b"
 

@@ -127,6 +127,13 @@ async def test_where_every_answer_is_cut_the_last_one_counts_without_its_half_li
     assert "no whole answer" in reflected.warnings[-1]
 
 
+async def test_a_crumb_is_no_diary() -> None:
+    """Thoughts took the room of the answer: better the old diary than two lines of it."""
+    model = ScriptedModel(*[cut_answer(2)] * 4)
+    with pytest.raises(RoleError, match="thoughts"):
+        await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
+
+
 async def test_thoughts_that_took_the_room_do_not_lower_the_target() -> None:
     model = ScriptedModel(cut_answer(2), answer(20))
     await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)

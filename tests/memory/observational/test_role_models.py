@@ -22,7 +22,7 @@ from diarist.storage.records import Observation
 from diarist.testing import Reply, ScriptedModel
 from diarist.tokens import default_counter
 
-NOTES = "- 🔴 09:12 User lives in Turku"
+NOTES = "Date: 2026-03-02\n- 🔴 09:12 User lives in Turku"
 MORNING = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
 MESSAGES = [Message.user("I live in Turku.", created_at=MORNING)]
 PICTURE = FilePart(media_type="image/png", data=b"x", name="cat.png")

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, cast
 
 from diarist.chunks import ModelFinish, TextDelta, Usage
-from diarist.exceptions import BadRequestError, ModelAPIError, ModelError
+from diarist.exceptions import BadRequestError, ContentFilterError, ModelAPIError, ModelError
 from diarist.memory.observational.roles.repetition import MIN_LENGTH, is_degenerate
 from diarist.messages import FilePart, Prompt, PromptMessage, PromptPart, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings
@@ -184,6 +184,8 @@ async def _read(model: Model, request: ModelRequest) -> Reply:
             if isinstance(chunk, ModelFinish):
                 usage = chunk.payload.usage
                 cut = chunk.payload.reason == "length"
+                if chunk.payload.reason == "content-filter":  # what it said before ends anywhere
+                    raise ContentFilterError(f"{model.id} withheld the rest of its answer")
             elif isinstance(chunk, TextDelta):
                 text += chunk.payload.text
                 if len(text) - checked >= MIN_LENGTH:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 _LABELS = r"\[\s*#(?:\d+(?:\s*[,;–-]\s*#?\d+)*|N)\s*\]"  # [#N] stands in the form that the Observer is shown
-_AT_END = re.compile(rf"(?:\s*{_LABELS})+(?=\.?\s*$)")
-_AT_START = re.compile(rf"^(\s*(?:[-*•]\s*)?(?:(?:🔴|🟡|🟢|✅)\s*)?){_LABELS}(?!\()\s*")
+_AT_END = re.compile(rf"(?P<labels>(?:\s*{_LABELS}){{1,50}})(?=\.?\s*$)")
+_AT_START = re.compile(rf"^(\s*(?:[-*•]\s*)?(?:(?:🔴|🟡|🟢|✅)\s*)?)(?P<labels>{_LABELS}(?!\()\s*)")
+_ONE = re.compile(rf"\s*{_LABELS}")
 _NUMBERS = re.compile(r"(\d+)(?:\s*[–-]\s*#?(\d+))?")
 
 
@@ -20,20 +21,40 @@ def label(number: int) -> str:
     return f"[#{number}]"
 
 
-def take_citations(text: str) -> tuple[str, dict[str, tuple[int, ...]]]:
-    """``text`` without its citations, and by each line that had any the numbers that it cites."""
+def take_citations(text: str, messages: int | None = None) -> tuple[str, dict[str, tuple[int, ...]]]:
+    """``text`` without its citations, and by each line that had any the numbers that it cites.
+
+    Args:
+        messages: How many there were. A label of which no number is one of theirs stands for something else, such as
+            a ticket, and stays. None: any number may be.
+    """
     cited: dict[str, tuple[int, ...]] = {}
     lines: list[str] = []
     for line in text.splitlines():
         if "#" not in line:
             lines.append(line)
             continue
-        bare = _AT_START.sub(r"\1", _AT_END.sub("", line))
+        bare, found = line, list[int]()
+        for place in (_AT_END, _AT_START):
+            if match := place.search(bare):
+                others, numbers = _parted(match["labels"], messages)
+                bare = bare[: match.start("labels")] + others + bare[match.end("labels") :]
+                found += numbers
         if bare != line:
-            found = "".join(match[0] for match in (_AT_START.search(line), _AT_END.search(line)) if match)
-            cited[bare] = tuple(sorted({*cited.get(bare, ()), *_numbers(found)}))
+            cited[bare] = tuple(sorted({*cited.get(bare, ()), *found}))
         lines.append(bare)
     return "\n".join(lines), cited
+
+
+def _parted(labels: str, messages: int | None) -> tuple[str, list[int]]:
+    """Those of the labels that are no citations, and the numbers of those that are."""
+    others, cited = labels, list[int]()
+    for each in _ONE.findall(labels):
+        numbers = _numbers(each)
+        if messages is None or not numbers or any(0 < number <= messages for number in numbers):
+            cited += numbers
+            others = others.replace(each, "", 1)
+    return others if "#" in others else "", cited
 
 
 def cite(text: str, cited: Mapping[str, Sequence[int]], ids: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -12,24 +12,38 @@ from diarist.memory.observational.roles.dated_lines import NotedBefore, bare, da
 _PROMPTS = ("observer", "reflector")
 
 _PLACE = re.compile(r"\[[^\]#\n]+\]")
-_TIME_PLACE = re.compile(r"\W*(?:HH:MM\b|Date:\s*YYYY-MM-DD\b)")
+_BEFORE_WORDS = re.compile(r"^[^\w\[<]*(?:(?:HH:MM|\d\d:\d\d)\b\s*)?")
+_CITATION = re.compile(r"\[#(?:N|[\d,;\s#–-]+)\]\s*$")
+_TIME_PLACE = re.compile(r"^(\W*)HH:MM\b[\s:,–-]*")
+
+
+@cache
+def _form() -> frozenset[str]:
+    """The lines of the forms in our prompts."""
+    forms = (load_prompt(name).partition("<diary>")[2].partition("</suggested-response>")[0] for name in _PROMPTS)
+    return frozenset(_words(line) for form in forms for line in form.splitlines()) - {""}
 
 
 @cache
 def _places() -> tuple[str, ...]:
-    """The place-holders of the forms in our prompts, such as ``[question]``."""
-    forms = (load_prompt(name).partition("<diary>")[2].partition("</suggested-response>")[0] for name in _PROMPTS)
-    return tuple({place for form in forms for place in _PLACE.findall(form)})
+    """Those place-holders in them that nobody else would write: of several words, not such as ``[new]``."""
+    return tuple({place for line in _form() for place in _PLACE.findall(line) if " " in place})
+
+
+def _words(line: str) -> str:
+    """A line without bullet, mark, time and citation."""
+    return _BEFORE_WORDS.sub("", _CITATION.sub("", line)).rstrip()
 
 
 def is_form(line: str) -> bool:
     """Whether a line is one of the form in our prompts, with a place-holder still in it."""
-    return _TIME_PLACE.match(line) is not None or ("[" in line and any(place in line for place in _places()))
+    words = _words(line)
+    return words in _form() or (not words and "HH:MM" in line) or any(place in line for place in _places())
 
 
 def without_form(text: str) -> str:
-    """``text`` without lines of the form."""
-    return _under_headings([line for line in text.splitlines() if not is_form(line)])
+    """``text`` without lines of the form; a line that says something loses no more than the place of its time."""
+    return _under_headings([_TIME_PLACE.sub(r"\1", line) for line in text.splitlines() if not is_form(line)])
 
 
 def only_repeats(text: str, earlier: Sequence[str]) -> bool:

@@ -130,12 +130,12 @@ class ModelObserver:
         elif reply.cut:
             reply = await self._shorter(question, reply)
         reply, section = self._without_section(reply)
-        noted, answer = [entry.text for entry in earlier], _answer_of(reply)
+        noted, answer = [entry.text for entry in earlier], _answer_of(reply, transcript, len(messages))
         if noted and only_repeats(answer.text, noted):
             # A small model that is shown notes may copy them instead of reading on: ask it without them.
             first, reply = reply, await self._caller.ask(self._question(transcript, (), messages, keeping))
             reply, section = self._without_section(_joined(first, reply))
-            answer = _answer_of(reply)
+            answer = _answer_of(reply, transcript, len(messages))
         observed = _observed(reply, answer, noted, [message.id for message in messages])
         observed = replace(observed, working_memory=keeping.answered(section) if keeping else None)
         if len(_threads_of(messages)) > 1:  # whose task would it be?
@@ -155,6 +155,7 @@ class ModelObserver:
         second = await self._caller.ask(replace(question, data=f"{question.data}\n\n{wish}"))
         joined = _joined(cut, second)
         useless = second.looping or not parse_notes(second.text).text
+        useless = useless or (second.cut and self._counter.count(second.text) < room / 2)
         return replace(joined, text=cut.text, model=cut.model, looping=False) if useless else joined
 
     def _question(
@@ -176,11 +177,12 @@ class ModelObserver:
         return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
 
     def _without_section(self, reply: Reply) -> tuple[Reply, str | None]:
-        """The answer without its section about working memory, and that section, but not where the answer loops."""
+        """The answer without its section about working memory, and that section, but not where the answer loops or
+        was cut off: the section replaces all of working memory."""
         if self._keeper is None:
             return reply, None
         text, section = take_section(reply.text)
-        return replace(reply, text=text), None if reply.looping else section
+        return replace(reply, text=text), None if reply.looping or reply.cut else section
 
     def _title_request(self, earlier: Sequence[Observation], messages: Sequence[Message]) -> Iterator[str]:
         threads = _threads_of(messages)
@@ -278,9 +280,16 @@ class _Answer(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def _answer_of(reply: Reply) -> _Answer:
+def _answer_of(reply: Reply, transcript: str, messages: int) -> _Answer:
     notes, warnings = read_reply(reply)
-    return _Answer(notes, *take_citations(notes.text), warnings)
+    text, cited = take_citations(notes.text, messages)
+    return _Answer(notes, _dated(text, transcript), cited, warnings)
+
+
+def _dated(text: str, transcript: str) -> str:
+    """Notes without a date stand under that of the transcript, where it has one: else under that of older notes."""
+    headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
+    return f"{headings.pop()}\n{text}" if text and not text.startswith("Date:") and len(headings) == 1 else text
 
 
 def _observed(reply: Reply, answer: _Answer, earlier: Sequence[str], message_ids: Sequence[str]) -> Observed:
@@ -290,9 +299,9 @@ def _observed(reply: Reply, answer: _Answer, earlier: Sequence[str], message_ids
     text = without_repeats(bare, earlier)
     return Observed(
         text=text,
-        current_task=_bare(notes.current_task),
-        suggested_response=_bare(notes.suggested_response),
-        thread_title=_bare(notes.thread_title),
+        current_task=_bare(notes.current_task, len(message_ids)),
+        suggested_response=_bare(notes.suggested_response, len(message_ids)),
+        thread_title=_bare(notes.thread_title, len(message_ids)),
         citations=cite(text, cited, message_ids) if cited else (),
         usage=reply.usage,
         model=reply.model,
@@ -301,8 +310,8 @@ def _observed(reply: Reply, answer: _Answer, earlier: Sequence[str], message_ids
     )
 
 
-def _bare(hint: str | None) -> str | None:
-    return None if hint is None else take_citations(hint)[0] or None
+def _bare(hint: str | None, messages: int) -> str | None:
+    return None if hint is None else take_citations(hint, messages)[0] or None
 
 
 def read_reply(reply: Reply) -> tuple[Notes, tuple[str, ...]]:
@@ -321,5 +330,6 @@ def _joined(first: Reply, second: Reply) -> Reply:
         model=second.model,
         calls=first.calls + second.calls,
         looping=second.looping,
+        cut=second.cut,
         warnings=first.warnings + second.warnings,
     )

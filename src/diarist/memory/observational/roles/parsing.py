@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import Literal
 
 from diarist.memory.observational.roles.echoes import is_form, without_form
@@ -32,8 +33,24 @@ _NAMES = "|".join(_SECTIONS)
 _TAG = re.compile(rf"<\s*(?:(/)\s*)?({_NAMES})\s*>", re.IGNORECASE)
 _ANY_TAG = re.compile(rf"<(?=\s*(?:/\s*)?(?:{_NAMES}|{'|'.join(_QUOTING)})\b)", re.IGNORECASE)
 _TAG_AT_END = re.compile(rf"{_TAG.pattern}\s*$", re.IGNORECASE)
+_DRAFTS = re.compile(
+    r"\A(?P<drafts>.*?)<\s*/\s*think(?:ing)?\s*>(?=\s*(?:```\w*\s*)?<\s*(?:diary|observations)\s*>)",
+    re.IGNORECASE | re.DOTALL,
+)
+_BLOCK = re.compile(r"<\s*(/?)\s*(?:diary|observations|reflections|notes)\s*>", re.IGNORECASE)
+_LEAVES_DIARY = re.compile(
+    r"(?!\s*<\s*\w).*<\s*/\s*(?:diary|observations|reflections|notes)\s*>\s*$"
+    r"|\s*<\s*(?:current-task|suggested-response|thread-title)\s*>",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w-]*\s*$")
-_DATE = re.compile(r"(?:[\s#*_>]*|\s*-\s+(?=\W*date:\W*\d{4}-))\bdate:(.*)", re.IGNORECASE)
+_DATE = re.compile(
+    r" ?(?:[#*_>][\s#*_>]*|-\s+(?=\W*date:\W*\d{4}-))?"
+    r"(?:\bdate[:：](?P<said>.*)"  # or a day alone, also after another language's word for it
+    r"|(?:[^\W\d_]{1,12}[*_]*\s?[:：][\s*_]*)?(?P<day>\d{4}-\d\d-\d\d[\s*_]{0,5}(?:\([^()]*\))?[\s*_]{0,5})$)",
+    re.IGNORECASE,
+)
+_NOTED = re.compile(r"\W*?(?:\bdate[:：]|🔴|🟡|🟢|✅)", re.IGNORECASE)
 _LIST_LINE = re.compile(r"\s*(?:[-*+•–]\s|\d{1,3}[.)]\s|🔴|🟡|🟢|✅)")
 _LABELLED = re.compile(
     r"[\s#*_-]*(?P<label>current task|suggested response|thread title)[\s*_]*:[\s*_]*(?P<text>.*)$",
@@ -66,15 +83,17 @@ def parse_notes(output: str) -> Notes:
     """Read a model's answer. Never raises.
 
     Several blocks are joined; a missing closing tag ends where the next block begins; code fences
-    are dropped, and so are lines of the form in our prompts that a small model copied. An answer without a block
-    of notes gives its list lines and date headings only.
+    are dropped, and so are lines of the form in our prompts that a small model copied, and what a model thought
+    before the block. An answer without a block of notes gives its list lines and date headings only, if one of
+    them has a mark or is a heading: else it is a list of something else.
     """
     reader = _Reader()
-    for line in output.splitlines():
+    for line in _without_drafts(output).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
+    loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
-        text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(reader.loose)),
+        text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(loose)),
         current_task=_hint(reader.lines["task"]),
         suggested_response=_hint(reader.lines["response"]),
         thread_title=_title(reader.lines["title"]),
@@ -84,6 +103,16 @@ def parse_notes(output: str) -> Notes:
 def escape_tags(text: str) -> str:
     """``text`` in which none of our tags can open or close anything: ``<`` before a name is ``&lt;``."""
     return _ANY_TAG.sub("&lt;", text)
+
+
+def _without_drafts(output: str) -> str:
+    """The answer without thoughts that end right before the notes: a block in them is a draft. Where a block is
+    still open there, the notes speak of such tags."""
+    thoughts = _DRAFTS.match(output)
+    if thoughts is None:
+        return output
+    drafts = [tag[1] for tag in _BLOCK.finditer(thoughts["drafts"])]
+    return output[thoughts.end() :] if drafts.count("") == drafts.count("/") else output
 
 
 class _Reader:
@@ -101,6 +130,9 @@ class _Reader:
         self._section: _Section | None = None
 
     def read(self, line: str) -> None:
+        if self._section == "diary" and line[:1].isspace() and not _LEAVES_DIARY.match(line):
+            self._keep(line)  # a detail of a note, which may quote tags
+            return
         rest = line
         for _ in range(_MAX_TAGS_PER_LINE):
             tag = _TAG.match(rest, len(rest) - len(rest.lstrip()))
@@ -110,6 +142,8 @@ class _Reader:
             if not rest.strip():
                 return
         end = _TAG_AT_END.search(rest)
+        if end and not end[1] and self._section == "diary" and _SECTIONS[end[2].lower()] in ("diary", "thinking"):
+            end = None  # the note speaks of it
         self._keep(rest[: end.start()] if end else rest)
         if end:
             self._section = None if end[1] else _SECTIONS[end[2].lower()]
@@ -139,9 +173,9 @@ class _Reader:
 def _tidy(lines: list[str]) -> str:
     """Plain date headings, no blank lines in a row, none at the ends."""
     kept: list[str] = []
-    for line in lines:
+    for line in dedent("\n".join(lines)).splitlines():
         if heading := _DATE.match(line):
-            line = ("Date: " + heading[1].strip(" *_\t")).rstrip()
+            line = ("Date: " + (heading["said"] or heading["day"] or "").strip(" *_\t")).rstrip()
         if line or (kept and kept[-1]):
             kept.append(line)
     return "\n".join(kept).strip("\n")

@@ -111,6 +111,9 @@ class _Attempts:
             self.warnings.append(f"level {level}: the model gave no notes")
             return inf
         tokens = self._counter.count(notes.text)
+        if reply.cut and room_after(tokens) == inf:
+            self.warnings.append(f"level {level}: the model's thoughts took the room")
+            return inf
         if reply.cut:
             self._cut, self.room = notes, min(self.room, room_after(tokens))
             return inf
