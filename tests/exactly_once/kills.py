@@ -40,7 +40,8 @@ _WORDS_EACH = 1_000
 _TTL = 0.8
 _PACE = 0.002
 _LONGEST = 60.0
-_ROUNDS, _ROUNDS_ALONE = 4, 30
+_ROUNDS, _ROUNDS_ALONE, _ROUNDS_TO_DEATH = 4, 30, 12
+_SPARED = 0.1
 _LAST_MOMENT = 0.6
 
 
@@ -50,7 +51,8 @@ class Child:
 
     Attributes:
         first: Its words and ids are numbered from here.
-        crash, moment: The step at which it is killed; the seconds after which it is, at the latest.
+        crash, moment: The step at which it is killed; the seconds after which it is, at the latest. With a moment it
+            goes on until then, so that a quick machine kills as many as a slow one.
         removals: As for ``Deeds``.
     """
 
@@ -90,6 +92,8 @@ def batch_of(seed: int) -> Batch:
         crash = some_crash(chance) if at_step else None
         moment = chance.uniform(0.0, _LAST_MOMENT) + (0.5 if at_step else 0.0)
         child_seed = chance.getrandbits(32)
+        if chance.random() < _SPARED:
+            crash = moment = None
         children.append(Child(_first(seed, number), child_seed, threads, crash, moment, 2.0 if apart else 0.0))
     return Batch(seed, children)
 
@@ -180,10 +184,13 @@ async def _live(url: str, books: Books, batch: Batch, child: Child) -> None:
     deeds = Deeds(books, storage, chance, child.threads, utc_now, child.removals, resource=batch.resource, whole=alone)
     if alone:
         await deeds.introduce()
-    for _ in range(_ROUNDS_ALONE if alone else _ROUNDS):
+    rounds = _ROUNDS_ALONE if alone else _ROUNDS if child.moment is None else _ROUNDS_TO_DEATH
+    for _ in range(rounds):
         beside = [deeds.any(process)() for _ in range(chance.choice((1, 1, 2)))]
         await asyncio.gather(*beside)
     await process.memory.settled()
+    if child.moment is not None:
+        await asyncio.Event().wait()  # for death
     await storage.close()
 
 
