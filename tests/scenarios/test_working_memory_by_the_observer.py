@@ -67,15 +67,17 @@ async def test_with_a_schema_it_is_merged(storage: Storage) -> None:
     assert await memory.working_memory(resource="ada") == {"name": "Ada", "likes": ["tea"]}
 
 
-async def test_a_section_that_was_cut_off_changes_nothing(storage: Storage) -> None:
+@pytest.mark.parametrize("length", [1, 60])
+async def test_a_section_that_was_cut_off_changes_nothing(storage: Storage, length: int) -> None:
+    """Neither where the model's thoughts took the room nor where it had room and the shorter answer is no use."""
     known = "# User\n- **Name**: Ada\n- **Allergies**: nuts"
-
-    half = Reply(text=f"{notes()}<working-memory>\n# User\n- **Name**: Ada\n- **Al", finish_reason="length")
     whole = f"{notes()}<working-memory>\n{known}\n</working-memory>"
-    observer = ScriptedModel(whole, half, name="observer")
+    more = "".join(f"- **Fact {n}**: likes the number {n}\n" for n in range(length))
+    half = Reply(text=f"{notes()}<working-memory>\n# User\n{more}- **Al", finish_reason="length")
+    observer = ScriptedModel(whole, half, "I am sorry.", name="observer")
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
     await observed(memory, 2)
-    assert len(observer.requests) == 2
+    assert len(observer.requests) == (3 if length > 1 else 2)
     assert await memory.working_memory(resource="ada") == known
 
 

@@ -156,7 +156,7 @@ class ModelObserver:
         joined = _joined(cut, second)
         useless = second.looping or not parse_notes(second.text).text
         useless = useless or (second.cut and self._counter.count(second.text) < room / 2)
-        return replace(joined, text=cut.text, model=cut.model, looping=False) if useless else joined
+        return replace(joined, text=cut.text, model=cut.model, looping=False, cut=True) if useless else joined
 
     def _question(
         self,
