@@ -2,7 +2,7 @@
 # every target first sets up the virtual environment .venv if that is missing or out of date.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-all test-slow lint format bench clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -11,13 +11,22 @@ READY := .venv/.ready
 SOURCES := src tests $(wildcard benchmarks examples)
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[.a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Watch an agent keep its diary (options: make demo ARGS=--help)
 	@$(BIN)/diarist demo $(ARGS)
 
-test: lint ## Check style and types, then run the tests (options: make test ARGS="-k tokens")
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+CLOCK = start=$$(date +%s); took() { s=$$(($$(date +%s) - start)); echo "$@ took $$((s / 60)) min $$((s % 60)) s"; }; trap took EXIT
+
+test: $(READY) ## Check style and types, then run the quick tests (options: make test ARGS="-k tokens")
+	@$(CLOCK); $(MAKE) lint && $(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(READY) ## The same, then the slow tests, as continuous integration does
+	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow
+
+test-slow: $(READY) ## Run the slow tests only
+	@$(CLOCK); $(PYTEST) -m slow $(ARGS)
 
 lint: $(READY) ## Check style and types only
 	@$(BIN)/ruff check --quiet $(SOURCES)

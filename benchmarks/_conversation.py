@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import cycle, islice
 from typing import Any, ClassVar
 
@@ -101,13 +102,18 @@ class FakeModel(Model):
         ]
 
 
+@cache
+def _answers() -> list[str]:
+    return [text(ANSWER, -number) for number in range(1, 200)]
+
+
 class Actor(FakeModel):
     """Says something new each time; ``steps`` tool calls come before each answer."""
 
     def __init__(self, *, latency: float = 0.0, keep: bool = False, steps: int = 0) -> None:
         super().__init__("actor", latency=latency, keep=keep)
         self.steps = steps
-        self._answers = cycle([text(ANSWER, -number) for number in range(1, 200)])
+        self._answers = cycle(_answers())
 
     def answer(self, request: ModelRequest) -> list[Chunk]:
         if self.calls % (self.steps + 1) == 0:

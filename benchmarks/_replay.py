@@ -6,10 +6,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from diarist import Message, Processor
-from diarist.chunks import Chunk, ModelFinish, TextDelta, ToolCallChunk, Usage
+from diarist.chunks import (
+    Chunk,
+    ModelFinish,
+    ModelFinishPayload,
+    TextDelta,
+    TextPayload,
+    ToolCallChunk,
+    ToolCallPayload,
+    Usage,
+)
 from diarist.messages import Json, TextPart, ToolPart
 from diarist.models.base import Model, ModelRequest
-from diarist.payloads import ModelFinishPayload, TextPayload, ToolCallPayload
 from diarist.processors.base import ProcessToolCallArgs, ToolCallResult
 
 

@@ -52,17 +52,17 @@ async def export(folder: Path) -> dict[str, float]:
         await memory.storage.list_messages("long", limit=500)
         before, started = peak(), time.perf_counter()
         with (folder / "all.jsonl").open("w", encoding="utf-8") as file:
-            async for line in memory.export_threads():
+            async for line in memory.threads.export_all():
                 file.write(line)
         return {"seconds": time.perf_counter() - started, "mb": peak() - before}
 
 
 async def bring_in(folder: Path) -> dict[str, float]:
     async with memory_at(folder / "copy.db") as memory:
-        await memory.threads()
+        await memory.threads.list()
         before, started = peak(), time.perf_counter()
         with (folder / "all.jsonl").open(encoding="utf-8") as file:
-            await memory.import_threads(file)
+            await memory.threads.import_all(file)
         return {"seconds": time.perf_counter() - started, "mb": peak() - before}
 
 
@@ -70,7 +70,7 @@ async def clone(folder: Path) -> dict[str, float]:
     async with memory_at(folder / "memory.db") as memory:
         await memory.storage.list_messages("long", limit=500)
         before, started = peak(), time.perf_counter()
-        await memory.clone_thread("long")
+        await memory.threads.clone("long")
         return {"seconds": time.perf_counter() - started, "mb": peak() - before}
 
 

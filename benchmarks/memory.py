@@ -62,9 +62,9 @@ class Contestant:
             said = [Message.user(question(n)) for n in range(start, min(start + SAVED_AT_ONCE, last))]
             answers = [Message.assistant(text(380, -1 - n)) for n in range(len(said))]
             both = [message for pair in zip(said, answers, strict=True) for message in pair]
-            await self.memory.save_messages(both, thread=thread)
+            await self.memory.messages.save(both, thread=thread)
         if self.memory.config is not None:
-            await self.memory.observe(thread=thread)
+            await self.memory.diary.observe(thread=thread)
 
 
 def contestants(folder: Path, *, steps: int = 0, tools: list[Tool] | None = None) -> list[Contestant]:
@@ -157,7 +157,7 @@ async def threads(folder: Path, quick: bool) -> None:
                 message for n in range(20) for message in (Message.user(question(n)), Message.assistant(text(380, n)))
             ]
             for name in names:
-                await one.memory.save_messages([Message(role=m.role, parts=m.parts) for m in rows], thread=name)
+                await one.memory.messages.save([Message(role=m.role, parts=m.parts) for m in rows], thread=name)
         gc.collect()
         began, clock = cpu_time(), time.perf_counter()
         await asyncio.gather(*(_talk(one, name, turns) for name in names))

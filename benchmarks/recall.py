@@ -87,10 +87,10 @@ async def sqlite(folder: Path, messages: int, questions: list[str]) -> None:
     before = path.stat().st_size
     config = SemanticRecallConfig(message_range=1)
     memory = Memory(storage=SQLiteStorage(path), semantic_recall=config, embedder="wordllama")
-    took = await seconds(lambda: memory.embed_messages(resource="ada"))
+    took = await seconds(lambda: memory.messages.embed(resource="ada"))
     line("embedding and storing a message", took / messages * 1e6, "µs")
     line("the file grows by a message", (path.stat().st_size - before) / messages / 1024, "KB")
-    line("nothing new among all threads", await seconds(lambda: memory.embed_messages(resource="ada")) * 1000, "ms")
+    line("nothing new among all threads", await seconds(lambda: memory.messages.embed(resource="ada")) * 1000, "ms")
     await memory.close()
 
     memory = Memory(storage=SQLiteStorage(path), semantic_recall=config, embedder="wordllama")

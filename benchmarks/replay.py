@@ -61,7 +61,7 @@ async def replay(options: argparse.Namespace) -> None:
                     await memory.settled()
             await memory.settled()
             await show_events(memory, seen)
-            log = await memory.observations(thread="replay")
+            log = await memory.diary.get(thread="replay")
             print(
                 f"\n{len(log.active)} entries, {len(log.buffered)} waiting, generation {log.generation}\n\n{log.text}"
             )

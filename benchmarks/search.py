@@ -75,8 +75,12 @@ async def bulk(storage: SQLiteStorage, name: str, rows: list[Message]) -> None:
 @contextmanager
 def no_index() -> Iterator[None]:
     """Messages are stored as if there were no search."""
+
+    async def nothing(*_: object) -> None:
+        pass
+
     kept = sql_runs.index_run
-    sql_runs.index_run = lambda *_: None
+    sql_runs.index_run = nothing
     try:
         yield
     finally:

@@ -35,7 +35,7 @@ async def main() -> None:
     agent = Agent(model=model, memory=memory, processors=[handbook])
     await agent.generate("When can I send it back?", thread="t")
     print("the model saw:", [message.text for message in model.requests[0].prompt.messages])
-    print("stored:", [message.text for message in await memory.messages(thread="t")])
+    print("stored:", [message.text for message in await memory.messages.list(thread="t")])
 
 
 asyncio.run(main())

@@ -45,7 +45,7 @@ async def main() -> None:
         result = await agent.generate(question, thread="t")
         how = f"in {result.tripwire.hook}" if result.tripwire else repr(result.text)
         print(question, "->", result.stopped_by, how)
-    print("messages stored:", len(await memory.messages(thread="t")))
+    print("messages stored:", len(await memory.messages.list(thread="t")))
 
 
 asyncio.run(main())

@@ -41,7 +41,7 @@ async def main() -> None:
                 print(chunk.payload.text, end="")
             elif chunk.type == "finish":
                 print(f"\nfinish: {chunk.payload.messages[-1].metadata}")
-    print("stored:", (await memory.messages(thread="rome"))[-1].metadata)
+    print("stored:", (await memory.messages.list(thread="rome"))[-1].metadata)
 
 
 asyncio.run(main())

@@ -37,7 +37,7 @@ async def main() -> None:
         await_background=True,  # so that this script always prints the same
     )
     last_week = [Message.user("My sister Grace lives in Rome, near the river.")]
-    await memory.save_messages(last_week, thread="family", resource="ada")
+    await memory.messages.save(last_week, thread="family", resource="ada")
     await memory.settled()
 
     model = ScriptedModel(
@@ -53,11 +53,11 @@ async def main() -> None:
             await agent.generate(said, thread="trip", resource="ada")
 
     prompt = model.requests[-1].text
-    print("profile, kept by the agent:", await memory.working_memory(resource="ada"))
+    print("profile, kept by the agent:", await memory.working.get(resource="ada"))
     print("diary instead of the guide:", "AZ 204" in prompt and GUIDE not in prompt)
     print("raw, the newest message:", line_with(prompt, "hotel"))
     print("recalled from another thread:", line_with(prompt, "Grace").partition("User: ")[2])
-    print("title:", (await memory.thread("trip")).title)
+    print("title:", (await memory.threads.get("trip")).title)
     await memory.close()
 
 

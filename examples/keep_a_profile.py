@@ -39,14 +39,14 @@ async def main() -> None:
     model = ScriptedModel(learns(name="Ada", diet=["vegetarian"]), "Noted, Ada.", "How about a risotto?")
     agent = Agent(model=model, memory=memory)
     await agent.generate("I'm Ada, and I don't eat meat.", thread="hello", resource="ada")
-    print("known:", await memory.working_memory(resource="ada"))
+    print("known:", await memory.working.get(resource="ada"))
 
     await agent.generate("What shall I cook?", thread="dinner", resource="ada")
     print("in the next conversation:", "vegetarian" in model.requests[-1].text)
 
     blocked = Agent(model=ScriptedModel(learns(diet=["steak"]), "Steak!"), memory=memory, processors=[Block()])
     await blocked.generate("I eat steak now.", thread="dinner", resource="ada")
-    print("after a blocked run:", await memory.working_memory(resource="ada"))
+    print("after a blocked run:", await memory.working.get(resource="ada"))
 
 
 asyncio.run(main())

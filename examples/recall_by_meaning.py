@@ -33,7 +33,7 @@ async def main() -> None:
         Message.user("My plane to Italy leaves at seven in the morning.", id="plane"),
         Message.user("The compiler reports an error in line 12.", id="compiler"),
     ]
-    await memory.save_messages(said, thread="monday", resource="ada")
+    await memory.messages.save(said, thread="monday", resource="ada")
     await memory.settled()  # embedding goes on in the background
 
     model = ScriptedModel("At seven.", "I don't know.")

@@ -20,7 +20,7 @@ async def main() -> None:
     agent = Agent(model=model, memory=memory, processors=[RegexFilter(presets=("pii",))])
     async with agent.stream("Whom do I ask?", thread="t") as stream:
         print([text async for text in stream.text()])
-    print("stored:", (await memory.messages(thread="t"))[-1].text)
+    print("stored:", (await memory.messages.list(thread="t"))[-1].text)
 
 
 asyncio.run(main())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Self
-
-from sqlalchemy.engine import make_url
+from urllib.parse import parse_qs, urlsplit
 
 
 class DeadLine:
@@ -17,7 +16,7 @@ class DeadLine:
     """
 
     def __init__(self, url: str) -> None:
-        self._far = make_url(url)
+        self._far = urlsplit(url)
         self._whole, self.waited_for = asyncio.Event(), asyncio.Event()
         self._whole.set()
         self._last: tuple[bytes, int] | None = None
@@ -26,7 +25,7 @@ class DeadLine:
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         port = self._listener.sockets[0].getsockname()[1]
-        self.url = f"postgresql://{self._far.username}@127.0.0.1:{port}/{self._far.database}"
+        self.url = f"postgresql://{self._far.username}@127.0.0.1:{port}{self._far.path}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -54,7 +53,7 @@ class DeadLine:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there = f"{self._far.query['host']}/.s.PGSQL.{self._far.port or 5432}"
+            there = f"{parse_qs(self._far.query)['host'][0]}/.s.PGSQL.{self._far.port or 5432}"
             far_reader, far_writer = await asyncio.open_unix_connection(there)
             try:
                 await asyncio.gather(

@@ -89,7 +89,7 @@ class Rival:
 
     async def is_waited_for(self, task: asyncio.Task[Any]) -> None:
         """Return once the task waits for one of our locks."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not await self.connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"):
                 assert not task.done(), "it did not wait"
 

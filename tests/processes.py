@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+HUNG = 600.0
+"""Seconds after which a program is taken to hang; a busy machine needs a tenth of that."""
+
 
 def run_python(script: str, *args: object) -> str:
     """What the script prints; it must not fail or warn."""
     command = [sys.executable, "-W", "error", "-c", script, *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -38,7 +41,7 @@ def run_at_once(script: str, arguments: list[list[str]]) -> list[str]:
             assert process.stdin is not None
             process.stdin.write("!")
             process.stdin.flush()
-        outcomes = [process.communicate(timeout=60) for process in processes]
+        outcomes = [process.communicate(timeout=HUNG) for process in processes]
     finally:
         for process in processes:
             process.kill()

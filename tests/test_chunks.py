@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from diarist import Agent, DataChunk, Message, Processor, chunks, payloads
+from diarist import Agent, DataChunk, Message, Processor, chunks
 from diarist.chunks import Chunk
 from diarist.messages import DataPart, FilePart, ToolPart
 from diarist.testing import ScriptedModel
@@ -56,7 +56,7 @@ MESSAGE = Message(
 )
 VALUES: dict[str, Any] = {
     **dict.fromkeys(["args", "metadata", "object", "provider_data", "result"], USER_DATA),
-    "usage": payloads.Usage(input_tokens=3, cached_tokens=2),
+    "usage": chunks.Usage(input_tokens=3, cached_tokens=2),
     "messages": [MESSAGE],
     "step_number": 1,
     "data": b"abc",
@@ -72,7 +72,7 @@ def full(chunk_type: type[Any]) -> Any:
     found = next((item for item in fields(chunk_type) if item.name == "payload"), None)
     if found is None:
         return chunk_type(run_id="r")
-    payload = getattr(payloads, str(found.type))
+    payload = getattr(chunks, str(found.type))
     return chunk_type(payload=payload(**{item.name: VALUES.get(item.name, "text") for item in fields(payload)}))
 
 
@@ -90,7 +90,7 @@ def test_the_wire_form_is_json(chunk_type: type[Any]) -> None:
 
 
 def test_a_file_is_base64_as_in_stored_messages() -> None:
-    chunk = chunks.FileChunk(payload=payloads.FilePayload(media_type="image/png", data=b"\xff\xfe\xfd"))
+    chunk = chunks.FileChunk(payload=chunks.FilePayload(media_type="image/png", data=b"\xff\xfe\xfd"))
     sent = chunk.to_dict()["payload"]
     assert (sent["mediaType"], b64decode(sent["data"], validate=True)) == ("image/png", b"\xff\xfe\xfd")
 

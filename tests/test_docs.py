@@ -54,8 +54,7 @@ from diarist.chunks import Chunk, DataChunk, ModelFinish
 from diarist.cli.app import app
 from diarist.memory import MemoryHooks, RetrievalConfig, SemanticRecallConfig, WorkingMemoryConfig
 from diarist.memory.conversations import FORMATS
-from diarist.memory.moving.people import Moving
-from diarist.memory.observational import data_parts
+from diarist.memory.observational import events as data_parts
 from diarist.memory.threads import Threads
 from diarist.processors import ProcessorArgs, base
 from diarist.storage import Storage
@@ -319,14 +318,16 @@ COMPLETE = {
     "observe-a-file": {*FORMATS, *(name for name in cli_options("observe") if name.startswith("--"))},
     "work-with-threads": {
         *(name for name in vars(Threads) if not name.startswith("_")),
-        *options_of(Threads.clone_thread),
-        *options_of(Threads.threads),
+        *options_of(Threads.clone),
+        *options_of(Threads.list),
     }
-    - {"self"},
+    - {"self", "export", "export_all", "import_all"},
     "name-threads": options_of(memory.TitleConfig),
     "move-conversations": {
-        *(name for name in vars(Moving) if not name.startswith("_")),
-        *options_of(Moving.import_threads),
+        "export",
+        "export_all",
+        "import_all",
+        *options_of(Threads.import_all),
         *options_of(memory.Moved),
         *(name for command in ("export", "import") for name in cli_options(command) if name.startswith("--")),
     }
@@ -375,7 +376,7 @@ BUILT_IN = {
 """The page of each processor that comes along."""
 
 
-def test_every_processor_that_comes_along_has_a_page() -> None:
+def test_every_built_in_processor_has_a_page() -> None:
     kinds = {name: getattr(processors, name) for name in processors.__all__}
     ours = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Processor)}
     assert ours - {"Processor", "Sequence", "Parallel", "Branch"} == BUILT_IN.keys()

@@ -68,7 +68,7 @@ def test_json_schemas(value: Any, schema: dict[str, Any], wrong: str | None) -> 
         assert wrong in "; ".join(found)
 
 
-def test_what_is_required_is_missed_unless_values_are_partial() -> None:
+def test_missing_required_fields_are_errors_unless_partial() -> None:
     schema = {"type": "object", "properties": {"required": {"required": ["a"]}}, "required": ["b"]}
     assert JsonSchema(schema).problems({"required": {}}) == [
         "required: 'a' is a required property",

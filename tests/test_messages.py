@@ -103,7 +103,7 @@ def test_a_copy_shares_nothing_that_can_be_edited(message: Message) -> None:
     assert message.to_dict() == before
 
 
-def test_what_is_not_set_is_left_out() -> None:
+def test_unset_values_are_left_out() -> None:
     message = Message(id="m", role="user", parts=[TextPart(text="hi")], created_at=None)
     assert message.to_dict() == {"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
 
@@ -122,7 +122,7 @@ def test_what_is_not_set_is_left_out() -> None:
         ({"role": "user", "parts": [], "sent": {"words": 1}}, "words"),
     ],
 )
-def test_what_is_no_message_is_refused_by_what_is_wrong(data: dict[str, Any], says: str) -> None:
+def test_a_wrong_message_is_refused_with_its_mistake(data: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=re.escape(says)) as raised:
         Message.from_dict(data)
     assert str(raised.value).startswith("not a message")
@@ -173,14 +173,14 @@ def test_ids_are_unique_and_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("of", [ToolPart(call_id="c", name="look", args={}), Message.user("hello")])
-async def test_what_is_nested_too_deep_is_refused_before_anything_happens(of: ToolPart | Message) -> None:
+async def test_too_deep_nesting_is_refused_before_any_work(of: ToolPart | Message) -> None:
     deep: Any = {}
     for _ in range(101):
         deep = {"a": deep}
     message = Message(role="assistant", parts=[of]) if isinstance(of, ToolPart) else of
     setattr(of, "result" if isinstance(of, ToolPart) else "metadata", deep)
     model = ScriptedModel("never")
-    with pytest.raises(InputError, match="message 1: what it holds is nested more than 100 deep"):
+    with pytest.raises(InputError, match="message 1: metadata, arguments or a result are nested more than 100 deep"):
         await Agent(model=model).generate([Message.user("hi"), message])
     assert model.requests == []
     with pytest.raises(InputError, match="the data of 'data-x' is nested more than 100 deep"):

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,19 @@ def test_nothing_is_zero_tokens() -> None:
     assert default_counter().count("") == 0
 
 
+@pytest.mark.parametrize("unit", ["word after word ", "a", "今天 ", "1, "])
+def test_counting_a_long_text_takes_less_memory_than_the_text(unit: str) -> None:
+    text = unit * (4_000_000 // len(unit))
+    default_counter().count(text[:20_000])  # loads the ranks and the patterns
+    tracemalloc.start()
+    try:
+        default_counter().count(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < sys.getsizeof(text) / 2
+
+
 def test_lone_surrogates_count_as_replacement_characters() -> None:
     assert default_counter().count("broken \ud800 text") == exact("broken \ufffd text")
 
@@ -140,6 +154,21 @@ def test_a_long_run_inside_other_text_is_counted_at_once(text: str) -> None:
 def test_cuts_only_fall_into_long_runs() -> None:
     text = "word " * 5_000 + "a" * 10_000 + " word" * 5_000
     assert tokens._cuts(text) == [0, 25_000 + tokens._MAX_RUN, len(text)]
+
+
+@pytest.mark.parametrize("unit", ["word and word, ", "今天天气很好。", "x" * 9_000 + " "])
+def test_counting_a_long_text_takes_little_memory(unit: str) -> None:
+    text = (unit * (5_000_000 // len(unit)))[:5_000_000]
+    default_counter().count(text)
+    tracemalloc.start()
+    default_counter().count(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3_000_000
+
+
+def test_what_finds_long_runs_is_small() -> None:
+    assert sum(map(sys.getsizeof, tokens._run_patterns())) < 200_000
 
 
 def test_counting_from_many_threads_agrees() -> None:

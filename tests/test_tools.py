@@ -249,7 +249,7 @@ def test_methods_partials_and_callable_objects() -> None:
         ({**WRITTEN, "colour": "red"}, "colour: Extra inputs are not permitted"),
     ],
 )
-def test_invalid_arguments_say_what_is_wrong(args: dict[str, Any], says: str) -> None:
+def test_invalid_arguments_name_the_mistake(args: dict[str, Any], says: str) -> None:
     with pytest.raises(ToolError, match="invalid arguments for everything: ") as raised:
         tool(everything).bind(args, CONTEXT)
     assert says in str(raised.value)
@@ -320,6 +320,6 @@ def test_a_lambda_has_no_name_to_show() -> None:
         as_tool(lambda: None)
 
 
-def test_what_is_no_tool() -> None:
+def test_objects_that_are_not_tools() -> None:
     with pytest.raises(ConfigError, match="not a tool: 7"):
         as_tool(7)  # pyright: ignore[reportArgumentType]

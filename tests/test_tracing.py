@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from diarist import Agent
-from diarist.exceptions import TripWire
+from diarist.exceptions import ProcessorAbort
 from diarist.testing import ScriptedModel
 from diarist.tracing import Carrier, record, span
 
@@ -92,14 +92,14 @@ def test_an_exception_that_cannot_say_what_it_is(exporter: InMemorySpanExporter)
     assert len(exporter.get_finished_spans()) == 3
 
 
-async def test_a_run_whose_model_raises_such_an_exception_ends_with_it(exporter: InMemorySpanExporter) -> None:
+async def test_such_an_exception_of_the_model_ends_the_run(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(UnspeakableError):
         await Agent(model=ScriptedModel(UnspeakableError()), name="a").generate("hi")
     names = {finished.name: finished.status.status_code for finished in exporter.get_finished_spans()}
     assert names["invoke_agent a"] is trace.StatusCode.ERROR
 
 
-@pytest.mark.parametrize("leaving", [TripWire("blocked"), asyncio.CancelledError()])
+@pytest.mark.parametrize("leaving", [ProcessorAbort("blocked"), asyncio.CancelledError()])
 def test_blocking_and_cancelling_are_no_failures(leaving: BaseException, exporter: InMemorySpanExporter) -> None:
     with pytest.raises(type(leaving)), span("s"):
         raise leaving

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diarist.agent import Agent, AgentResult, AgentStream, CallOptions
     from diarist.chunks import DataChunk, Usage
-    from diarist.exceptions import DiaristError, TripWire
+    from diarist.exceptions import DiaristError, ProcessorAbort
     from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
     from diarist.messages import Message
     from diarist.models import Model, ModelEntry, ModelSettings
@@ -37,7 +37,7 @@ _HOMES = {
     "ThreadRef": "diarist.run_context",
     "Tool": "diarist.tools",
     "ToolContext": "diarist.tools",
-    "TripWire": "diarist.exceptions",
+    "ProcessorAbort": "diarist.exceptions",
     "Usage": "diarist.chunks",
     "processor": "diarist.processors",
     "tool": "diarist.tools",
@@ -60,11 +60,11 @@ __all__ = [
     "ObservationConfig",
     "ObservationalMemoryConfig",
     "Processor",
+    "ProcessorAbort",
     "ReflectionConfig",
     "ThreadRef",
     "Tool",
     "ToolContext",
-    "TripWire",
     "Usage",
     "processor",
     "tool",

@@ -1,4 +1,4 @@
-"""Waiting for work that is cancelled, fails or outlasts its caller; and whether there is time for any."""
+"""Helpers for tasks that are cancelled, fail, or take longer than their caller can wait."""
 
 from __future__ import annotations
 
@@ -8,24 +8,21 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 logger = logging.getLogger("diarist")
 
-PATIENCE = 2.0
-"""Seconds that who is cancelled waits for what must not be left undone, such as telling a database."""
+CLEANUP_GRACE = 2.0
+"""Grace period for cleanup after a cancellation, in seconds."""
 
-_left_alone: set[asyncio.Task[Any]] = set()
-"""Nobody else holds them."""
+_detached: set[asyncio.Task[Any]] = set()
+"""References to tasks that outlived their grace period; asyncio itself holds tasks only weakly."""
 
 
-async def side_by_side(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
-    """Await all; the first that raises cancels the others, and its error is raised as it is. Of several errors at
-    once, the first listed counts. Nothing to await is no mistake."""
+async def gather_or_cancel(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
+    """Await all. The first error cancels the others and is raised as it is; of several, the first listed."""
     tasks = [asyncio.ensure_future(work) for work in works]
     if not tasks:
         return
@@ -41,23 +38,19 @@ async def side_by_side(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
 
 
 def being_cancelled() -> bool:
-    """Whether somebody has cancelled the current task. A CancelledError without that was raised by work that
-    waited for something cancelled, and is a failure like any other."""
+    """Return True if the current task was cancelled.
+
+    A CancelledError without that comes from something the task awaited, and is a failure like any other.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def at_work(task: asyncio.Task[Any] | None) -> bool:
-    """Whether ``task`` runs now. Where its coroutine is closed instead, nothing can be awaited any more."""
-    try:
-        return asyncio.current_task() is task
-    except RuntimeError:  # no event loop runs
-        return False
+async def inner_cancel_as_error(work: Awaitable[T]) -> T:
+    """Await ``work``. A CancelledError that does not cancel the current task becomes a RuntimeError.
 
-
-async def contained(work: Awaitable[T]) -> T:
-    """Await ``work``; a CancelledError that it raises though nobody cancelled the current task becomes a RuntimeError:
-    it waited for something that others cancelled, such as a client whose connections were closed."""
+    Such an error comes from something ``work`` waited for, such as a client whose connections were closed.
+    """
     try:
         return await work
     except asyncio.CancelledError as error:
@@ -66,23 +59,28 @@ async def contained(work: Awaitable[T]) -> T:
         raise RuntimeError("it waited for something that was cancelled") from error
 
 
-async def outlasted(
-    task: asyncio.Task[Any], *, hurried: bool = False, patience: float | None = PATIENCE
+async def wait_with_grace(
+    task: asyncio.Task[Any], *, hurried: bool = False, limited: bool = True
 ) -> asyncio.CancelledError | None:
-    """Wait for the end of a task, and return the last cancellation that came meanwhile.
+    """Wait for the end of a task, and return the last cancellation of the caller that came while waiting.
 
-    From such a cancellation on, or from the beginning where it is ``hurried``, that is at most ``patience`` seconds:
-    then the task goes on by itself. None: however long it takes.
+    The grace period begins with such a cancellation. When it is over, the task goes on by itself.
+
+    Args:
+        hurried: The grace period begins at once.
+        limited: False waits as long as the task takes.
     """
     cancelled: asyncio.CancelledError | None = None
     clock, deadline = asyncio.get_running_loop().time, None
     while not task.done():
-        if deadline is None and patience is not None and (hurried or cancelled is not None):
-            deadline = clock() + patience
+        if deadline is None and limited and (hurried or cancelled is not None):
+            deadline = clock() + CLEANUP_GRACE
         if deadline is not None and clock() >= deadline:
-            logger.warning("cleaning up after a cancelled call takes longer than %g s; it goes on by itself", patience)
-            _left_alone.add(task)
-            task.add_done_callback(_end_alone)
+            logger.warning(
+                "cleanup after a cancelled call takes longer than %g s; it goes on in the background", CLEANUP_GRACE
+            )
+            _detached.add(task)
+            task.add_done_callback(_log_failure)
             break
         try:
             await asyncio.wait([task], timeout=None if deadline is None else deadline - clock())
@@ -91,109 +89,69 @@ async def outlasted(
     return cancelled
 
 
-def _end_alone(task: asyncio.Task[Any]) -> None:
-    """Nobody asks any more what came of it."""
-    _left_alone.discard(task)
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    _detached.discard(task)
     if not task.cancelled() and (error := task.exception()) and not program_is_ending():
-        logger.warning("what a cancelled call had still to do failed: %s", error)
+        logger.warning("cleanup after a cancelled call failed: %s", error)
 
 
-async def undisturbed(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:
-    """Wait for ``work`` to its very end. A cancellation that comes meanwhile is raised after it, and wins over
-    what ``work`` raised itself. Then, and where it is ``hurried``, ``work`` may outlast the wait: see ``outlasted``."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = begun(work, partial(_end, ended))
-    cancelled: asyncio.CancelledError | None = None
-    if not hurried:
-        try:
-            await ended
-        except asyncio.CancelledError as error:
-            cancelled, hurried = error, True
-    cancelled = await outlasted(task, hurried=hurried) or cancelled
-    if cancelled is None and task.done():
-        task.result()
+async def shield_until_done(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:
+    """Run ``work`` to its end, even if the caller is cancelled; the cancellation is raised afterwards.
+
+    A cancellation wins over what ``work`` raises. After it, or with ``hurried``, ``work`` has the grace period of
+    ``wait_with_grace``.
+    """
+    task = asyncio.create_task(work)
+    cancelled = await wait_with_grace(task, hurried=hurried)
     if cancelled is not None:
         if task.done():
-            _end_alone(task)
+            _log_failure(task)
         raise cancelled
+    if task.done():
+        task.result()
 
 
-def begun(work: Awaitable[T], tell: Callable[[], object]) -> asyncio.Task[T]:
-    """The task of ``work``, which calls ``tell`` as the last it does: its callbacks come a turn of the event loop
-    later. ``tell`` is also called where the task is cancelled before it begins."""
-    task = asyncio.create_task(_telling(work, tell))
-    task.add_done_callback(partial(_tell_unbegun, work, tell))
-    return task
+async def acquire_or_release(work: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:
+    """Await ``work``, which acquires something. If the caller is cancelled, ``release`` it and raise the cancellation.
 
-
-async def _telling(work: Awaitable[T], tell: Callable[[], object]) -> T:
+    The release has the grace period of ``wait_with_grace``.
+    """
+    task = asyncio.ensure_future(work)
     try:
-        return await work
-    finally:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            tell()
-
-
-def _tell_unbegun(work: Awaitable[Any], tell: Callable[[], object], task: asyncio.Task[Any]) -> None:
-    if task.cancelled():
-        tell()
-        if asyncio.iscoroutine(work):
-            work.close()
-
-
-def _end(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)
-
-
-async def obtained(work: Awaitable[T], give_back: Callable[[T], Awaitable[object]]) -> T:
-    """Await ``work``. A cancellation that comes meanwhile is raised when what came of it was given back: nobody else
-    could. That may outlast the wait: see ``outlasted``."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = begun(work, partial(_end, ended))
-    try:
-        await ended
+        await asyncio.wait([task])
     except asyncio.CancelledError:
-        await outlasted(asyncio.create_task(_give_back(task, give_back)), hurried=True)
+        await wait_with_grace(asyncio.create_task(_release(task, release)), hurried=True)
         raise
     return task.result()
 
 
-async def _give_back(task: asyncio.Task[T], give_back: Callable[[T], Awaitable[object]]) -> None:
+async def _release(task: asyncio.Future[T], release: Callable[[T], Awaitable[object]]) -> None:
     await asyncio.wait([task])
-    if task.cancelled() or task.exception() is not None:  # nothing came of it
+    if task.cancelled() or task.exception() is not None:  # nothing was acquired
         return
     try:
-        await give_back(task.result())
-    except Exception as error:  # whatever it is: a cancellation is on its way
-        logger.warning("what a cancelled call had to give back it cannot: %s", error)
+        await release(task.result())
+    except Exception as error:  # the caller is raising a cancellation already
+        logger.warning("a cancelled call could not release what it had acquired: %s", error)
 
 
-async def stop(task: asyncio.Task[Any]) -> None:
-    """Cancel a task, unless it is done, and wait until it has ended, however it ends."""
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, unless it is done, and wait until it has ended. Its own errors are not raised."""
     cancelled: asyncio.CancelledError | None = None
     if not task.done():
         task.cancel()
-        cancelled = await outlasted(task, patience=None)
-    if not task.cancelled() and (error := task.exception()):
-        # Whoever stops it has a reason to raise already, or has raised this very error.
+        cancelled = await wait_with_grace(task, limited=False)
+    if not task.cancelled() and (error := task.exception()):  # the caller has its own reason to raise
         logger.debug("a stopped task had failed", exc_info=error)
     if cancelled is not None:
         raise cancelled
 
 
-def cancel_from_anywhere(task: asyncio.Task[Any]) -> None:
-    """Cancel a task of any event loop, from any thread: a coroutine that nobody holds is closed wherever that is
-    noticed. A loop that is closed runs none any more."""
-    with suppress(RuntimeError):
-        task.get_loop().call_soon_threadsafe(task.cancel)
-
-
 def program_is_ending() -> bool:
-    """Whether the main program is over. What daemon threads still try fails then, and says nothing about their work."""
+    """Return True if the main program is over; daemon threads then fail for that reason alone."""
     if sys.is_finalizing() or not threading.main_thread().is_alive():
         return True
-    try:  # executors take no more work a moment earlier, and nothing else tells of it
+    try:  # executors refuse work a moment before the two checks above notice
         with ThreadPoolExecutor(1) as threads:
             threads.submit(int)
     except RuntimeError:

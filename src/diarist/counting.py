@@ -1,4 +1,4 @@
-"""Tokens of a message, part by part, as a model sees it."""
+"""Token counts of messages, part by part."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from diarist.tokens import TokenCounter, count_image
 
 
 def count_parts(message: Message, counter: TokenCounter) -> tuple[int, ...]:
-    """Tokens of each part: text and reasoning by their text, a tool part by name, arguments and result, an
-    image by its provider's formula, everything that no model sees as 0."""
+    """Return the tokens of each part: text and reasoning by their text, a tool part by name, arguments and result, an
+    image by OpenAI's formula; 0 for parts that are not sent to models."""
     return tuple(_count(part, counter) for part in message.parts)
 
 
 def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> None:
-    """Count the parts of messages that nobody has counted yet."""
+    """Count the parts of messages that have no counts yet."""
     for message in messages:
         if message.part_tokens is None:
             message.part_tokens = count_parts(message, counter)
 
 
 def message_tokens(message: Message) -> int:
-    """Tokens of a counted message, with the block that memory sent along; 0 for one that was never counted."""
+    """Return the tokens of a counted message, including the block that memory added; 0 if it was never counted."""
     parts = sum(message.part_tokens or ())
     return parts if message.sent is None else parts + message.sent.tokens
 
@@ -43,7 +43,7 @@ def _count(part: Part, counter: TokenCounter) -> int:
 
 
 def _size(part: FilePart) -> tuple[int | None, int | None]:
-    """Width and height of a PNG or GIF, read from its header; unknown for others."""
+    """Return width and height of a PNG or GIF, read from its header; None for others."""
     data = part.data or b""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])

@@ -1,4 +1,4 @@
-"""JSON of values as they come: Python has strings and numbers that JSON, or those who read it, do not take."""
+"""JSON for arbitrary Python values, including strings and numbers that JSON or its readers refuse."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
-    """JSON that every reader takes, in UTF-8. What has no JSON form becomes ``str(value)``.
+    """Return JSON in UTF-8 that every reader accepts. A value without a JSON form becomes ``str(value)``.
 
-    Halves of surrogate pairs, as in file names that are no UTF-8, become U+FFFD. Integers of more than 64 bits stay
-    as they are. Infinite numbers become null.
+    Lone surrogates, as in file names that are not UTF-8, become U+FFFD, and infinite numbers null. Integers of more
+    than 64 bits stay as they are.
     """
     try:
         return orjson.dumps(value, default=str, option=_OPTIONS | orjson.OPT_SORT_KEYS if sort_keys else _OPTIONS)
-    except TypeError:  # rare, and slow to look for
+    except TypeError:  # rare, and slow to check for beforehand
         return json.dumps(clean(value), default=str, sort_keys=sort_keys).encode()
 
 
 def clean(value: Any) -> Any:
-    """A copy in which all strings and numbers can be written."""
+    """Return a copy whose strings and numbers can be encoded."""
     if isinstance(value, str):
         return writable(value)
     if isinstance(value, dict):
@@ -36,7 +36,7 @@ def clean(value: Any) -> Any:
 
 
 def writable(text: str) -> str:
-    """The text with U+FFFD for what UTF-8 cannot write; the very text where there is nothing of that."""
+    """Return the text with U+FFFD for lone surrogates; the same object if it has none."""
     if text.isascii():
         return text
     try:

@@ -1,13 +1,13 @@
-"""Every error that diarist raises on purpose.
+"""The errors that diarist raises.
 
-The tree is cut by who can act::
+The tree is divided by who can solve the problem::
 
     DiaristError
     ├── ConfigError                 the code that builds an agent, a memory or a storage
     ├── InputError                  the caller of one method: a bad argument, a bad file
-    ├── StorageError                whoever runs the database
-    │   ├── NotFoundError           a thread or message that is not there
-    │   ├── ConflictError           somebody else saved first; read again and retry
+    ├── StorageError                the operator of the database
+    │   ├── NotFoundError           a thread or message that does not exist
+    │   ├── ConflictError           another process saved first; read again and retry
     │   ├── ThreadBusyError         another run of this thread did not end in time
     │   ├── RunLostError            this run was taken over or ended elsewhere; nothing more may be written
     │   └── SchemaError             the database was written by a newer diarist
@@ -25,9 +25,9 @@ The tree is cut by who can act::
     ├── ProcessorError              a processor failed
     │   └── ProcessorResultError    a processor returned something its hook does not allow
     ├── OutputError                 the final answer does not fit ``output_type``
-    └── BlockedError                ``result.raise_for_tripwire()``: a processor blocked the run
+    └── BlockedError                raised by ``result.raise_for_tripwire()`` if a processor blocked the run
 
-    TripWire                        not an error: what ``args.abort()`` raises inside a processor
+    ProcessorAbort                  not an error: raised by ``args.abort()`` inside a processor
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ConfigError(DiaristError):
 
 
 class InputError(DiaristError):
-    """A call was given something it cannot work with; the message names it and the remedy."""
+    """An invalid argument; the message names it and the remedy."""
 
 
 class StorageError(DiaristError):
@@ -56,7 +56,7 @@ class NotFoundError(StorageError):
 
 
 class ConflictError(StorageError):
-    """A compare-and-set lost: somebody else saved a newer version first."""
+    """A newer version was saved by another process first."""
 
 
 class ThreadBusyError(StorageError):
@@ -64,7 +64,7 @@ class ThreadBusyError(StorageError):
 
 
 class RunLostError(StorageError):
-    """The run is no longer live, or its fencing token is stale: it may write nothing more."""
+    """The run is no longer live, or its fencing token is stale, so it may not write any more."""
 
 
 class SchemaError(StorageError):
@@ -89,7 +89,7 @@ class ModelAPIError(ModelError):
     Attributes:
         status: HTTP status; None for an error inside an open stream.
         body: The provider's error body as text, cut to 4,000 characters.
-        retry_after: Seconds the provider asks to wait; None when it does not say.
+        retry_after: Seconds that the provider asks to wait; None if it does not say.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ModelAPIError(ModelError):
 
 
 class BadRequestError(ModelAPIError):
-    """The request was refused as malformed (HTTP 400, 404, 413, 422)."""
+    """The provider refused the request as malformed (HTTP 400, 404, 413, 422)."""
 
 
 class ContextOverflowError(BadRequestError):
@@ -117,7 +117,7 @@ class ContextOverflowError(BadRequestError):
 
 class AuthenticationError(ModelAPIError):
     """The key is missing, wrong, or not allowed to use this model (HTTP 401, 403), or its account has no credit
-    left (HTTP 402, or a 429 that says so): waiting will not help."""
+    left (HTTP 402, or a 429 that says so). A retry cannot succeed."""
 
 
 class RateLimitError(ModelAPIError):
@@ -141,16 +141,16 @@ class ModelResponseError(ModelError):
 
 
 class ToolError(DiaristError):
-    """Raise it in a tool to show the model a plain message instead of a traceback's text."""
+    """Raised by a tool to show the model a plain message."""
 
 
 class ProcessorError(DiaristError):
     """A processor raised.
 
     Attributes:
-        processor_id: Which processor.
-        hook: In which hook.
-        step: At which step (0-based); None outside the steps.
+        processor_id: Id of the processor.
+        hook: Name of the hook.
+        step: Number of the step, from 0; None outside the steps.
     """
 
     def __init__(self, message: str, *, processor_id: str, hook: str, step: int | None = None) -> None:
@@ -161,14 +161,14 @@ class ProcessorError(DiaristError):
 
 
 class ProcessorResultError(ProcessorError):
-    """A processor returned something that its hook does not allow."""
+    """A processor returned a value that its hook does not allow."""
 
 
 class OutputError(DiaristError):
-    """The final answer does not fit ``output_type``, also after the allowed retries.
+    """The final answer does not match ``output_type``, even after the allowed retries.
 
     Attributes:
-        text: The text that did not fit.
+        text: The answer's text.
     """
 
     def __init__(self, message: str, *, text: str) -> None:
@@ -180,9 +180,9 @@ class BlockedError(DiaristError):
     """A processor blocked the run and the caller asked for an exception.
 
     Attributes:
-        reason: What the processor said.
-        processor_id: Which processor it was.
-        metadata: What it added.
+        reason: The processor's reason.
+        processor_id: Id of the processor.
+        metadata: Metadata of the abort.
     """
 
     def __init__(self, reason: str, *, processor_id: str, metadata: Any = None) -> None:
@@ -192,8 +192,8 @@ class BlockedError(DiaristError):
         self.metadata = metadata
 
 
-class TripWire(Exception):
-    """What ``args.abort()`` raises: the one exception that blocks a run.
+class ProcessorAbort(Exception):
+    """Raised by ``args.abort()`` to block the run, or to ask for another attempt.
 
     Attributes:
         reason: Why.
@@ -215,8 +215,13 @@ class TripWire(Exception):
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says of itself; nothing where it cannot even do that."""
+    """Return an exception's message; empty if its ``__str__`` fails."""
     try:
         return str(error)
-    except Exception:  # it is somebody else's __str__
+    except Exception:
         return ""
+
+
+def described(error: BaseException) -> str:
+    """Return an exception's class and message."""
+    return f"{type(error).__name__}: {message_of(error)}".removesuffix(": ")

@@ -1,4 +1,4 @@
-"""Checking JSON values against a JSON schema (draft 2020-12)."""
+"""Check JSON values against a JSON schema (draft 2020-12)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 _SHOWN = 60
-"""Characters of a value in a message."""
+"""Characters of a value that an error message shows."""
 
 _DATA = ("enum", "const", "default", "examples")
 
 
 class JsonSchema:
-    """A JSON schema. References may lead anywhere within it; none is fetched.
+    """A JSON schema. References are resolved within it; none is fetched.
 
     Args:
-        partial: Values may know only a part: nothing is ``required``.
+        partial: Accept values with only some of the fields, as if nothing were ``required``.
     """
 
     def __init__(self, schema: Mapping[str, Any], *, partial: bool = False) -> None:
@@ -33,21 +33,21 @@ class JsonSchema:
         self._registry: Any = registry.with_resource("", root)
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with the schema itself, references that lead nowhere included."""
+        """Yield the errors of the schema itself, including unresolved references."""
         from jsonschema import Draft202012Validator
 
         meta: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-        yield from (_told(error) for error in meta.iter_errors(self._schema))
+        yield from (_message(error) for error in meta.iter_errors(self._schema))
         yield from (f"{ref!r} is not in the schema" for ref in _references(self._schema) if self._lookup(ref) is None)
 
     def problems(self, value: object) -> list[str]:
-        """What is wrong with ``value``, each with its place; empty where it fits."""
+        """Return the errors of ``value``, each with its place; empty if it is valid."""
         validator = _validator(self._partial)(self._schema, registry=self._registry)
-        return [_told(error) for error in validator.iter_errors(value)]
+        return [_message(error) for error in validator.iter_errors(value)]
 
     @property
     def is_object(self) -> bool:
-        """Whether it describes an object, itself or by reference."""
+        """Return True if the schema describes an object, directly or by reference."""
         schema: Mapping[str, Any] = self._schema
         seen: set[str] = set()
         while isinstance(ref := schema.get("$ref"), str) and ref not in seen:
@@ -89,8 +89,8 @@ def _references(schema: Any) -> Iterator[str]:
                 yield from _references(item)
 
 
-def _told(error: ValidationError) -> str:
-    """The place and the reason; where one of several schemas should fit, the reasons of each."""
+def _message(error: ValidationError) -> str:
+    """Return place and reason; if one of several schemas should match, the reasons of each."""
     place = ".".join(str(name) for name in error.absolute_path)
     why = " or ".join(dict.fromkeys(map(_reason, error.context or (error,))))
     return f"{place}: {why}" if place else why

@@ -1,4 +1,4 @@
-"""What is wrong with a message that the program made itself: Python lets everything into its fields."""
+"""Check the field types of messages that a program built itself, since dataclasses do not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PROMPT_PARTS: tuple[type[Any], ...] = get_args(PromptPart)
 
 
 def flaw(message: Message) -> str | None:
-    """What is wrong with a message, in words; None if nothing."""
+    """Return the first mistake in a message as text, or None."""
     if not isinstance(message.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"id must be str, not {_kind(message.id)}"
     if not isinstance(message.created_at, datetime | None):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -58,7 +58,7 @@ def flaw(message: Message) -> str | None:
 
 
 def _in_utc(moment: datetime) -> bool:
-    """Whether it is a time there, too: the first and the last day of the calendar are not, in every zone."""
+    """Return True if UTC has the moment: some zones pass the years 1 and 9999."""
     if moment.tzinfo is None or 1 < moment.year < MAXYEAR:
         return True
     try:
@@ -80,7 +80,7 @@ def _sent_flaw(sent: Any) -> str | None:
 
 
 def prompt_flaw(prompt: Prompt) -> str | None:
-    """What is wrong with a provider's prompt, in words; None if nothing."""
+    """Return the first mistake in a prompt as text, or None."""
     messages: Any = prompt.messages
     if not isinstance(messages, list):
         return f"messages of a Prompt must be a list, not {_kind(messages)}"
@@ -93,7 +93,7 @@ def prompt_flaw(prompt: Prompt) -> str | None:
 
 
 def part_flaw(part: Any, allowed: Sequence[type[Any]] = _PARTS) -> str | None:
-    """What is wrong with a part, in words; None if nothing."""
+    """Return the first mistake in a part as text, or None."""
     kind = next((kind for kind in allowed if isinstance(part, kind)), None)
     if kind is None:
         return f"a part must be {_either([kind.__name__ for kind in allowed])}, not {_kind(part)}"

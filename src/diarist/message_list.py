@@ -26,15 +26,15 @@ from diarist.messages import (
 )
 
 Source = Literal["input", "memory", "response", "context"]
-"""Where a message comes from: the caller, memory, the model of this run, or a processor that added context."""
+"""The origin of a message: the caller, memory, the model of this run, or a processor that added context."""
 
 MessageInput = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
-"""What a call takes as input: a text, a message, an OpenAI-style dictionary, or a list of these."""
+"""The input of a call: a text, a message, an OpenAI-style dictionary, or a list of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
-    """A system message; ``tag`` names who added it, None are the agent's own instructions."""
+    """A system message. ``tag`` names the processor that added it; None marks the agent's instructions."""
 
     text: str
     tag: str | None = None
@@ -42,7 +42,7 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What ``MessageList.restore`` goes back to. ``contents``: what the messages said, where it was kept."""
+    """A state of a ``MessageList`` for ``restore``. ``contents`` holds the fields of its messages, if requested."""
 
     messages: tuple[Message, ...]
     sources: Mapping[str, Source]
@@ -53,8 +53,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a part, a chunk or its like said: it stays the same object when that is put back. Lists and dictionaries
-    in it are copied, as deep as they go."""
+    """The field values of a part or chunk, with deep copies of lists and dictionaries.
+
+    ``put_back`` restores them in the same object.
+    """
 
     thing: Any
     values: dict[str, Any]
@@ -70,7 +72,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a message said. The objects stay the same ones when it is put back: results refer to them."""
+    """The fields of a message. ``put_back`` restores them in the same objects, since results refer to them."""
 
     message: Message
     id: str
@@ -94,14 +96,14 @@ class _Content:
 class MessageList:
     """The conversation as one run sees it, in order.
 
-    ``messages`` are those that go into the prompt. A message that memory already covers by its notes is
-    *hidden*: it is no longer sent, but still belongs to the run's input or response.
+    ``messages`` are those for the prompt. A message that the notes of memory cover is *hidden*: it is not sent any
+    more, but still belongs to the run's input or response.
 
     Attributes:
         repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
             them again.
-        dropped: Ids of remembered messages that such a repair removed: memory does not bring them back.
-        obsolete: Those of the dropped without which a model has answered since: memory deletes them.
+        dropped: Ids of remembered messages that such a repair removed; memory does not load them again.
+        obsolete: Dropped ids that memory deletes, since a model has answered without them.
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
@@ -116,12 +118,12 @@ class MessageList:
 
     @property
     def messages(self) -> list[Message]:
-        """What goes into the prompt, in order, without system messages."""
+        """The messages for the prompt, in order, without system messages."""
         return [message for message in self._messages if message.id not in self._hidden]
 
     @property
     def all(self) -> list[Message]:
-        """Everything, hidden messages included."""
+        """All messages, hidden ones included."""
         return list(self._messages)
 
     @property
@@ -145,14 +147,14 @@ class MessageList:
 
     @property
     def system(self) -> list[SystemMessage]:
-        """The agent's instructions first, then what others added, in order."""
+        """The agent's instructions, then the system messages that processors added, in order."""
         return list(self._system)
 
     def source_of(self, message_id: str) -> Source | None:
         return self._sources.get(message_id)
 
     def flaw(self) -> str | None:
-        """What is wrong with a message here, in words, its place first; None if nothing."""
+        """Return the first mistake in a message, with its index; None if all are valid."""
         for place, message in enumerate(self._messages):
             if wrong := flaw(message):
                 return f"message {place}: {wrong}"
@@ -166,7 +168,7 @@ class MessageList:
     # -- changes
 
     def _arrange(self, messages: list[Message], sources: dict[str, Source]) -> None:
-        """Which messages there are, and whose. Only this and ``add`` change it, so that ``of`` need not look anew."""
+        """Set messages and sources. Only this and ``add`` do, so ``of`` can cache its lists."""
         self._messages = messages
         self._sources = sources
         self._views: dict[tuple[Source, ...], list[Message]] = {}
@@ -196,8 +198,7 @@ class MessageList:
             )
 
     def recall(self, rows: Iterable[Message]) -> None:
-        """Bring in messages of the thread, in their order. One that is here already stays as it is; a new one
-        goes right after the row before it, or to the front."""
+        """Add rows of the thread, in their order. Known ones stay; a new one goes after the row before it, or first."""
         new: dict[str | None, list[Message]] = {}
         sources, before = dict(self._sources), None
         for row in rows:
@@ -211,8 +212,10 @@ class MessageList:
             self._arrange(front + [m for known in self._messages for m in (known, *new.get(known.id, ()))], sources)
 
     def remember(self, window: Sequence[Message]) -> None:
-        """Make ``window`` what the prompt shows of the thread, without what a repair dropped: others that memory
-        brought leave, and messages of this run that are not in it are hidden."""
+        """Show ``window`` of the thread, without dropped messages.
+
+        Other remembered messages are removed; messages of this run outside the window are hidden.
+        """
         window = [message for message in window if message.id not in self.dropped]
         shown = {message.id for message in window}
         self.remove([message.id for message in self.remembered if message.id not in shown])
@@ -230,8 +233,10 @@ class MessageList:
     # -- attempts
 
     def snapshot(self, *, contents: bool = False) -> Snapshot:
-        """``contents``: keep also what each message says, against edits in place. What memory notes on a message
-        (``seq``, ``sent``, ``part_tokens``) is never taken back."""
+        """Return the current state. ``contents``: with the fields of each message, to undo edits in place.
+
+        Fields that memory sets (``seq``, ``sent``, ``part_tokens``) are never restored.
+        """
         return Snapshot(
             tuple(self._messages),
             dict(self._sources),
@@ -247,12 +252,12 @@ class MessageList:
         self._system = list(snapshot.system)
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """Let the messages of a snapshot say again what they said; which there are stays as it is."""
+        """Undo edits in place of the snapshot's messages; keep the list itself."""
         for content in snapshot.contents:
             content.put_back()
 
     def copy(self) -> MessageList:
-        """A list of its own with copies of the messages, for a branch that works beside others."""
+        """Return an independent list with copies of the messages, for a parallel branch."""
         other = MessageList()
         other._arrange([copy_message(message) for message in self._messages], dict(self._sources))
         other._hidden = set(self._hidden)
@@ -262,12 +267,12 @@ class MessageList:
     # -- what a processor returned
 
     def reconcile(self, shown: Sequence[Message], returned: Sequence[Message], *, default: Source) -> None:
-        """Make the list what a processor returned for the messages it was ``shown``.
+        """Apply the messages that a processor returned in place of those it was ``shown``.
 
         Missing ids are removed, system-role entries are added as system messages, the rest keep their source,
-        new ones get ``default``; order follows ``returned``. A message it was not shown (hidden, or added while
-        it worked) stays behind the one before it, or at the front. Of two with one id the later one counts, in
-        the first one's place.
+        new ones get ``default``; order follows ``returned``. A message that was not shown (hidden, or added while
+        the processor worked) stays behind the one before it, or first. Of two with one id the later one counts, in
+        the place of the first.
         """
         for message in returned:
             if message.role == "system":
@@ -304,7 +309,7 @@ def _own(value: Any) -> Any:
 
 
 def to_messages(value: MessageInput) -> list[Message]:
-    """The caller's input as messages of the run's own. Raises InputError that says which entry is wrong."""
+    """Convert the caller's input to messages owned by the run. Raises InputError with the index of a wrong entry."""
     if isinstance(value, str):
         return [Message.user(value)]
     entries = [value] if isinstance(value, Message | Mapping) else value
@@ -316,7 +321,9 @@ def to_messages(value: MessageInput) -> list[Message]:
     for index, message in enumerate(messages):
         values = [message.metadata, *(value for part in message.tool_parts for value in (part.args, part.result))]
         if any(map(too_deep, values)):
-            raise InputError(f"message {index}: what it holds is nested more than {MAX_NESTING} deep")
+            raise InputError(
+                f"message {index}: metadata, arguments or a result are nested more than {MAX_NESTING} deep"
+            )
     return messages
 
 

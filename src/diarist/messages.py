@@ -1,8 +1,8 @@
-"""A message and its parts, and the prompt that a provider gets.
+"""Messages with their parts, and the prompt that is sent to a provider.
 
-``Message`` is what users, processors and storage see: one row, one id, parts of several kinds; a tool
-call and its result are ONE part, so that nothing can separate them. ``Prompt`` is the neutral form of a
-request: messages in wire roles, with calls and results as parts of their own.
+Users, processors and storage work with ``Message``: one row, one id, parts of several kinds. A tool call and its result
+are one part, so that they cannot be separated. ``Prompt`` is the neutral form of a request: messages in the roles that
+providers use, with calls and results as separate parts.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ Json = Any
 """Any value that JSON can carry."""
 
 MAX_NESTING = 100
-"""How deep lists and objects may lie in one another: encoders refuse what is nested more than about 250 deep."""
+"""Levels of lists and objects that a value may have. Encoders refuse values with more than about 250 levels."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 ToolState = Literal["call", "result", "error", "denied"]
 
 
 def new_id(prefix: str) -> str:
-    """A new id such as ``msg_0199c1f0a3b17f4c2a9d…``: 48 bits of time (milliseconds), then 80 random bits."""
+    """Return a new id such as ``msg_0199c1f0a3b17f4c2a9d…``: 48 bits of time (milliseconds), then 80 random bits."""
     return f"{prefix}_{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
 
 
 def utc_now() -> datetime:
+    """Return the current time, with time zone UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(slots=True, kw_only=True)
 class TextPart:
-    """Text. ``provider_data`` is what a provider wants back unchanged (an item id, citations)."""
+    """Text. ``provider_data`` goes back to the provider unchanged (an item id, citations)."""
 
     type: ClassVar[str] = "text"
     text: str
@@ -53,7 +54,7 @@ class TextPart:
 class ReasoningPart:
     """The model's thinking.
 
-    ``provider`` is who made it; ``signature`` proves it to that provider and means nothing to another.
+    ``provider`` made it; ``signature`` proves it to that provider and has no meaning for others.
     """
 
     type: ClassVar[str] = "reasoning"
@@ -65,10 +66,10 @@ class ReasoningPart:
 
 @dataclass(slots=True, kw_only=True)
 class ToolPart:
-    """A tool call and, once it is there, its result.
+    """A tool call and, as soon as there is one, its result.
 
-    ``state``: ``call`` (no result yet), ``result``, ``error`` (``result`` holds the message that the model
-    sees) or ``denied``. ``result`` is a string or any JSON value. ``provider_executed``: the provider ran it.
+    ``state``: ``call`` (no result yet), ``result``, ``error`` (``result`` holds the message for the
+    model) or ``denied``. ``result`` is a string or any JSON value. ``provider_executed``: the provider ran it.
     """
 
     type: ClassVar[str] = "tool"
@@ -82,7 +83,7 @@ class ToolPart:
 
     @property
     def result_text(self) -> str:
-        """The result as the model sees it: a string as it is, everything else as JSON; empty while pending."""
+        """Return the result as the model sees it: a string as it is, other values as JSON; empty while pending."""
         return "" if self.state == "call" else as_text(self.result)
 
 
@@ -98,7 +99,7 @@ class FilePart:
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.url is None):
-            raise InputError("a file part needs either data or url, not both and not neither")
+            raise InputError("a file part needs either data or url, and not both")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +114,7 @@ class SourcePart:
 
 @dataclass(slots=True, kw_only=True)
 class DataPart:
-    """An application's own part, ``data-…``: stored and streamed, never sent to a model."""
+    """A part of the application's own type ``data-…``. It is stored and streamed, but never sent to a model."""
 
     type: str
     data: Json
@@ -138,7 +139,7 @@ _PART_TYPES: dict[str, type[Any]] = {
 
 
 def too_deep(value: Json, room: int = MAX_NESTING) -> bool:
-    """Whether lists and objects lie in one another more than ``room`` deep."""
+    """Return True for lists and objects nested in more than ``room`` levels."""
     if not isinstance(value, dict | list):
         return False
     items = cast(list[Json], value) if isinstance(value, list) else cast(dict[str, Json], value).values()
@@ -146,23 +147,23 @@ def too_deep(value: Json, room: int = MAX_NESTING) -> bool:
 
 
 def copy_json(value: Json) -> Json:
-    """A copy, as deep as it goes, of JSON values only, and so several times as fast as ``deepcopy``."""
+    """Return a deep copy of a JSON value; several times as fast as ``deepcopy``."""
     if isinstance(value, dict):
         return {key: copy_json(item) for key, item in cast(dict[str, Json], value).items()}
     return [copy_json(item) for item in cast(list[Json], value)] if isinstance(value, list) else value
 
 
 def as_text(value: Json) -> str:
-    """A tool's result as a model sees it."""
+    """Return a tool's result as the model sees it: a string as it is, other values as JSON."""
     return writable(value) if isinstance(value, str) else dumps(value).decode()
 
 
 @dataclass(slots=True, kw_only=True)
 class SentBlock:
-    """What memory added to a user message when it was sent: dates, current task and the like.
+    """The block that memory adds to a user message when it is sent: dates, current task and the like.
 
-    Composed once, stored with the message, sent again byte for byte; never shown, embedded, observed or
-    exported as the user's words. ``made_from`` remembers what it was composed of.
+    It is composed once, stored with the message and sent again byte for byte, but never shown, embedded, observed or
+    exported as the user's words. ``made_from`` holds the values it was composed of.
     """
 
     text: str
@@ -177,11 +178,11 @@ class Message:
     Attributes:
         role: ``user`` or ``assistant``; ``system`` only in input; ``tool`` for a result that comes in a later
             call than its tool call.
-        parts: What it says, in order.
-        created_at: Aware datetime; when it was said. None: nobody knows (an imported file without time stamps).
-        seq: Its place in the thread, given by storage; None while it is not stored. Order is ``seq``.
-        part_tokens: Token count per part, filled in when it is stored; None before.
-        sent: The block that memory put before the user's words, if any.
+        parts: Its content, in order.
+        created_at: Time of the message, with time zone; None if unknown (an imported file without time stamps).
+        seq: Its position in the thread, given by storage; None until it is stored. Messages are ordered by it.
+        part_tokens: Token count of each part; None until the message is stored.
+        sent: The block that memory added before the user's words, if any.
     """
 
     id: str = field(default_factory=lambda: new_id("msg"))
@@ -198,27 +199,31 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text parts, joined."""
+        """Return the text of all text parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def tool_parts(self) -> list[ToolPart]:
+        """Return the parts that are tool calls."""
         return [part for part in self.parts if isinstance(part, ToolPart)]
 
     @classmethod
     def user(cls, text: str, **more: Any) -> Message:
+        """Return a user message with one text part; ``more`` are further fields."""
         return cls(role="user", parts=[TextPart(text=text)], **more)
 
     @classmethod
     def assistant(cls, text: str, **more: Any) -> Message:
+        """Return an assistant message with one text part; ``more`` are further fields."""
         return cls(role="assistant", parts=[TextPart(text=text)], **more)
 
     @classmethod
     def system(cls, text: str, **more: Any) -> Message:
+        """Return a system message with one text part; ``more`` are further fields."""
         return cls(role="system", parts=[TextPart(text=text)], **more)
 
     def to_dict(self) -> dict[str, Json]:
-        """Plain JSON values; ``from_dict`` reads them back to an equal message."""
+        """Return the message as JSON values; ``from_dict`` makes an equal message of them."""
         out: dict[str, Json] = {
             "id": self.id,
             "role": self.role,
@@ -239,7 +244,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Json]) -> Message:
-        """Read what ``to_dict`` wrote. Raises InputError that names what is missing or unknown."""
+        """Return the message that ``to_dict`` wrote. Raises InputError that names the missing or unknown field."""
         try:
             tokens, sent = data.get("part_tokens"), data.get("sent")
             created = data.get("created_at")
@@ -261,7 +266,7 @@ class Message:
 
 
 def part_to_dict(part: Part) -> dict[str, Json]:
-    """A part as plain JSON values; bytes become base64, fields that are None are left out."""
+    """Return a part as JSON values: bytes as base64, without fields that are None."""
     out: dict[str, Json] = {"type": part.type}
     for item in fields(part):
         value = getattr(part, item.name)
@@ -271,6 +276,7 @@ def part_to_dict(part: Part) -> dict[str, Json]:
 
 
 def part_from_dict(data: Mapping[str, Json]) -> Part:
+    """Return the part that ``part_to_dict`` wrote. Raises InputError for an unknown type."""
     kind = data["type"]
     if kind == "text" and len(data) == 2:  # nearly always, and every run reads its whole window
         return TextPart(text=data["text"])
@@ -286,7 +292,7 @@ def part_from_dict(data: Mapping[str, Json]) -> Part:
 
 
 def copy_message(message: Message) -> Message:
-    """A copy whose parts and metadata can be edited without touching the original."""
+    """Return a copy whose parts and metadata can be edited without changing the original."""
     try:
         data = orjson.loads(orjson.dumps(message.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
     except TypeError:  # strings and numbers that only the standard library writes and reads
@@ -294,12 +300,12 @@ def copy_message(message: Message) -> Message:
     return Message.from_dict(data)
 
 
-# --- what a provider gets ----------------------------------------------------------------------------------
+# --- the prompt --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallPart:
-    """A tool call in a prompt's assistant message. ``provider_executed``: a provider ran it, not we."""
+    """A tool call in a prompt's assistant message. ``provider_executed``: the provider ran the tool."""
 
     type: ClassVar[str] = "tool-call"
     call_id: str
@@ -311,9 +317,9 @@ class ToolCallPart:
 
 @dataclass(slots=True, kw_only=True)
 class ToolResultPart:
-    """A tool's result in a prompt's tool message; ``text`` is what the model reads.
+    """A tool's result in a prompt's tool message; the model reads ``text``.
 
-    ``provider_executed``: a provider ran it, and it stands right behind its call in the assistant message.
+    ``provider_executed``: the provider ran the tool, and the result follows its call in the assistant message.
     """
 
     type: ClassVar[str] = "tool-result"
@@ -332,8 +338,8 @@ PromptPart = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
 class PromptMessage:
     """One message of a prompt.
 
-    ``cache`` marks a cache breakpoint after it, for providers that want them named (Anthropic, Bedrock);
-    others ignore it. ``message_id`` is the ``Message`` it was made from.
+    ``cache`` marks a cache breakpoint after it, for providers whose requests name them (Anthropic, Bedrock); others
+    ignore it. ``message_id`` is the id of the ``Message`` it was made from.
     """
 
     role: Role
@@ -343,6 +349,7 @@ class PromptMessage:
 
     @property
     def text(self) -> str:
+        """Return the content as text."""
         if len(self.parts) == 1 and isinstance(part := self.parts[0], TextPart):  # nearly always
             return part.text
         return "".join(map(_prompt_text, self.parts))
@@ -350,7 +357,7 @@ class PromptMessage:
 
 @dataclass(slots=True, kw_only=True)
 class Prompt:
-    """Everything that is sent as conversation: system messages first, then the turns."""
+    """The conversation that is sent to a model: system messages first, then the turns."""
 
     messages: list[PromptMessage]
 
@@ -359,7 +366,7 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """All of it as text, one ``[role]`` heading per message: for tests, logs and prefix comparisons."""
+        """Return the prompt as text with a ``[role]`` heading per message, for tests, logs and prefix comparisons."""
         return "\n".join(f"[{message.role}]\n{message.text}" for message in self.messages)
 
 

@@ -1,4 +1,4 @@
-"""From the messages of a run to the prompt that a provider gets. Pure, and the only place that does it."""
+"""Build the prompt for a provider from the messages of a run. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from diarist.messages import (
 FEEDBACK_TAG = "processor-retry-feedback"
 
 APPROVED_KEY = "diarist_approved"
-"""Metadata of a message: the ids of its calls that were approved and begun, so that none runs twice."""
+"""Metadata key of a message: ids of its calls that were approved and started, so that none runs twice."""
 
-_NOT_KEPT = "This call was approved and begun, but its run did not end well: what came of it is not known."
+_NOT_KEPT = "This call was approved and started, but its run failed, so its result is unknown."
 
 Content = TextPart | ReasoningPart | FilePart
 
@@ -38,20 +38,19 @@ def build_prompt(
     feedback: str | None = None,
     cache_breakpoints: bool = False,
 ) -> Prompt:
-    """Assemble a prompt.
+    """Return the prompt.
 
-    Calls without a result, data parts and sources are left out; a call and its result become an assistant
-    message and the tool message right after it. ``feedback`` stands at the very end, in the user role, since
-    some providers hoist system messages to the front and would break the cached prefix. With
-    ``cache_breakpoints``, breakpoints stand after the instructions, after the last system message, after what the
-    request before ended with, and after the last message: four at most.
+    Calls without a result, data parts and sources are left out. A call and its result become an assistant message
+    and a tool message right after it. ``feedback`` comes last, in the user role: some providers move system messages
+    to the front, which would break the cached prefix. ``cache_breakpoints`` sets up to four breakpoints: after the
+    instructions, the last system message, the last message of the previous request, and the last message.
     """
     out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
     marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(out) - 1]
     joined = join_results(messages)
-    sent_before = _sent_before(joined)
+    previous_length = _previous_length(joined)
     for place, message in enumerate(joined):
-        if place == sent_before:
+        if place == previous_length:
             marks.append(len(out) - 1)
         out.extend(_from_message(message))
     if cache_breakpoints and len(out) > len(system):
@@ -63,12 +62,11 @@ def build_prompt(
     return Prompt(messages=out)
 
 
-def _sent_before(messages: Sequence[Message]) -> int:
-    """How many of the messages the request before this one had.
+def _previous_length(messages: Sequence[Message]) -> int:
+    """Return the number of leading messages that the previous request contained.
 
-    What has come since: within a run its newest step; at its beginning its input, and the last answer of the run
-    before, unless that got none. Rows without a run (what processors add, a history that is not stored) count as
-    the run's own.
+    Newer ones are, within a run, its last step; at its start, the input and the previous run's answer, if it had one.
+    Messages without a run id (added by processors, or from a history that is not stored) count as the current run's.
     """
     end = len(messages)
     if end and messages[-1].role != "assistant":
@@ -83,11 +81,11 @@ def _is_input(message: Message, run_id: str | None) -> bool:
 
 
 def join_results(messages: Sequence[Message]) -> list[Message]:
-    """Messages with the results that came in later messages of role ``tool`` put into their calls.
+    """Return the messages with results from later ``tool`` messages merged into their calls.
 
-    A call that the user talked past stays unanswered; a result that comes after that, or whose call is not here, is
-    shown as text of the user's role, since no provider takes a result without its call. A call that was approved
-    and begun, and has no result, is an error that says so. The given messages are not changed.
+    A new user message closes the open calls. A result that arrives later, or without its call, becomes text in the
+    user role, since providers refuse a result without its call. A call that was approved and started but has no
+    result becomes an error that says so. The given messages are not changed.
     """
     out: list[Message] = []
     waiting: dict[str, tuple[int, int]] = {}
@@ -120,7 +118,7 @@ def _with_begun(message: Message) -> Message:
 
 
 def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, int]]) -> list[str]:
-    """Put each result where its call is; returns the texts of those that have none."""
+    """Merge each result into its call; return the texts of results without an open call."""
     late: list[str] = []
     for part in results.tool_parts:
         place = waiting.pop(part.call_id, None)
@@ -138,8 +136,8 @@ def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, in
 
 
 def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
-    """The calls of ``message`` that still wait for a result: none came, none was approved and begun, and the user has
-    not talked past them."""
+    """Return the calls of ``message`` that still wait for a result: not approved and started, and not closed by a new
+    user message."""
     index = next(i for i, other in enumerate(messages) if other is message)
     after = messages[index + 1 :]
     if any(other.role == "user" for other in after):
@@ -163,7 +161,7 @@ def _from_message(message: Message) -> list[PromptMessage]:
 
 
 def _user_parts(message: Message) -> list[PromptPart]:
-    note = message.sent.text if message.sent is not None else ""  # without a text it is a record of what was known
+    note = message.sent.text if message.sent is not None else ""  # without a text it only records its sources
     if len(message.parts) == 1 and isinstance(said := message.parts[0], TextPart):  # nearly always
         return [_own(said) if not note else TextPart(text=f"{note}\n\n{said.text}")]
     parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, (TextPart, FilePart))]
@@ -176,7 +174,7 @@ def _user_parts(message: Message) -> list[PromptPart]:
 
 
 def _assistant_messages(message: Message) -> list[PromptMessage]:
-    """Usually one assistant message and one tool message; more where text follows a tool's result."""
+    """Return an assistant and a tool message; more if text follows a tool's result."""
     out: list[PromptMessage] = []
     said: list[PromptPart] = []
     results: list[PromptPart] = []
@@ -217,13 +215,13 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
             case _:
                 pass
     close()
-    # Thinking alone, its call left out: no provider takes that.
+    # Providers refuse a message of reasoning alone, whose call was left out.
     return [m for m in out if not all(isinstance(part, ReasoningPart) for part in m.parts)]
 
 
 def _own(part: Content) -> Content:
-    """A copy: who edits a prompt does not edit the conversation."""
-    if isinstance(part, TextPart):  # by far the most, and ``copy`` and ``replace`` take ten times as long
+    """Return a copy, so that edits of the prompt do not change the conversation."""
+    if isinstance(part, TextPart):  # the most frequent kind; ``copy`` and ``replace`` are ten times slower
         return TextPart(
             text=part.text, provider_data=None if part.provider_data is None else copy_json(part.provider_data)
         )
@@ -233,7 +231,7 @@ def _own(part: Content) -> Content:
 
 
 def common_prefix(first: str, second: str) -> str:
-    """What both texts begin with: how much of a prompt a provider's cache can reuse after another."""
+    """Return the common start of two texts: the part of a prompt that a provider's cache can reuse."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

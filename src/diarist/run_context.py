@@ -1,17 +1,19 @@
-"""What belongs to one request: its ids, messages, dependencies, writer, cancel signal and what it spent."""
+"""The context of one request: its ids, messages, dependencies, writer, cancel signal and usage."""
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from diarist.chunks import Chunk, DataChunk, Usage
-from diarist.concurrency import at_work, contained
+from diarist.concurrency import inner_cancel_as_error
+from diarist.exceptions import InputError
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message
 from diarist.prompt_cache import MemoryReport
@@ -19,17 +21,17 @@ from diarist.prompt_cache import MemoryReport
 D = TypeVar("D")
 
 Outcome = Literal["committed", "discarded", "interrupted"]
-"""How a run ended: well; blocked, so that nothing of it may stay; or broken off by an error or the caller."""
+"""How a run ended: with an answer; blocked, so that nothing is kept; or by an error or a cancellation."""
 
 EndCallback = Callable[[Outcome], Awaitable[None]]
 
 ApprovalCallback = Callable[[Message, Sequence[str]], Awaitable[None]]
-"""Gets a message and the ids of those of its tool calls that were approved and are about to run."""
+"""Called with a message and the ids of its approved tool calls before they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadRef:
-    """A thread as a call names it; title and metadata are used when the thread is created."""
+    """A thread as a call names it; title and metadata are used if the thread is created."""
 
     id: str
     title: str = ""
@@ -37,23 +39,23 @@ class ThreadRef:
 
 
 class CancelSignal:
-    """Hand one to a call as ``cancel=`` and call ``cancel()``, from any thread, to end that run.
+    """Signal to cancel runs: pass it to a call as ``cancel=``, then call ``cancel()`` from any thread.
 
-    A signal given to several calls ends them all; given before a call, it ends that call at once.
+    A signal passed to several calls ends them all; if ``cancel()`` was called before, a call ends at once.
 
     Attributes:
-        cancelled: ``cancel()`` was called. A sync tool can look at it between two pieces of work.
-        reason: What ``cancel()`` was told; empty before.
+        cancelled: True after ``cancel()``. A sync tool can check it between two pieces of work.
+        reason: The argument of ``cancel()``; empty before.
     """
 
     def __init__(self) -> None:
         self.reason = ""
         self.cancelled = False
-        self._tasks: dict[asyncio.Task[Any], int] = {}  # how many runs of a task: a hook may run another agent
+        self._tasks: dict[asyncio.Task[Any], int] = {}  # number of runs per task: a hook may run another agent
         self._told: set[asyncio.Task[Any]] = set()
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
-        """End the run: its model call and tools stop; finished steps are kept, and results of tools that had ended."""
+        """End the run: its model call and tools stop; finished steps and results of finished tools are kept."""
         if self.cancelled:
             return
         self.cancelled, self.reason = True, reason
@@ -64,27 +66,27 @@ class CancelSignal:
                 task.get_loop().call_soon_threadsafe(self._tell, task)
 
     def attach(self) -> None:
-        """The current task is the run; a signal given before takes effect at its first wait."""
+        """Make the current task the run to cancel; an earlier ``cancel()`` takes effect at its first wait."""
         task = _current_task()
         self._tasks[task] = self._tasks.get(task, 0) + 1
         if self.cancelled:
             self._tell(task)
 
     async def checkpoint(self) -> None:
-        """End the current task's run here if the signal was given, also where a tool or hook has swallowed it."""
+        """End the current task's run here if it was cancelled, even if a tool or hook swallowed the cancellation."""
         if not self.cancelled:
             return
         task = _current_task()
-        if task.cancelling() == 0:  # not told yet, or somebody took it for his own
+        if task.cancelling() == 0:  # not cancelled yet, or a tool or hook has swallowed it
             self._told.add(task)
             task.cancel()
         await asyncio.sleep(0)
         raise asyncio.CancelledError(self.reason)
 
     def take(self) -> bool:
-        """Whether it was this signal, and nobody else, that cancelled the current task.
+        """Withdraw the cancellation of the current task; return True if only this signal cancelled it.
 
-        False inside another run of the same task, which has to hear of the cancellation too.
+        False inside another run of the same task, which has to be cancelled too.
         """
         task = _current_task()
         if self._tasks.get(task, 0) > 1:
@@ -94,16 +96,16 @@ class CancelSignal:
         return told and task.uncancel() == 0
 
     async def detach(self) -> None:
-        """This run of the current task is no longer to be cancelled, nor by a signal that has not taken effect yet."""
+        """Detach the current task's run: a pending signal no longer cancels it."""
         task = _current_task()
         left = self._tasks.pop(task, 0) - 1
         if left > 0:
             self._tasks[task] = left
         elif self.take():
             try:
-                await asyncio.sleep(0)  # it would arrive here
+                await asyncio.sleep(0)  # a pending cancellation arrives here
             except asyncio.CancelledError:
-                if task.cancelling():  # this one is somebody else's
+                if task.cancelling():  # another cancellation
                     raise
 
     def _tell(self, task: asyncio.Task[Any]) -> None:
@@ -126,7 +128,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Writer:
-    """Where processors and tools put chunks of their own: ``writer.custom(DataChunk("data-x", {...}))``.
+    """Sends chunks of processors and tools: ``writer.custom(DataChunk("data-x", {...}))``.
 
     Sync tools may write too, from their worker threads.
     """
@@ -138,24 +140,31 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def custom(self, chunk: DataChunk) -> None:
-        """Send a chunk to the client, in order with the others of this run."""
+        """Send a chunk to the client, in order with the others of this run. Raises InputError for something else."""
+        given: Any = chunk
+        if not isinstance(given, DataChunk):
+            raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {_remedy(given)}")
         self.put(chunk)
 
     def put(self, chunk: Chunk) -> None:
-        """Send a chunk of any type; the loop's own door."""
+        """Send a chunk of any type; used by the agent loop."""
         chunk.run_id = self._run_id
         self._queue.append(chunk)
         if self._loop is None or self._loop is _running_loop():
             self._arrived.set()
-        elif not self._loop.is_closed():  # a worker thread that outlived its run's loop writes to nobody
+        elif not self._loop.is_closed():  # a closed loop has no reader for a worker thread's chunks
             self._loop.call_soon_threadsafe(self._arrived.set)
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
+    def take(self) -> Chunk:
+        """Return the next chunk that was written."""
+        return self._queue.popleft()
+
     def drain(self) -> list[Chunk]:
-        """Take what has been written since the last time."""
-        # One by one: a worker thread may write meanwhile.
+        """Take all chunks written since the last call."""
+        # One by one: a worker thread may write at the same time.
         return [self._queue.popleft() for _ in range(len(self._queue))]
 
     async def arrived(self) -> None:
@@ -165,27 +174,41 @@ class Writer:
         self._arrived.clear()
 
     def wake(self) -> None:
-        """Let whoever waits for something to be written look whether there is still a reason to wait."""
+        """Let ``arrived`` return, so that its caller can check whether to wait on."""
         self._arrived.set()
 
 
-@dataclass(slots=True, kw_only=True)
+def _remedy(given: Any) -> str:
+    """Return code that would write the given value."""
+    if isinstance(given, Chunk):
+        return "other chunks are what a model and its tools say: return them from process_output_stream"
+    kind, data, transient = "data-...", given, ""
+    if isinstance(given, Mapping):
+        fields = cast(Mapping[str, Any], given)
+        if str(fields.get("type", "")).startswith("data-"):
+            kind, data = fields["type"], fields.get("data")
+            transient = ", transient=True" if fields.get("transient") is True else ""
+    return f"write DataChunk({kind!r}, {data!r:.100}{transient})"
+
+
+@dataclass(slots=True, kw_only=True, weakref_slot=True)
 class RunContext(Generic[D]):
-    """One request.
+    """The context of one request.
 
     Attributes:
-        thread: The thread it belongs to; None without one, and then memory does nothing.
-        resource_id: Whose thread it is (a user, a project); the thread's own id where the caller named none.
+        thread: The thread of the request; if None, memory does nothing.
+        resource_id: The owner of the thread (a user, a project); ``@thread:<id>`` if the caller named none.
         deps: The application's own object, as passed in ``deps=``.
-        request_context: Free values of this request, as passed in ``request_context=``.
-        report: What memory tells about the run; it becomes ``result.memory``.
-        guarded: A processor of the user's judges the output at the end, or holds it back until accepted.
-        edits_in_place: Somebody may change what messages say in place between two steps: a hook, a callback, a tool of
-            the agent's. What others change so is stored when the run ends.
-        made: Ids of the input messages that this call has made of a text: no thread has them.
+        request_context: Arbitrary values of this request, as passed in ``request_context=``.
+        report: Memory's report on the run; it becomes ``result.memory``.
+        guarded: True if a processor of the user's checks the output at the end, or holds it back until accepted.
+        edits_in_place: True if a hook, a callback or a tool may change messages in place between two steps. Otherwise,
+            changes in place are stored when the run ends.
+        made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
-        finished: Ids of the input and response messages that are kept if the run is broken off: those that stood
-            when its last step was finished.
+        tool_names: The names of the current step's tools.
+        finished: Ids of the input and response messages to keep if the run fails: those present when its last step
+            was finished.
     """
 
     run_id: str
@@ -201,6 +224,7 @@ class RunContext(Generic[D]):
     made: frozenset[str] = frozenset()
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)
+    tool_names: frozenset[str] = frozenset()
     finished: set[str] = field(default_factory=set[str])
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
     _waits: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
@@ -212,8 +236,8 @@ class RunContext(Generic[D]):
 
     @contextmanager
     def counting(self) -> Generator[None]:
-        """Let ``count_usage`` count for this run inside the block."""
-        token = _current.set(self)
+        """Make ``count_usage`` count for this run inside the block."""
+        token = _current.set(weakref.ref(self))
         try:
             yield
         finally:
@@ -221,43 +245,40 @@ class RunContext(Generic[D]):
 
     @property
     def has_endings(self) -> bool:
-        """Whether somebody waits to hear how the run ends."""
+        """Return True if ``on_end`` was called."""
         return bool(self._endings)
 
     def on_end(self, callback: EndCallback) -> None:
-        """Have ``callback(outcome)`` awaited when the run has ended: commit or drop what was staged for it."""
+        """Await ``callback(outcome)`` when the run has ended, to commit or drop staged work."""
         self._endings.append(callback)
 
     def wait_at_end(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Have ``wait()`` awaited once everyone has heard of the end: for work that goes on without the run. Who
-        cancels the call is not kept waiting."""
+        """Await ``wait()`` after all ``on_end`` callbacks, for work that continues without the run. A cancelled call
+        does not wait."""
         self._waits.append(wait)
 
     async def settled(self) -> None:
-        """Wait as was asked for."""
+        """Await everything registered with ``wait_at_end``."""
         for wait in self._waits:
             await wait()
 
     def on_approval(self, callback: ApprovalCallback) -> None:
-        """Have ``callback`` awaited before approved tool calls run: note for good that they did."""
+        """Await ``callback`` before approved tool calls run, to store the approval."""
         self._approvals.append(callback)
 
     async def approve(self, message: Message, call_ids: Sequence[str]) -> None:
-        """Tell everyone who asked that these calls of ``message`` run now. What one raises keeps them from it."""
+        """Call the ``on_approval`` callbacks for calls of ``message``; an error keeps the calls from running."""
         for callback in self._approvals:
             await callback(message, call_ids)
 
     async def end(self, outcome: Outcome) -> None:
-        """Tell everyone who asked, each exactly once, in the order in which they asked."""
+        """Call the ``on_end`` callbacks, each exactly once, in order."""
         endings, self._endings = self._endings, []
         errors: list[BaseException] = []
-        me = asyncio.current_task()
         for callback in endings:
             try:
-                await contained(callback(outcome))
-            except BaseException as error:  # whatever it is: the others still have to hear of the end
-                if not at_work(me):
-                    raise
+                await inner_cancel_as_error(callback(outcome))
+            except BaseException as error:  # the other callbacks still have to run
                 errors.append(error)
         if errors:
             for further in errors[1:]:
@@ -265,12 +286,14 @@ class RunContext(Generic[D]):
             raise errors[0]
 
 
-_current: ContextVar[RunContext[Any] | None] = ContextVar("diarist_run", default=None)
+# A weak reference: timers, connections and tasks created during a run keep its context variables for life, and must
+# not keep all its messages alive.
+_current: ContextVar[weakref.ref[RunContext[Any]] | None] = ContextVar("diarist_run", default=None)
 
 
 def count_usage(usage: Usage) -> None:
-    """Add the tokens of a model call to the run that it was made for, if any; those of an agent's own steps are
-    counted already."""
-    run = _current.get()
+    """Add the tokens of a model call to the current run, if any; the agent's own steps are counted already."""
+    current = _current.get()
+    run = None if current is None else current()
     if run is not None:
         run.usage += usage

@@ -1,13 +1,14 @@
-"""How many tokens a text is: o200k_base, offline.
+"""Token counts of texts and images, offline, in OpenAI's encoding o200k_base.
 
-The ranks of the encoding ship with the package. They and the library that uses them load at the
-first count (about 0.2 s, once per process), not when this module is imported.
+The ranks of the encoding are part of the package. They and ``tiktoken`` are loaded at the first count (about 0.2 s,
+once per process).
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from diarist.exceptions import ConfigError
+from diarist.text_pieces import piece_ends
 
 if TYPE_CHECKING:
     import regex
@@ -26,7 +28,7 @@ _RANKS_COUNT = 199_998
 _RANKS_SHA256 = "440741350e7cfa1c0f4869ce742d1b043550adbda5187adcac9e787edac6fba9"
 _MAX_RUN = 8192
 
-# How o200k_base splits a text before merging bytes, from openai_public.py of tiktoken.
+# The pattern by which o200k_base splits a text before merging bytes, from openai_public.py of tiktoken.
 _SPLIT = "|".join(
     [
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -41,8 +43,7 @@ _SPLIT = "|".join(
     ]
 )
 
-# What one piece of that split can be long in: blanks, letters, and signs with line ends.
-# Digits come in threes.
+# The kinds of characters of which a single piece of that split can be long; digits are split in threes.
 _RUN_CLASSES = (
     r"\p{White_Space}",
     r"[\p{L}\p{M}]",
@@ -51,16 +52,16 @@ _RUN_CLASSES = (
 
 
 class TokenCounter(Protocol):
-    """What ``token_counter=`` accepts anywhere in the library.
+    """A token counter, as ``token_counter=`` accepts it.
 
     Attributes:
-        name: Stored beside each count, so that counts of another tokenizer are not mixed in.
+        name: Stored with each count, so that counts of different tokenizers are not mixed.
     """
 
     name: str
 
     def count(self, text: str) -> int:
-        """The number of tokens of ``text``; 0 for an empty one."""
+        """Return the number of tokens of ``text``; 0 for an empty text."""
         ...
 
 
@@ -79,20 +80,52 @@ class O200kCounter:
     name = "o200k_base"
 
     def count(self, text: str) -> int:
-        """The number of tokens of ``text``; 0 for an empty one."""
-        encode = _encoding().encode_ordinary
-        if not _may_have_long_run(text):
-            return len(encode(text))
-        return sum(len(encode(text[start:end])) for start, end in pairwise(_cuts(text)))
+        """Return the number of tokens of ``text``; 0 for an empty text."""
+        return _count(_encoding(), text)
+
+
+class TiktokenCounter:
+    """Counts as another encoding of ``tiktoken`` does, such as ``cl100k_base``. Safe to share between threads.
+
+    ``tiktoken`` downloads an encoding once, and keeps it in the folder ``TIKTOKEN_CACHE_DIR``. Long runs of one kind
+    are cut as ``O200kCounter`` cuts them.
+
+    Raises:
+        ConfigError: The encoding is unknown, or it is neither in that folder nor can it be downloaded.
+    """
+
+    def __init__(self, name: str) -> None:
+        import tiktoken
+
+        known = tiktoken.list_encoding_names()
+        if name not in known:
+            raise ConfigError(f"encoding {name!r} is unknown; known: {', '.join(sorted(known))}")
+        try:
+            self._encoding = tiktoken.get_encoding(name)
+        except (OSError, ValueError) as error:  # no connection; or a damaged download
+            raise ConfigError(
+                f"encoding {name!r} cannot be downloaded ({error}). Offline use {_DEFAULT.name!r}, which is part of "
+                "diarist, or set TIKTOKEN_CACHE_DIR to a folder in which tiktoken has kept it before"
+            ) from error
+        self.name = name
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of ``text``; 0 for an empty text."""
+        return _count(self._encoding, text)
+
+
+def counter_for(encoding: str) -> TokenCounter:
+    """Return the counter of an encoding, by its name. Raises ConfigError as ``TiktokenCounter`` does."""
+    return _DEFAULT if encoding == _DEFAULT.name else TiktokenCounter(encoding)
 
 
 def default_counter() -> TokenCounter:
-    """The counter that is used where none is given; always the same object."""
+    """Return the default counter; always the same object."""
     return _DEFAULT
 
 
 def count_image(width: int | None, height: int | None, detail: str = "auto") -> int:
-    """Tokens of an image by OpenAI's tile formula, without opening or fetching it.
+    """Return the tokens of an image by OpenAI's tile formula, without opening or fetching it.
 
     Low detail is 85 tokens. Otherwise the image is scaled down to fit 2048 x 2048, then down to a
     shorter side of 768, and costs 85 plus 170 for each tile of 512 x 512 it touches. Source: OpenAI
@@ -100,10 +133,9 @@ def count_image(width: int | None, height: int | None, detail: str = "auto") -> 
     newer models count by other constants, so take it as an estimate for them).
 
     Args:
-        width: In pixels; None or 0 where it is not known.
-        height: In pixels; None or 0 where it is not known. An image of unknown size counts as one
-            of 1024 x 1024: 765 tokens.
-        detail: ``low``; every other word counts as ``high``, as does ``auto`` at the provider.
+        width: Pixels; None or 0 if unknown.
+        height: Pixels; None or 0 if unknown. An image of unknown size counts as 1024 x 1024: 765 tokens.
+        detail: ``low``; every other value counts as ``high``, as ``auto`` does at the provider.
     """
     if detail == "low":
         return 85
@@ -121,35 +153,49 @@ def _fit(width: int, height: int, limit: int, side: int) -> tuple[int, int]:
     return max(1, width * limit // side), max(1, height * limit // side)
 
 
-def _may_have_long_run(text: str) -> bool:
-    """Whether a run of more than 8192 characters is possible: a glance at each half of that.
-
-    A run that long fills at least one aligned block of 4096 characters, and in an ordinary text a
-    block is refused after a few characters, so this costs next to nothing.
-    """
+def _count(encoding: tiktoken.Encoding, text: str) -> int:
     if len(text) <= _MAX_RUN:
-        return False
-    block = _run_patterns()[0]
-    return any(block.match(text, start) for start in range(0, len(text), _MAX_RUN // 2))
+        return len(encoding.encode_ordinary(text))
+    return sum(len(encoding.encode_ordinary(text[start:end])) for start, end in pairwise(_cuts(text)))
 
 
 def _cuts(text: str) -> list[int]:
-    """Where to cut ``text``, from 0 to its length, so that no run is longer than 8192."""
+    """Return the places where ``text`` is cut, from 0 to its length.
+
+    No piece has a run of more than 8192 characters of one kind, and none is so long that the list of its tokens takes
+    much more memory than the text.
+    """
     cuts = {0, len(text)}
-    for pattern in _run_patterns()[1:]:
-        for run in pattern.finditer(text):
-            cuts.update(range(run.start() + _MAX_RUN, run.end(), _MAX_RUN))
+    for start, end in _long_runs(text):
+        cuts.update(range(start + _MAX_RUN, end, _MAX_RUN))
+    cuts.update(piece_ends(text))
     return sorted(cuts)
+
+
+def _long_runs(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the runs of more than 8192 characters of one kind.
+
+    Such a run fills an aligned block of 4096 characters. In an ordinary text, a block is rejected after a few
+    characters, so the search is cheap.
+    """
+    half = _MAX_RUN // 2
+    for pattern in _run_patterns():
+        end = 0
+        for block in range(0, len(text) - half + 1, half):
+            if block >= end and pattern.fullmatch(text, block, block + half):
+                run = next(run for run in pattern.finditer(text, max(end, block - half)) if run.end() > block)
+                end = run.end()
+                if end - run.start() > _MAX_RUN:
+                    yield run.span()
 
 
 @cache
 def _run_patterns() -> tuple[regex.Pattern[str], ...]:
-    """A block of one class, then for each class its long runs (entered at their start only)."""
+    """Return a pattern for runs of each kind. It names no length, since ``regex`` unrolls counted repetitions, which
+    took 15 MB."""
     import regex
 
-    block = "|".join(f"{kind}{{{_MAX_RUN // 2}}}" for kind in _RUN_CLASSES)
-    runs = [f"(?<!{kind}){kind}{{{_MAX_RUN + 1},}}" for kind in _RUN_CLASSES]
-    return tuple(regex.compile(pattern, regex.V1) for pattern in [block, *runs])
+    return tuple(regex.compile(f"{kind}++", regex.V1) for kind in _RUN_CLASSES)
 
 
 def _encoding() -> tiktoken.Encoding:
@@ -168,7 +214,7 @@ def _load() -> tiktoken.Encoding:
 
 
 def _read_ranks() -> dict[bytes, int]:
-    """The bundled ranks: each token's length in one byte, then all tokens in the order of rank."""
+    """Return the bundled ranks. The file has the length of each token in one byte, then all tokens by rank."""
     try:
         raw = zlib.decompress(_RANKS_FILE.read_bytes())
     except (OSError, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Tools: a typed function becomes something that a model can call."""
+"""Tools: typed functions that a model can call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """What a model is told of a tool: ``parameters`` is a JSON schema of type object."""
+    """The description of a tool for a model. ``parameters`` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -46,7 +46,7 @@ class ToolDefinition:
 
 @dataclass(slots=True, kw_only=True)
 class ToolContext(Generic[D]):
-    """What a tool gets when one of its parameters is annotated with ``ToolContext``."""
+    """The context of a call, passed to a parameter annotated with ``ToolContext``."""
 
     run: RunContext[D]
     call_id: str
@@ -54,32 +54,32 @@ class ToolContext(Generic[D]):
 
     @property
     def deps(self) -> D:
-        """What the application passed as ``deps=``."""
+        """The application's ``deps=``."""
         return self.run.deps
 
     @property
     def writer(self) -> Writer:
-        """Where the tool can send chunks of its own to the client."""
+        """Sends the tool's own chunks to the client."""
         return self.run.writer
 
 
 @dataclass(kw_only=True)
 class Tool:
-    """A tool, as ``@tool`` makes it from a function or as you write it around a JSON schema.
+    """A tool, made by ``@tool`` from a function or written around a JSON schema.
 
     Attributes:
         name: ``[a-zA-Z0-9_-]``, at most 64 characters.
         function: Sync (run in a worker thread) or async; None makes it a client tool: the run ends with the call,
             and its result comes in a later one, as a message of role ``tool``.
         parameters: JSON schema of its arguments; made from the function's signature when not given.
-        timeout: Seconds, more than 0; None waits for ever. An async tool is then cancelled; a sync one, whose
-            thread nobody can stop, is no longer waited for.
+        timeout: Seconds, more than 0; None for no limit. An async tool is then cancelled; a sync one runs on in its
+            thread, and its result is ignored.
         needs_approval: True, or a function of the arguments: the run ends with the call, and ``agent.resume``
             approves or declines it.
 
     Raises:
         ConfigError: A bad name or timeout, a signature that cannot be shown to a model, or ``timeout`` or
-            ``needs_approval`` for a client tool, which its client runs.
+            ``needs_approval`` for a client tool.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Tool:
             raise ConfigError(
                 f"tool {self.name!r} has no function: its client runs it, and {option} has no effect there"
             )
-        # With a JSON schema of its own the function gets the arguments as they come.
+        # A function with its own JSON schema gets the arguments unchanged.
         self._signature = (
             _Signature(self.function, self.name) if self.function is not None and self.parameters is None else None
         )
@@ -117,14 +117,14 @@ class Tool:
         return ToolDefinition(name=self.name, description=self.description, parameters=parameters)
 
     def with_function(self, function: Callable[..., Any]) -> Tool:
-        """The same tool, run by a function with the same parameters. Its definition is not made again."""
+        """Return the same tool around another function with the same parameters, reusing its definition."""
         _ = self.definition
         other = copy(self)
         other.function = function
         return other
 
     def must_be_approved(self, args: Mapping[str, Json]) -> bool:
-        """Whether a call with these arguments waits for approval."""
+        """Return True if a call with these arguments waits for approval."""
         return self.needs_approval(_copy(args)) if callable(self.needs_approval) else self.needs_approval
 
     def _implementation(self) -> Callable[..., Any]:
@@ -141,14 +141,14 @@ class Tool:
         return self._signature is not None and self._signature.takes_context
 
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
-        """A call of the function with validated arguments, its own to change. Raises ToolError that the model can
-        act on."""
+        """Return a call of the function with validated copies of the arguments. Raises ToolError, with a text for the
+        model."""
         function, own = self._implementation(), _copy(args)
         values = own if self._signature is None else self._signature.validate(own, context)
         return lambda: function(**values)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as if it were not decorated."""
+        """Call the wrapped function."""
         return self._implementation()(*args, **kwargs)
 
 
@@ -157,7 +157,7 @@ def _copy(args: Mapping[str, Json]) -> dict[str, Json]:
 
 
 class _Signature:
-    """The arguments of a function as a pydantic model: schema out, validated values in."""
+    """A pydantic model of a function's arguments: gives their schema and validates values."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._name = name
@@ -189,7 +189,7 @@ class _Signature:
     def _make(self, fields: Mapping[str, tuple[Any, Any]]) -> TypeAdapter[Any]:
         from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
-        # Behind neutral field names a parameter may be called what a pydantic field may not: `json`, `_x`.
+        # Neutral field names, since pydantic fields cannot be called `json` or `_x`.
         behind: dict[str, Any] = {
             f"p{i}": (Annotated[hint, Field(alias=name)], default)
             for i, (name, (hint, default)) in enumerate(fields.items())
@@ -203,7 +203,7 @@ class _Signature:
         for name, field in self._fields.items():
             try:
                 self._make({name: field})
-            except Exception:  # whatever it is, it is this parameter's
+            except Exception:  # any error here is caused by this parameter
                 return name
         return ", ".join(self._fields)
 
@@ -242,7 +242,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _unresolved(function: Callable[..., Any], error: Exception) -> str:
-    """Which parameter's annotation it is that cannot be resolved."""
+    """Describe the parameter whose annotation cannot be resolved."""
     missing = getattr(error, "name", None)
     written = cast(dict[str, Any], getattr(function, "__annotations__", {}))
     names = [repr(name) for name, hint in written.items() if missing and re.search(rf"\b{missing}\b", str(hint))]
@@ -274,7 +274,7 @@ def tool(
     timeout: float | None = None,
     needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function: its name, its docstring and its annotated parameters are what the model sees.
+    """Make a tool from a function; the model sees its name, docstring and annotated parameters.
 
     Args:
         function: Sync or async, with named parameters whose types have a JSON schema; one parameter may be a
@@ -304,7 +304,7 @@ def tool(
 
 
 def as_tool(value: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, or a plain function made into one."""
+    """Return a tool unchanged, or make one from a plain function."""
     if isinstance(value, Tool):
         return value
     if callable(value):

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, silent and nearly free where nobody listens."""
+"""OpenTelemetry spans; nearly free without a configured SDK."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
-from diarist.exceptions import TripWire, message_of
+from diarist.exceptions import ProcessorAbort, message_of
 
 if TYPE_CHECKING:
     from opentelemetry import trace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Carrier(Exception):
-    """An exception that only carries another one to where it is dealt with; spans record what it carries."""
+    """An exception that carries another one to its handler; spans record the carried one."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(message_of(error))
@@ -23,10 +23,10 @@ class Carrier(Exception):
 
 
 class Span:
-    """What ``span`` yields.
+    """The handle that ``span`` yields.
 
     Attributes:
-        recording: False where nobody listens: skip costly work for attributes then.
+        recording: False if the span is not recorded; skip costly work for attributes then.
     """
 
     __slots__ = ("_span", "recording")
@@ -47,11 +47,11 @@ class Span:
             _fail(self._span, error, kind)
 
 
-_NOBODY = nullcontext(Span())
+_SILENT = nullcontext(Span())
 
 
 def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
-    """A span around the block, a child of the one that is open.
+    """Open a span around the block, a child of the current one.
 
     Name it and its attributes by OpenTelemetry's semantic conventions for GenAI; names with dots go
     through ``**``::
@@ -61,17 +61,17 @@ def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
             current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
 
     An exception that leaves the block is recorded, marks the span as failed and travels on. A
-    ``TripWire`` is not a failure, nor is cancellation. Do not keep a span open across the ``yield``
+    ``ProcessorAbort`` is not a failure, nor is cancellation. Do not keep a span open across the ``yield``
     of an async generator: its reader may run in another context.
     """
     tracer = _tracer()
-    return _NOBODY if tracer is None else _around(tracer, name, attributes)
+    return _SILENT if tracer is None else _around(tracer, name, attributes)
 
 
 def client_span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
-    """The same, of kind CLIENT: the block calls a service."""
+    """Open a span of kind CLIENT: the block calls a service."""
     tracer = _tracer()
-    return _NOBODY if tracer is None else _around(tracer, name, attributes, calls_out=True)
+    return _SILENT if tracer is None else _around(tracer, name, attributes, calls_out=True)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def _around(
     ) as current:
         try:
             yield Span(current)
-        except TripWire:
+        except ProcessorAbort:
             raise
         except Exception as error:
             _fail(current, error)
@@ -97,13 +97,12 @@ def _around(
 
 
 def listening() -> bool:
-    """Whether anybody listens: skip what only spans need where nobody does."""
+    """Return True if an SDK is configured; otherwise skip work that only spans need."""
     return _tracer() is not None
 
 
 def record(name: str, began: int, *, error: Exception | None = None, **attributes: Any) -> None:
-    """A span that is over now, a child of the one that is open, failed where there is an ``error``; ``began`` is in
-    nanoseconds since the epoch."""
+    """Record a span that ends now, a child of the current one; ``began`` is in nanoseconds since the epoch."""
     if (tracer := _tracer()) is None:
         return
     over = tracer.start_span(name, start_time=began, attributes=_values(attributes))
@@ -113,7 +112,7 @@ def record(name: str, began: int, *, error: Exception | None = None, **attribute
 
 
 def _tracer() -> trace.Tracer | None:
-    """Our tracer, or None while no SDK is configured (that may still happen later)."""
+    """Return the tracer, or None while no SDK is configured (that may still happen later)."""
     from opentelemetry import trace
 
     provider = trace.get_tracer_provider()

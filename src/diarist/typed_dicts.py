@@ -1,4 +1,4 @@
-"""``typing.TypedDict`` for pydantic, which before Python 3.12 takes only the one of ``typing_extensions``."""
+"""``typing.TypedDict`` for pydantic, which before Python 3.12 supports only the one of ``typing_extensions``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from typing import (
 
 
 def portable(hint: Any) -> Any:
-    """The type with every ``typing.TypedDict`` in it replaced by an equal one that pydantic takes.
+    """Return the type with every ``typing.TypedDict`` replaced by an equal one that pydantic supports.
 
-    From Python 3.12 on that is the type itself.
+    From Python 3.12 on, return the type itself.
     """
     return hint if sys.version_info >= (3, 12) else _replaced(hint, ())
 
@@ -47,7 +47,7 @@ def _rebuilt(typed_dict: Any, inside: tuple[Any, ...]) -> Any:
 
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(typed_dict, include_extras=True).items():
-        # What is written counts: in a module with postponed annotations, __required_keys__ has not seen it.
+        # With postponed annotations, __required_keys__ ignores Required and NotRequired in the hints.
         marker: Any = Required if name in typed_dict.__required_keys__ else NotRequired
         if get_origin(hint) in (Required, NotRequired):
             marker, hint = get_origin(hint), get_args(hint)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from diarist import Agent, AgentResult, AgentStream, Model, Processor
 from diarist.chunks import Chunk, StepFinish, TextDelta
@@ -36,7 +36,7 @@ class RecordingMemory:
 
     def __init__(self) -> None:
         self.recorder = Recorder()
-        self.settled_calls = 0
+        self.closed = 0
 
     @property
     def events(self) -> list[str]:
@@ -52,8 +52,14 @@ class RecordingMemory:
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]:
         return [self.recorder]
 
-    async def settled(self) -> None:
-        self.settled_calls += 1
+    async def close(self) -> None:
+        self.closed += 1
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 async def collect(stream: AgentStream[Any]) -> list[Chunk]:

@@ -57,7 +57,7 @@ def results(messages: list[Message]) -> list[tuple[str, str, Any]]:
     return [(part.call_id, part.state, part.result) for message in messages for part in message.tool_parts]
 
 
-async def test_the_run_ends_with_the_call_and_tools_that_need_nobody_have_run() -> None:
+async def test_the_run_ends_with_the_waiting_call_after_other_tools_ran() -> None:
     calls = [ToolCall("look", {"at": "x"}, id="l1"), CALL]
     result, chunks = await run_both(lambda: agent(["Working.", *calls]))
     assert (result.stopped_by, result.finish_reason, sent) == ("approval", "tool-calls", [])
@@ -86,7 +86,7 @@ async def test_approved(memory: Memory, streamed: bool) -> None:
     prompt = first.model.requests[-1].prompt.messages  # type: ignore[attr-defined]
     assert [message.role for message in prompt] == ["user", "assistant", "tool"]
     assert prompt[-1].text == "sent to ada"
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant"]
     assert_all_well_formed([first.model])  # type: ignore[list-item]
 
@@ -162,7 +162,7 @@ async def test_wrong_ids(memory: Memory, approvals: Any) -> None:
 
 
 async def waiting(agent: Agent, memory: Memory) -> Any:
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     return [part for row in rows for part in row.tool_parts if part.state == "call"]
 
 
@@ -230,7 +230,7 @@ async def test_a_block_of_its_result_leaves_nothing_but_that_it_ran(memory: Memo
     first = agent(CALL, memory=memory, processors=[Blocks()])
     await first.generate("send it", thread="t")
     result = await first.resume({"s1": True}, thread="t")
-    assert (result.stopped_by, len(await memory.messages(thread="t"))) == ("tripwire", 2)
+    assert (result.stopped_by, len(await memory.messages.list(thread="t"))) == ("tripwire", 2)
     with pytest.raises(InputError, match="s1"):
         await first.resume({"s1": True}, thread="t")
     assert sent == ["ada"]
@@ -347,7 +347,7 @@ async def test_an_approved_tool_that_is_gone_is_an_error_and_nothing_runs() -> N
         await Agent(model=ScriptedModel("x")).resume({first.pending[0].call_id: True}, of=first)
 
 
-async def test_guards_judge_what_is_said_with_an_approval_before_the_tool_runs() -> None:
+async def test_guards_judge_a_message_beside_an_approval_before_the_tool_runs() -> None:
     ran: list[str] = []
     asked: list[str] = []
 
@@ -437,7 +437,7 @@ async def test_cancelled_while_approved_tools_run(memory: Memory, streamed: bool
     await canceller
     ends = [("s1", "result", "sent to ada"), ("h1", "error", "cancelled")]
     assert (result.stopped_by, results(result.messages)) == ("cancelled", ends)
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [row.role for row in rows] == ["user", "assistant", "tool", "user"]
     assert results(rows[2:]) == ends
     with pytest.raises(InputError, match="waits for approval"):
@@ -470,7 +470,7 @@ async def test_two_calls_with_one_id_are_approved_one_by_one(memory: Memory) -> 
     waiting = [c.payload.tool_call_id for c in chunks if c.type == "tool-call-approval"]
     assert waiting == ["c", "c_2"]
     assert [c.payload.tool_call_id for c in chunks if c.type == "tool-call"] == waiting
-    stored = [part for message in await memory.messages(thread="t") for part in message.tool_parts]
+    stored = [part for message in await memory.messages.list(thread="t") for part in message.tool_parts]
     assert [(part.call_id, part.args["to"]) for part in stored] == [("c", "ada"), ("c_2", "bob")]
     result = await first.resume({"c": True, "c_2": False}, thread="t")
     assert (sent, result.stopped_by) == (["ada"], "answer")

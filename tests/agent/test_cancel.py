@@ -187,7 +187,7 @@ async def test_results_of_tools_that_had_finished_are_kept(tmp_path: Path, how: 
         assert (result.stopped_by, result.pending, ends(result.messages)) == ("cancelled", [], KEPT)
         assert [(step.text, step.finish_reason) for step in result.steps] == [("Working.", "tool-calls")]
         assert result.usage == result.steps[0].usage
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [(row.role, row.text) for row in rows] == [("user", "hi"), ("assistant", "Working.")]
     assert ends(rows) == KEPT
     assert (await tools.agent.generate("and now?", thread="t")).text == "going on"
@@ -206,12 +206,12 @@ class Holds(Processor[Any]):
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("guard", [Judge, Holds])
-async def test_what_nobody_has_judged_is_not_kept(tmp_path: Path, how: str, guard: type[Processor[Any]]) -> None:
+async def test_unjudged_output_is_not_kept(tmp_path: Path, how: str, guard: type[Processor[Any]]) -> None:
     memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"))
     result = await Tools(memory, processors=[guard()]).cancel(how)
     if result is not None:
         assert (result.stopped_by, result.steps, result.messages) == ("cancelled", [], [])
-    assert [row.text for row in await memory.messages(thread="t")] == ["hi"]
+    assert [row.text for row in await memory.messages.list(thread="t")] == ["hi"]
     await memory.close()
 
 
@@ -477,7 +477,7 @@ async def test_a_model_that_waits_for_something_cancelled() -> None:
         await Agent(model=ScriptedModel(answer)).generate("hi")
 
 
-async def test_a_signal_reaches_a_run_whose_hook_ran_another_agent_with_it() -> None:
+async def test_a_signal_reaches_a_run_after_a_nested_agent_used_it() -> None:
     signal = CancelSignal()
     inner = Agent(model=ScriptedModel(lambda _: "fine"))
 

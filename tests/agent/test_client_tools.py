@@ -62,7 +62,7 @@ async def test_the_result_joins_its_call(memory: Memory, form: str) -> None:
     ]
     await agent.generate("and now?", thread="t")
     assert shape(model)[: len(prompt)] == prompt, "told the same way ever after"
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert_all_well_formed([model])
 
@@ -91,7 +91,7 @@ async def test_a_call_that_the_user_talked_past_stays_unanswered(memory: Memory)
     assert_all_well_formed([model])
 
 
-async def test_a_result_whose_call_nobody_knows_is_shown_as_text() -> None:
+async def test_a_result_without_its_call_is_shown_as_text() -> None:
     model = ScriptedModel("ok")
     await Agent(model=model).generate([answer("Rome", "unknown")])
     ((role, text),) = shape(model)

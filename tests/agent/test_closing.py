@@ -1,17 +1,21 @@
-"""Processors are closed by whoever has them: the agent, or the call that brought them along."""
+"""An agent closes what it has: its memory, and its processors, but for those that a call brought along."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diarist import Agent, AgentStream, Processor
+from diarist import Agent, AgentStream, Memory, ObservationalMemoryConfig, ObservationConfig, Processor
 from diarist.exceptions import ConfigError
+from diarist.memory import ObservationalMemory
 from diarist.processors import Sequence
+from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel
 from tests.agent.kit import collect
+from tests.memory.semantic.kit import TopicEmbedder, memory_with
 
 
 class Holds(Processor[Any]):
@@ -159,3 +163,95 @@ async def test_an_agent_closes_the_others_too_where_one_fails() -> None:
     with pytest.raises(OSError, match="gone"):
         await Agent(model=model(), processors=others).close()
     assert [holds.closed for holds in others] == [1, 1]
+
+
+# -- its memory
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(storage=SQLiteStorage(tmp_path / "memory.db"))
+
+
+def files(folder: Path) -> list[str]:
+    """SQLite removes ``-wal`` and ``-shm`` when nobody has the file open any more."""
+    return sorted(file.name for file in folder.iterdir())
+
+
+IN_USE = ["memory.db", "memory.db-shm", "memory.db-wal"]
+
+
+@pytest.mark.parametrize("how", ["async with", "close"])
+async def test_its_memory_is_closed_with_it(memory: Memory, tmp_path: Path, how: str) -> None:
+    agent = Agent(model=model(), memory=memory)
+    if how == "close":
+        await agent.generate("hi", thread="t")
+        await agent.close()
+    else:
+        async with agent:
+            await agent.generate("hi", thread="t")
+            assert files(tmp_path) == IN_USE
+    assert files(tmp_path) == ["memory.db"]
+
+
+async def test_background_work_is_done_before_its_memory_is_closed(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    async def note(request: Any) -> str:
+        await gate.wait()
+        return "Date: 2026-03-02\n- 🟡 10:00 User said much."
+
+    class Last(Holds):
+        async def close(self) -> None:
+            assert gate.is_set(), "closed before background work was done"
+
+    config = ObservationConfig(model=ScriptedModel(note), message_tokens=200, buffer_tokens=20)
+    diary = ObservationalMemoryConfig(observation=config)
+    memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"), observational_memory=diary)
+    async with Agent(model=model(), memory=memory, processors=[Last()]) as agent:
+        await agent.generate("talk " * 60, thread="t")
+        assert (await memory.diary.get(thread="t")).entries == ()
+        asyncio.get_running_loop().call_soon(gate.set)
+    assert files(tmp_path) == ["memory.db"]
+    log = await memory.storage.get_log("thread:t")
+    assert log is not None
+    assert [entry.text for entry in log.entries] == ["Date: 2026-03-02\n- 🟡 10:00 User said much."]
+    await memory.close()
+
+
+async def test_a_memory_among_its_processors_is_closed_with_its_storage(tmp_path: Path) -> None:
+    diary = ObservationalMemory(SQLiteStorage(tmp_path / "memory.db"), ObservationalMemoryConfig(model="extractive"))
+    async with Agent(model=model(), input_processors=[diary]) as agent:
+        await agent.generate("hi", thread="t")
+        assert files(tmp_path) == IN_USE
+    assert files(tmp_path) == ["memory.db"]
+
+
+async def test_agents_that_share_a_memory_leave_it_to_the_last(memory: Memory, tmp_path: Path) -> None:
+    async with Agent(model=model(), memory=memory) as first:
+        async with Agent(model=model(), memory=memory) as second:
+            await second.generate("hi", thread="t")
+        assert files(tmp_path) == IN_USE
+        await first.generate("hi", thread="t")
+    assert files(tmp_path) == ["memory.db"]
+
+
+async def test_agents_of_one_request_each_leave_a_memory_open_that_is_held(memory: Memory, tmp_path: Path) -> None:
+    async with memory:
+        for number in range(3):
+            async with Agent(model=model(), memory=memory) as agent:
+                await agent.generate("hi", thread=f"t{number}")
+            assert files(tmp_path) == IN_USE
+    assert files(tmp_path) == ["memory.db"]
+
+
+async def test_a_memory_closes_its_storage_also_where_something_else_cannot_be_closed(tmp_path: Path) -> None:
+    class Stuck(TopicEmbedder):
+        async def close(self) -> None:
+            raise OSError("gone")
+
+    agent = Agent(model=model(), memory=memory_with(Stuck(), storage=SQLiteStorage(tmp_path / "memory.db")))
+    with pytest.raises(OSError, match="gone"):
+        async with agent:
+            await agent.generate("hi", thread="t")
+    assert files(tmp_path) == ["memory.db"]

@@ -248,7 +248,7 @@ async def test_a_repair_may_wait(waits: list[float]) -> None:
     assert waits == [3]
 
 
-async def test_a_repair_changes_what_is_sent_and_the_error_is_typed() -> None:
+async def test_a_repair_changes_the_next_request_and_the_error_is_typed() -> None:
     seen: list[tuple[str, str]] = []
 
     class Shortens(Processor[Any]):
@@ -289,7 +289,7 @@ async def test_all_lists_are_asked_and_each_processor_once() -> None:
     assert sorted(asked) == ["a", "b", "c", "d"]
 
 
-async def test_nobody_is_asked_after_one_has_repaired_it() -> None:
+async def test_no_handler_is_asked_after_a_repair() -> None:
     first, second = Repairs(1), Repairs(1)
     second.id = "second"
     await Agent(model=ScriptedModel(RuntimeError("x"), "ok"), error_processors=[first, second]).generate("hi")
@@ -313,7 +313,7 @@ async def test_a_thread_pays_for_a_refusal_once(tmp_path: Path, kind: str) -> No
 
     storage = SQLiteStorage(tmp_path / "memory.db")
     memory = Memory(storage=storage) if kind == "messages" else observational(storage, message_tokens=10_000)
-    await memory.save_messages([Message.user("poison"), Message.assistant("fine")], thread="t")
+    await memory.messages.save([Message.user("poison"), Message.assistant("fine")], thread="t")
     model = ScriptedModel(answer)
     agent = Agent(model=model, memory=memory, error_processors=[Repair()])
     before = await storage.list_messages("t")
@@ -338,7 +338,7 @@ async def test_a_repair_of_a_run_that_is_blocked_is_not_stored(tmp_path: Path) -
 
     storage = SQLiteStorage(tmp_path / "memory.db")
     memory = Memory(storage=storage)
-    await memory.save_messages([Message.user("as it was")], thread="t")
+    await memory.messages.save([Message.user("as it was")], thread="t")
     agent = Agent(model=ScriptedModel(RuntimeError("x"), "ok"), memory=memory, processors=[Repair()])
     await agent.generate("hello", thread="t")
     assert [row.text for row in await storage.list_messages("t")] == ["as it was"]

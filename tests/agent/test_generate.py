@@ -228,7 +228,7 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
 
     agent = Agent(model=ScriptedModel(lambda request: "ok"), input_processors=[Look()])
     result = await agent.generate("hi", thread="t")
-    assert (result.thread_id, result.resource_id) == ("t", "t")
+    assert (result.thread_id, result.resource_id) == ("t", "@thread:t")
     ref = ThreadRef(id="trip", title="Rome")
     result = await agent.generate("hi", thread=ref, resource="ada", deps=7, request_context={"k": 1})
     assert (result.thread_id, result.resource_id) == ("trip", "ada")
@@ -320,13 +320,13 @@ async def test_in_a_dictionary_of_tools_the_key_is_the_name() -> None:
 async def test_a_thread_that_was_not_awaited_is_refused() -> None:
     memory = Memory(storage=InMemoryStorage())
     with pytest.raises(ConfigError, match="not awaited: thread=await"):
-        await Agent(model=ScriptedModel("ok"), memory=memory).generate("hi", thread=memory.create_thread())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await Agent(model=ScriptedModel("ok"), memory=memory).generate("hi", thread=memory.threads.create())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_thread_says_whose_it_is() -> None:
+async def test_a_thread_names_its_resource() -> None:
     memory = Memory(storage=InMemoryStorage())
     agent = Agent(model=ScriptedModel("ok", "ok"), memory=memory)
-    made = await memory.create_thread(resource="ada", title="Rome")
+    made = await memory.threads.create(resource="ada", title="Rome")
     result = await agent.generate("hi", thread=made)
     assert (result.thread_id, result.resource_id) == (made.id, "ada")
     with pytest.raises(InputError, match="belong"):
@@ -453,8 +453,8 @@ async def test_leaving_the_agent_waits_for_memory() -> None:
     memory = RecordingMemory()
     async with Agent(model=ScriptedModel("ok"), memory=memory) as agent:
         await agent.generate("hi", thread="t")
-        assert memory.settled_calls == 0
-    assert memory.settled_calls == 1
+        assert memory.closed == 0
+    assert memory.closed == 1
 
 
 # -- generate_sync

@@ -12,28 +12,26 @@ from diarist.chunks import (
     Chunk,
     DataChunk,
     FileChunk,
+    FilePayload,
     ModelFinish,
+    ModelFinishPayload,
     ReasoningDelta,
     ReasoningEnd,
+    ReasoningEndPayload,
     ReasoningStart,
     SourceChunk,
+    SourcePayload,
     Start,
     TextDelta,
-    ToolCallChunk,
-    ToolResultChunk,
-)
-from diarist.messages import DataPart, FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
-from diarist.models.base import ModelRequest
-from diarist.payloads import (
-    FilePayload,
-    ModelFinishPayload,
-    ReasoningEndPayload,
-    SourcePayload,
     TextPayload,
+    ToolCallChunk,
     ToolCallPayload,
+    ToolResultChunk,
     ToolResultPayload,
     Usage,
 )
+from diarist.messages import DataPart, FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
+from diarist.models.base import ModelRequest
 from diarist.processors import RegexFilter
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, streamed_text, types
@@ -179,7 +177,7 @@ async def test_a_call_that_was_answered_by_the_processor_has_its_result() -> Non
     assert [shown.result for shown in payloads(chunks, "tool-result")] == ["known"]
 
 
-async def test_arguments_that_nobody_could_read_are_not_shown() -> None:
+async def test_unreadable_arguments_are_not_shown() -> None:
     call = ToolCallPayload(tool_call_id="a", tool_name="echo", args={}, args_error=f"no JSON: {SECRET}")
     model = Says([ToolCallChunk(payload=call)], [TextDelta(payload=TextPayload(text="ok"))])
     chunks = await collect(Agent(model=model, tools=[echo], processors=[Accepts(same)]).stream("hi"))
@@ -188,7 +186,7 @@ async def test_arguments_that_nobody_could_read_are_not_shown() -> None:
     assert SECRET not in shown.args_error
 
 
-async def test_what_nobody_changed_comes_as_the_model_said_it() -> None:
+async def test_unchanged_chunks_arrive_as_the_model_sent_them() -> None:
     model = ScriptedModel(Reply(text="one two three", reasoning="hm"))
     held = await collect(Agent(model=model, processors=[Accepts(same)]).stream("hi"))
     model = ScriptedModel(Reply(text="one two three", reasoning="hm"))

@@ -20,8 +20,8 @@ from diarist.processors import (
     StructuredOutput,
     SystemPromptScrubber,
 )
-from diarist.processors.guardrails.injection_patterns import DETECTION_TYPES
 from diarist.processors.guardrails.moderation import CATEGORIES
+from diarist.processors.guardrails.prompt_injection_detector import DETECTION_TYPES
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect
 

@@ -51,7 +51,7 @@ async def test_signed_reasoning_goes_back_within_the_run_and_in_the_next(wire: W
         assert (result.text, result.steps[0].reasoning) == ("All done.", "Let me look.")
         ((text, signature),) = wire.reasoning(wire.server.requests[-1].body)
         assert (text, signature) == ("Let me look.", "c2ln")
-    stored = await Memory(storage=memory.storage).messages(thread="t")
+    stored = await Memory(storage=memory.storage).messages.list(thread="t")
     assert thoughts(stored) == [("Let me look.", True)]
     async with Agent(model=wire.model(), tools=[work], memory=memory) as another:
         await another.generate("again", thread="t")
@@ -67,7 +67,7 @@ async def test_a_file_of_the_user_is_sent_stored_and_sent_again(wire: Wire, memo
         await agent.generate("And now?", thread="t")
         again = next(sent for sent in wire.sent() if sent.role == "user")
     assert first.images == again.images == [PNG_URL]
-    row = (await memory.messages(thread="t"))[0]
+    row = (await memory.messages.list(thread="t"))[0]
     assert [part.data for part in row.parts if isinstance(part, FilePart)] == [PNG]
 
 
@@ -91,7 +91,7 @@ async def test_a_file_of_the_model_is_streamed_stored_and_shown_to_the_next(memo
     chunks = await collect(Agent(model=draws, memory=memory).stream("draw", thread="t"))
     assert [chunk.type for chunk in chunks if chunk.type in ("file", "source")] == ["file", "source"]
     await Agent(model=reads, memory=memory).generate("what did you draw?", thread="t")
-    row = (await memory.messages(thread="t"))[1]
+    row = (await memory.messages.list(thread="t"))[1]
     assert [type(part) for part in row.parts] == [FilePart, SourcePart]
     assert row.parts[0].data == PNG  # type: ignore[union-attr]
     shown = reads.requests[-1].prompt.messages[1]

@@ -159,7 +159,7 @@ async def test_retries_are_not_counted_as_steps_but_their_tokens_are() -> None:
     assert result.steps[0].usage.input_tokens == 12
 
 
-async def test_retry_count_starts_anew_at_each_step() -> None:
+async def test_the_retry_count_starts_at_zero_in_each_step() -> None:
     counts: list[tuple[int, int]] = []
 
     class Guard(Processor[Any]):
@@ -258,7 +258,7 @@ async def test_a_retry_asked_for_at_the_end_repeats_the_last_step_only() -> None
     assert [m.role for m in model.requests[2].prompt] == ["user", "assistant", "tool", "user"]
 
 
-async def test_a_step_whose_tools_ran_cannot_be_repeated() -> None:
+async def test_a_step_cannot_be_repeated_after_its_tools_ran() -> None:
     """Its effects have happened: asking for it blocks."""
     ran: list[int] = []
 
@@ -473,7 +473,7 @@ class Heir(LooksOn):
         ([Sequence(LooksOn(), Heir())], True),
     ],
 )
-async def test_what_messages_said_is_kept_only_where_somebody_may_change_it(processors: Any, copied: bool) -> None:
+async def test_messages_are_copied_only_if_a_processor_may_change_them(processors: Any, copied: bool) -> None:
     Counted.copies = 0
     agent = Agent(model=ScriptedModel("ok"), processors=processors, memory=Memory(storage=InMemoryStorage()))
     assert (await agent.generate("hi", thread="t")).text == "ok"

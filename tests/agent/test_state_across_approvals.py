@@ -127,7 +127,7 @@ async def test_the_states_of_parts_live_on_too(composed: str) -> None:
     assert [counts.end for counts in made[-1]] == [WHOLE, WHOLE]
 
 
-async def test_what_is_said_along_with_the_approval_is_judged_with_the_loaded_state(tmp_path: Path) -> None:
+async def test_a_message_beside_an_approval_is_judged_with_the_loaded_state(tmp_path: Path) -> None:
     counts, memory = Counts(), Memory(storage=SQLiteStorage(tmp_path / "memory.db"))
     agent = Agent(model=ScriptedModel(calls("s1"), "done"), tools=[send], memory=memory, processors=[counts])
     await agent.generate("send it", thread="t")
@@ -147,7 +147,7 @@ async def test_the_state_lives_on_over_several_approvals(tmp_path: Path) -> None
     assert counts.end == [*first, *partly, *second, *second]
 
 
-async def test_a_state_is_loaded_anew_each_time_the_same_run_is_resumed() -> None:
+async def test_state_is_loaded_at_each_resume_of_a_run() -> None:
     waiting = await Agent(model=ScriptedModel(calls("s1")), tools=[send], processors=[Counts()]).generate("send it")
     for _ in range(2):
         counts = Counts()
@@ -167,7 +167,7 @@ class Plain(Processor[Any]):
         args.state["end"] = True
 
 
-async def test_a_state_that_is_not_dumped_is_made_anew() -> None:
+async def test_state_that_is_not_dumped_is_created_again() -> None:
     plain = Plain()
     agent = Agent(model=ScriptedModel(calls("s1"), "done"), tools=[send], processors=[plain])
     waiting = await agent.generate("send it")

@@ -21,7 +21,7 @@ def calling() -> ScriptedModel:
     return ScriptedModel(lambda request: ["Working.", ToolCall("work", {"n": next(numbers)})])
 
 
-async def test_the_run_ends_after_the_step_whose_tools_have_run() -> None:
+async def test_the_run_ends_after_the_tools_of_its_step_ran() -> None:
     def make() -> Agent:
         return Agent(model=calling(), tools=[work])
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from diarist import DROP, Agent, AgentStream, DataChunk, Memory, Processor, ToolContext
-from diarist.chunks import Chunk, ErrorChunk, Finish, StepFinish, TextDelta, ToolResultChunk
+from diarist.chunks import Chunk, ErrorChunk, Finish, TextDelta, TextEnd, ToolResultChunk
 from diarist.exceptions import DiaristError, ModelConnectionError
 from diarist.messages import DataPart
 from diarist.models.base import ModelRequest
@@ -421,7 +421,7 @@ async def test_two_readers_of_one_stream_are_refused_rather_than_left_waiting() 
 
 
 class Buffered(Processor[Any]):
-    """Lets the text go when the step is over."""
+    """Releases the text when its block ends."""
 
     def create_state(self) -> list[Chunk]:
         return []
@@ -430,21 +430,21 @@ class Buffered(Processor[Any]):
         if isinstance(args.part, TextDelta):
             args.state.append(args.part)
             return DROP
-        if not isinstance(args.part, StepFinish):
+        if not isinstance(args.part, TextEnd):
             return args.part
         held = [*args.state, args.part]
         args.state.clear()
         return held
 
 
-async def test_text_that_a_hook_lets_go_at_the_end_of_the_step_is_in_the_result_and_stored() -> None:
+async def test_text_that_a_hook_releases_at_the_end_of_its_block_is_in_the_result_and_stored() -> None:
     memory = Memory(storage=InMemoryStorage())
     agent = Agent(model=ScriptedModel(["hello", " there"]), memory=memory, processors=[Buffered()])
     async with agent.stream("hi", thread="t") as stream:
         text = "".join([part async for part in stream.text()])
         result = await stream.result()
     assert text == result.text == result.messages[-1].text == "hello there"
-    assert [message.text for message in await memory.messages(thread="t")] == ["hi", "hello there"]
+    assert [message.text for message in await memory.messages.list(thread="t")] == ["hi", "hello there"]
 
 
 def test_the_type_of_a_chunk_tells_a_type_checker_what_its_payload_is() -> None:

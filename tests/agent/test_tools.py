@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from diarist import Agent, AgentResult, Processor, Tool, ToolContext, TripWire, tool
+from diarist import Agent, AgentResult, Processor, ProcessorAbort, Tool, ToolContext, tool
 from diarist.chunks import ToolErrorChunk, ToolResultChunk
 from diarist.exceptions import BadRequestError, ConfigError, ProcessorResultError, ToolError
 from diarist.messages import ToolPart
@@ -46,7 +46,7 @@ class Skipped(BaseException):
     "error", [SystemExit(2), Skipped("x"), GeneratorExit(), BaseExceptionGroup("several", [Skipped("x")])], ids=repr
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_what_is_no_exception_is_a_tools_error_like_any_other(error: BaseException, is_async: bool) -> None:
+async def test_a_base_exception_of_a_tool_is_a_tool_error(error: BaseException, is_async: bool) -> None:
     def work() -> None:
         """Work."""
         raise error
@@ -215,8 +215,8 @@ def silent() -> str:
 
 
 def block() -> str:
-    """A TripWire means something in a processor only."""
-    raise TripWire("stop")
+    """A ProcessorAbort means something in a processor only."""
+    raise ProcessorAbort("stop")
 
 
 def unspeakable() -> Any:
@@ -248,7 +248,7 @@ def accept(value: Any) -> str:
         (explain, {}, "the shop is closed"),
         (crash, {}, "KeyError: 'secret'"),
         (silent, {}, "ValueError"),
-        (block, {}, "TripWire: stop"),
+        (block, {}, "ProcessorAbort: stop"),
         (unspeakable, {}, "the result has no JSON form"),
         (nest, {"depth": 101}, "the result is nested more than 100 deep"),
         (
@@ -335,7 +335,7 @@ def hang() -> None:
 
 print(asyncio.run(Agent(model=ScriptedModel(ToolCall("hang"), "done"), tools=[hang]).generate("go")).text)
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
     assert ended.stdout == "done\n"
 
 
@@ -499,7 +499,7 @@ async def test_a_needs_approval_that_raises_is_a_tool_error() -> None:
 # -- ids that a model gives twice
 
 
-async def test_every_chunk_of_two_calls_with_one_id_says_whose_it_is() -> None:
+async def test_chunks_of_two_calls_with_one_id_stay_apart() -> None:
     """Some models and servers number the calls of one answer alike, or not at all."""
     twins = [ToolCall("add", {"a": 1}, id="c"), ToolCall("add", {"a": 5}, id="c"), ToolCall("add", {"a": 7}, id="c_2")]
 

@@ -35,7 +35,7 @@ def test_help_loads_no_heavy_library():
         "try:\n"
         "    from diarist.cli import main; main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'sqlalchemy', 'pydantic_ai', 'openai', 'tiktoken', 'rich.progress', 'asyncio'}\n"
+        "heavy = {'sqlite3', 'pydantic_ai', 'openai', 'tiktoken', 'rich.progress', 'asyncio'}\n"
         "sys.exit(f'loaded: {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

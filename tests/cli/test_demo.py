@@ -119,7 +119,7 @@ def test_the_database_and_the_thresholds_can_be_chosen(folder: Path) -> None:
     assert not (folder / "diarist-demo.db").exists()
 
 
-def test_what_is_printed_is_plain_text_when_nobody_looks(folder: Path) -> None:
+def test_output_to_a_file_is_plain_text(folder: Path) -> None:
     assert "\x1b" not in played("--turns", 2)
 
 

@@ -44,18 +44,15 @@ def database(folder: Path) -> Path:
 async def _fill(path: Path) -> None:
     async with Memory(storage=SQLiteStorage(path)) as memory:
         for name, resource in (("trip", "ada"), ("work", "bob")):
-            await memory.save_messages([Message.user(f"hello {name}")], thread=name, resource=resource)
+            await memory.messages.save([Message.user(f"hello {name}")], thread=name, resource=resource)
 
 
 def threads(address: Path | str) -> dict[str, list[str]]:
     async def read() -> dict[str, list[str]]:
         storage = PostgresStorage(address) if "://" in str(address) else SQLiteStorage(address)  # type: ignore[arg-type]
         async with Memory(storage=storage) as memory:
-            found = (await memory.threads()).items
-            return {
-                thread.id: [row.text for row in await memory.messages(thread=thread.id, resource=thread.resource_id)]
-                for thread in found
-            }
+            found = (await memory.threads.list()).items
+            return {thread.id: [row.text for row in await memory.messages.list(thread=thread.id)] for thread in found}
 
     return asyncio.run(read())
 
@@ -99,7 +96,7 @@ def test_only_a_thread_or_a_resource_and_to_standard_output(database: Path) -> N
 @pytest.mark.parametrize(
     ("option", "says"), [("--thread", "no thread 'nope'"), ("--resource", "no thread of resource 'nope'")]
 )
-def test_what_is_not_there_is_not_exported(database: Path, option: str, says: str) -> None:
+def test_missing_threads_are_not_exported(database: Path, option: str, says: str) -> None:
     Path("all.jsonl").write_text("mine")
     assert says in run("export", database, "all.jsonl", option, "nope", status=2).stderr
     assert Path("all.jsonl").read_text() == "mine"
@@ -115,7 +112,7 @@ def test_a_database_is_not_exported_over_itself(database: Path, source: str, tar
     Path("sub").mkdir()
     Path("link.db").symlink_to(database)
     before = database.read_bytes()
-    assert "is the database itself" in run("export", source, target, status=2).stderr
+    assert "is a file of the database itself" in run("export", source, target, status=2).stderr
     assert database.read_bytes() == before
     assert sorted(path.name for path in database.parent.iterdir()) == ["link.db", "memory.db", "sub"]
 
@@ -161,16 +158,16 @@ def test_a_pipe_is_written_to(database: Path) -> None:
     assert Path("pipe").is_fifo()
 
 
-def test_what_is_there_already(database: Path) -> None:
+def test_existing_messages(database: Path) -> None:
     run("export", database, "all.jsonl")
     assert "already" in run("import", "all.jsonl", database, status=1).stderr
     result = run("import", "all.jsonl", database, "--skip-existing")
     assert (
         result.stderr
-        == "Nothing new: all that the file holds is there.\nThere already, and left as they were: 2 threads\n"
+        == "Nothing new: the database has all of it already.\nSkipped, since the database has them: 2 threads\n"
     )
     run("export", database, "trip.jsonl", "--thread", "trip")
-    assert "were: 1 thread\n" in run("import", "trip.jsonl", database, "--skip-existing").stderr
+    assert "has them: 1 thread\n" in run("import", "trip.jsonl", database, "--skip-existing").stderr
 
 
 def test_a_file_of_conversations(folder: Path) -> None:
@@ -180,7 +177,7 @@ def test_a_file_of_conversations(folder: Path) -> None:
     found = threads(folder / "memory.db")
     assert sorted(texts[0] for texts in found.values()) == ["about Oslo", "about Rome"]
     again = run("import", "chats.json", "memory.db", "--resource", "ada")
-    assert again.stderr.endswith("Nothing new: all that the file holds is there.\n")
+    assert again.stderr.endswith("Nothing new: the database has all of it already.\n")
     chats[0]["messages"].append({"role": "user", "content": "more"})  # type: ignore[attr-defined]
     Path("chats.json").write_text(json.dumps(chats))
     grown = run("import", "chats.json", "memory.db", "--resource", "ada")
@@ -200,13 +197,13 @@ def test_options_of_conversations_are_refused_for_other_files(database: Path, op
     run("export", database, "all.jsonl")
     for file in ("all.jsonl", "mastra.db"):
         result = run("import", file, "copy.db", *options, status=2)
-        assert f"{options[0]} is for conversations" in result.stderr
+        assert f"{options[0]} applies to conversations only" in result.stderr
         assert not Path("copy.db").exists()
 
 
 def test_the_formats_are_listed() -> None:
     for command in ("import", "observe"):
-        shown = " ".join(run(command, "--help").stdout.split())
+        shown = "".join(run(command, "--help").stdout.split())
         assert all(name in shown for name in FORMATS)
 
 
@@ -259,10 +256,10 @@ def test_mastras_database(folder: Path) -> None:
 
 
 def test_bad_names_are_said(folder: Path) -> None:
-    assert "no file" in run("export", "nothing.db", "all.jsonl", status=2).stderr
-    assert "no file" in run("import", "nothing.jsonl", "memory.db", status=2).stderr
+    assert "does not exist" in run("export", "nothing.db", "all.jsonl", status=2).stderr
+    assert "does not exist" in run("import", "nothing.jsonl", "memory.db", status=2).stderr
     assert "postgresql://" in run("migrate", "mysql://somewhere/db", status=2).stderr
-    assert "no file" in run("migrate", "nothing.db", status=2).stderr
+    assert "does not exist" in run("migrate", "nothing.db", status=2).stderr
     assert list(folder.iterdir()) == []
 
 
@@ -278,8 +275,7 @@ def test_migrating_says_what_it_did(database: Path) -> None:
     with sqlite3.connect(database) as connection:
         ((newest,),) = connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'")
         connection.execute("UPDATE diarist_schema SET version = ? WHERE name = 'storage'", [newest - 1])
-        for table in ("diarist_threads", "diarist_logs"):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN stamp")
+        connection.execute("DROP TABLE diarist_forgotten")
     connection.close()
     said = run("migrate", database).stdout
     assert f"migrated the tables from version {newest - 1} to {newest}" in said
@@ -297,13 +293,13 @@ def test_a_newer_database_is_refused(database: Path) -> None:
 
 def test_an_empty_database_gets_its_tables(folder: Path) -> None:
     sqlite3.connect(folder / "app.db").execute("CREATE TABLE mine (id)").connection.close()
-    assert "made the tables" in run("migrate", "app.db").stdout
+    assert "created the tables" in run("migrate", "app.db").stdout
 
 
 def test_the_tables_of_vectors_are_looked_at_too(database: Path) -> None:
     assert "the tables of vectors" not in run("migrate", database).stdout
     asyncio.run(_with_vectors(database))
-    assert "the tables of vectors are of version 1, nothing to do" in run("migrate", database).stdout
+    assert "the tables of vectors have version 1, nothing to do" in run("migrate", database).stdout
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE diarist_schema SET version = 99 WHERE name = 'vectors'")
     connection.close()

@@ -117,7 +117,7 @@ def test_system_messages_are_named_and_not_observed(tmp_path: Path):
 # --- kept in a database --------------------------------------------------------------------------
 
 
-def test_a_file_observed_again_adds_nothing_and_a_grown_one_only_what_is_new(file: Path):
+def test_observing_a_file_again_adds_only_its_new_messages(file: Path):
     storage = file.with_name("memory.db")
     first = observe_json(file, "--storage", storage)
     again = observe_json(file, "--storage", storage)
@@ -189,7 +189,7 @@ def test_a_bad_file_is_one_line_with_its_place_and_leaves_nothing(file: Path):
         (["--select", 2], "holds 1 conversation; select one from 1 to 1, not 2"),
         (["--format", "csv"], "unknown format 'csv'; known:"),
         (["--timezone", "Mars/Base"], "Mars/Base"),
-        (["--date", "soon"], "'--date': 'soon' is no date such as 2026-03-01"),
+        (["--date", "soon"], "'--date': 'soon' is not a date such as 2026-03-01"),
         (["--output", "xml"], "'--output': 'xml' is not one of text, json"),
         (["--base-url", "http://localhost:1"], "have no effect without a model"),
         (["--model", "gpt-5-mini"], "gpt-5-mini"),
@@ -326,7 +326,7 @@ def test_a_model_writes_the_diary_and_its_calls_and_tokens_are_told(file: Path, 
         "output_tokens": 30 * len(server.requests),
     }
     assert told["cost_usd"] is None
-    assert "price not known" in observe(file, *server.options).stderr
+    assert "unknown price" in observe(file, *server.options).stderr
 
 
 def test_a_failing_model_keeps_what_was_finished_and_the_command_goes_on_later(long_file: Path, serve: Any):
@@ -336,7 +336,7 @@ def test_a_failing_model_keeps_what_was_finished_and_the_command_goes_on_later(l
     assert result.exit_code == 1
     assert result.stdout == ""
     kept, error = result.stderr.splitlines()
-    assert kept.startswith(f"Kept: 12 messages and what 1 finished call observed, in {storage}")
+    assert kept.startswith(f"Stored: 12 messages and the notes of 1 finished call, in {storage}")
     assert error.startswith("Error: ")
     working = serve(notes("The rest was told"))
     told = observe_json(long_file, *working.options, *SMALL, "--storage", storage)
@@ -348,7 +348,7 @@ def test_a_failing_model_keeps_what_was_finished_and_the_command_goes_on_later(l
 def test_without_a_storage_a_failing_model_leaves_nothing_and_says_so(file: Path, serve: Any):
     result = observe(file, *serve(401).options)
     assert result.exit_code == 1
-    assert "Nothing is kept" in result.stderr
+    assert "Nothing is stored" in result.stderr
 
 
 # --- as a process --------------------------------------------------------------------------------
@@ -376,10 +376,10 @@ def test_an_interruption_keeps_what_was_finished(long_file: Path, serve: Any):
     ) as process:
         assert server.waiting.wait(60)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert out == ""
-    assert "Kept: 12 messages and what 1 finished call observed" in err
+    assert "Stored: 12 messages and the notes of 1 finished call" in err
     assert err.splitlines()[-1] == "Error: interrupted"
     told = observe_json(long_file, "--storage", storage)
     assert "The beginning was told" in told["diary"]
@@ -389,7 +389,7 @@ def test_an_interruption_keeps_what_was_finished(long_file: Path, serve: Any):
 def test_the_tokens_of_a_looping_answer_are_counted(tmp_path: Path) -> None:
     import asyncio
 
-    from diarist.cli.metering import MeteredModel, Work
+    from diarist.cli.observation import MeteredModel, Work
     from diarist.memory.observational.roles.base import Observed
     from diarist.memory.observational.roles.observer import ModelObserver
     from diarist.messages import Message
@@ -403,7 +403,7 @@ def test_the_tokens_of_a_looping_answer_are_counted(tmp_path: Path) -> None:
         return await ModelObserver(MeteredModel(model, work)).observe([Message.user("hello")], earlier=[])
 
     observed = asyncio.run(observe())
-    assert observed.text == "Date: 2026-03-02\n- 🟡 09:00 User asked the same again"
+    assert observed.text.startswith("Date: 2026-03-02\n- 🟡 09:00 User asked the same again\n- 🟢 the notes broke off")
     assert work.calls == 2
     assert work.usage.input_tokens > 500
     assert 500 < work.usage.output_tokens < 5000

@@ -1,4 +1,4 @@
-"""A storage that breaks off at a chosen call, as a process does that is killed there."""
+"""A storage that dies at a chosen call, like a process that is killed there."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ REMOVAL_STEPS = (
     "save_working_memory",
     "update_thread",
 )
-"""Those that hardly happen but where somebody removes something."""
+"""Steps that mostly happen in removals."""
 
 UNUSED = {
     "create_thread": "a thread comes into being with its first run",
+    "list_forgotten": "clones, exports and clients that send no ids ask for it",
     "list_resources": "it is for exports, which change nothing",
 }
-"""Steps that no schedule has, and why."""
+"""Steps that no schedule has, with the reason."""
 
 _RARE_STEPS = ("delete_generations", "rewrite_generation", "rewrite_sent", "update_thread")
 _TARGETS = [

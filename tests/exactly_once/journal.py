@@ -1,4 +1,4 @@
-"""Books that survive the process: each entry is a line of a file, written before what it tells of goes on."""
+"""A ledger that survives its process: each entry is a line of a file, written before the run goes on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from diarist.messages import Message, new_id
 from diarist.run_context import Outcome
-from tests.exactly_once.books import Books, RunFacts
+from tests.exactly_once.ledger import Ledger, RunRecord
 
 
-class Journal(Books):
-    """Several processes write to one file; ``read`` makes the books of all of it."""
+class Journal(Ledger):
+    """A ledger in a file shared by several processes; ``read`` merges their entries."""
 
     def __init__(self, path: Path, *, first: int = 0) -> None:
         super().__init__(first=first)
@@ -25,23 +25,23 @@ class Journal(Books):
     def _write(self, kind: str, **data: Any) -> None:
         os.write(self._file, json.dumps({"kind": kind, **data}).encode() + b"\n")
 
-    def begin(self, run: RunFacts) -> None:
+    def begin(self, run: RunRecord) -> None:
         super().begin(run)
         told = {"marks": sorted(run.marks), "guarded": run.guarded, "disturbed": run.disturbed}
         self._write("begin", run=run.id, thread=run.thread, **told)
 
-    def waits(self, call_id: str, run: RunFacts) -> None:
-        """Whether a user talks past it in another process is not known here."""
+    def waits(self, call_id: str, run: RunRecord) -> None:
+        """Do nothing: another process may have closed the call, which is not known here."""
 
-    def answered(self, run: RunFacts, mark: str) -> None:
+    def answered(self, run: RunRecord, mark: str) -> None:
         super().answered(run, mark)
         self._write("answered", run=run.id, mark=mark)
 
-    def took_out(self, run: RunFacts, marks: set[str]) -> None:
+    def took_out(self, run: RunRecord, marks: set[str]) -> None:
         super().took_out(run, marks)
         self._write("took out", run=run.id, marks=sorted(marks))
 
-    def ended(self, run: RunFacts, outcome: Outcome, kept: list[Message]) -> None:
+    def ended(self, run: RunRecord, outcome: Outcome, kept: list[Message]) -> None:
         super().ended(run, outcome, kept)
         self._write("ended", run=run.id, outcome=outcome, kept=[message.id for message in kept])
 
@@ -56,8 +56,8 @@ class Journal(Books):
         super().remove(ids, marks, before)
         self._write("removed", number=self._removals[id(before)], ids=sorted(ids), marks=sorted(marks))
 
-    def wrong(self, *what: Any) -> None:
-        super().wrong(*what)
+    def violated(self, *what: Any) -> None:
+        super().violated(*what)
         self._write("wrong", what=self.problems[-1])
 
     def crashed(self, step: str) -> None:
@@ -65,39 +65,39 @@ class Journal(Books):
         self._write("crashed", step=step)
 
 
-def read(path: Path, *, first: int) -> Books:
-    """The books of all that was written, to be continued with words from ``first`` on."""
-    books = Books(first=first)
+def read(path: Path, *, first: int) -> Ledger:
+    """Return the ledger of a file; its next mark is ``first``."""
+    ledger = Ledger(first=first)
     before: dict[str, set[str]] = {}
     for line in path.read_bytes().splitlines():
-        _take(books, json.loads(line), before)
-    return books
+        _take(ledger, json.loads(line), before)
+    return ledger
 
 
-def _take(books: Books, entry: dict[str, Any], before: dict[str, set[str]]) -> None:
-    """``before``: by removal, the runs that had begun in any process."""
-    run = books.runs.get(entry.get("run", ""), RunFacts("", ""))
+def _take(ledger: Ledger, entry: dict[str, Any], before: dict[str, set[str]]) -> None:
+    """Apply one entry. ``before``: for each removal, the runs that had begun in any process."""
+    run = ledger.runs.get(entry.get("run", ""), RunRecord("", ""))
     match entry["kind"]:
         case "begin":
-            facts = RunFacts(entry["run"], entry["thread"], marks=set(entry["marks"]), guarded=entry["guarded"])
-            books.begin(facts)
-            facts.disturbed = entry["disturbed"]
+            record = RunRecord(entry["run"], entry["thread"], marks=set(entry["marks"]), guarded=entry["guarded"])
+            ledger.begin(record)
+            record.disturbed = entry["disturbed"]
         case "answered":
-            books.answered(run, entry["mark"])
+            ledger.answered(run, entry["mark"])
         case "took out":
-            books.took_out(run, set(entry["marks"]))
+            ledger.took_out(run, set(entry["marks"]))
         case "ended":
-            books.ended(run, entry["outcome"], [Message.user("", id=id) for id in entry["kept"]])
-        case "removing":  # nobody knows whether it came to that
-            before[entry["number"]] = set(books.runs)
-            books.removed |= set(entry["ids"])
-            for other in books.runs.values():
-                other.disturbed = other.disturbed or (other.thread in entry["threads"] and other.fate == "open")
+            ledger.ended(run, entry["outcome"], [Message.user("", id=id) for id in entry["kept"]])
+        case "removing":  # the process may have died before it removed them
+            before[entry["number"]] = set(ledger.runs)
+            ledger.removed |= set(entry["ids"])
+            for other in ledger.runs.values():
+                other.disturbed = other.disturbed or (other.thread in entry["threads"] and other.outcome == "open")
         case "removed":
-            books.remove(set(entry["ids"]), set(entry["marks"]), before[entry["number"]])
+            ledger.remove(set(entry["ids"]), set(entry["marks"]), before[entry["number"]])
         case "wrong":
-            books.problems.append(entry["what"])
+            ledger.problems.append(entry["what"])
         case "crashed":
-            books.crashed(entry["step"])
+            ledger.crashed(entry["step"])
         case kind:
             raise AssertionError(f"an entry of no known kind: {kind}")

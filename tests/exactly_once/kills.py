@@ -7,6 +7,7 @@ moment. Then a fresh child opens every thread and checks all promises.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -20,18 +21,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
-from diarist.memory import recording
+from diarist.memory import run_recorder
 from diarist.memory.observational.log import log_store
 from diarist.messages import utc_now
 from diarist.storage import SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage
-from tests.exactly_once.books import Books
+from tests.exactly_once.actions import Actions
 from tests.exactly_once.checks import check_end
 from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, some_crash
-from tests.exactly_once.deeds import Deeds
 from tests.exactly_once.journal import Journal, read
+from tests.exactly_once.ledger import Ledger
 from tests.exactly_once.processes import CONFIGS, Process
 from tests.postgres import run_sql
 
@@ -39,10 +40,16 @@ _CHILDREN = 4
 _WORDS_EACH = 1_000
 _TTL = 0.8
 _PACE = 0.002
-_LONGEST = 60.0
+_STUCK = 300.0
+"""Seconds without a call of storage after which a process ends and says where it was. However busy the machine is, a
+process that works makes calls."""
+_BEATS = ("heartbeat", "renew_lease")
+"""Calls that go on by themselves where the rest is stuck."""
 _ROUNDS, _ROUNDS_ALONE, _ROUNDS_TO_DEATH = 4, 30, 12
 _SPARED = 0.1
 _LAST_MOMENT = 0.6
+_PATIENT = 120.0
+"""Seconds: the server may be late with the last statement of a process that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class Child:
         first: Its words and ids are numbered from here.
         crash, moment: The step at which it is killed; the seconds after which it is, at the latest. With a moment it
             goes on until then, so that a quick machine kills as many as a slow one.
-        removals: As for ``Deeds``.
+        removals: As for ``Actions``.
     """
 
     first: int
@@ -136,10 +143,13 @@ def rehearse() -> None:
             asyncio.run(rehearse_in(Path(folder), Journal(Path(folder, "journal"), first=0), seed))
 
 
-async def rehearse_in(folder: Path, books: Journal, seed: int) -> None:
+async def rehearse_in(folder: Path, ledger: Journal, seed: int) -> None:
     """What a child does that is not alone, and has nothing to fear."""
     batch = Batch(seed, 2 * [Child(0, seed, ["t"], None, None, 2.0)])
-    await _live(str(folder / "memory.db"), books, batch, batch.children[0])
+    try:
+        await _live(str(folder / "memory.db"), ledger, batch, batch.children[0])
+    finally:
+        faulthandler.cancel_dump_traceback_later()  # this process goes on with other work
 
 
 def _fork(work: Callable[[], None]) -> int:
@@ -159,7 +169,21 @@ def _fork(work: Callable[[], None]) -> int:
 # -- a child
 
 
-class Mortal(Process):
+class Watched(Process):
+    """A process that ends itself once it is stuck."""
+
+    def _saw(self, step: str, args: tuple[Any, ...], options: dict[str, Any], result: Any) -> None:
+        if step not in _BEATS:
+            moved()
+        super()._saw(step, args, options, result)
+
+
+def moved() -> None:
+    """This process is not stuck."""
+    faulthandler.dump_traceback_later(_STUCK, exit=True)
+
+
+class Mortal(Watched):
     """This very process."""
 
     def die(self) -> None:
@@ -167,26 +191,29 @@ class Mortal(Process):
 
 
 def live(url: str, journal: Path, batch: Batch, child: Child) -> None:
-    """Do some deeds and end, if nothing comes in between."""
+    """Do some actions and end, if nothing comes in between."""
     _prepare(child.seed)
+    moved()
     if child.moment is not None:
         threading.Timer(child.moment, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-    books = Journal(journal, first=child.first)
-    asyncio.run(asyncio.wait_for(_live(url, books, batch, child), _LONGEST))
+    ledger = Journal(journal, first=child.first)
+    asyncio.run(_live(url, ledger, batch, child))
 
 
-async def _live(url: str, books: Books, batch: Batch, child: Child) -> None:
+async def _live(url: str, ledger: Ledger, batch: Batch, child: Child) -> None:
     chance = random.Random(child.seed)
     storage = open_storage(url)
     options = CONFIGS[child.seed % len(CONFIGS)]
-    process = Mortal("child", storage, options, books, utc_now, chance, child.crash, 3.0, _PACE)
+    process = Mortal("child", storage, options, ledger, utc_now, chance, child.crash, 3.0, _PACE)
     alone = len(batch.children) == 1
-    deeds = Deeds(books, storage, chance, child.threads, utc_now, child.removals, resource=batch.resource, whole=alone)
+    actions = Actions(
+        ledger, storage, chance, child.threads, utc_now, child.removals, resource=batch.resource, whole=alone
+    )
     if alone:
-        await deeds.introduce()
+        await actions.introduce()
     rounds = _ROUNDS_ALONE if alone else _ROUNDS if child.moment is None else _ROUNDS_TO_DEATH
     for _ in range(rounds):
-        beside = [deeds.any(process)() for _ in range(chance.choice((1, 1, 2)))]
+        beside = [actions.any(process)() for _ in range(chance.choice((1, 1, 2)))]
         await asyncio.gather(*beside)
     await process.memory.settled()
     if child.moment is not None:
@@ -197,7 +224,7 @@ async def _live(url: str, books: Books, batch: Batch, child: Child) -> None:
 def _prepare(seed: int) -> None:
     logging.getLogger("diarist").setLevel(logging.CRITICAL + 1)
     random.seed(seed)
-    recording.RUN_TTL = log_store.LEASE_TTL = _TTL  # so that others take over while the batch lasts
+    run_recorder.RUN_TTL = log_store.LEASE_TTL = _TTL  # so that others take over while the batch lasts
 
 
 # -- afterwards
@@ -206,25 +233,27 @@ def _prepare(seed: int) -> None:
 def recover(url: str, journal: Path, batch: Batch, found: Path) -> None:
     """Open every thread as a fresh process, take a turn, and check what is there."""
     _prepare(batch.seed)
+    moved()
     expire(url)
-    books = read(journal, first=_first(batch.seed, _CHILDREN))
-    asyncio.run(asyncio.wait_for(_recover(url, books, batch), _LONGEST))
-    found.write_text(json.dumps({"problems": books.problems, "crashes": dict(books.crashes)}))
+    ledger = read(journal, first=_first(batch.seed, _CHILDREN))
+    asyncio.run(_recover(url, ledger, batch))
+    found.write_text(json.dumps({"problems": ledger.problems, "crashes": dict(ledger.crashes)}))
 
 
-async def _recover(url: str, books: Books, batch: Batch) -> None:
+async def _recover(url: str, ledger: Ledger, batch: Batch) -> None:
     storage = open_storage(url)
     chance = random.Random(batch.seed)
     for thread in batch.threads:
-        process = Process("recovery", storage, chance.choice(CONFIGS), books, utc_now, chance, None, 5.0, _PACE)
-        process.temper.settled = True
-        deeds = Deeds(books, storage, chance, [thread], utc_now, resource=batch.resource)
-        said = await deeds.plain_turn(process, thread)()
+        process = Watched("recovery", storage, chance.choice(CONFIGS), ledger, utc_now, chance, None, _PATIENT, _PACE)
+        process.behaviour.settled = True
+        actions = Actions(ledger, storage, chance, [thread], utc_now, resource=batch.resource)
+        said = await actions.plain_turn(process, thread)()
         if not said.endswith("well"):
-            books.wrong("the recovery could not take a turn:", said)
+            ledger.violated("the recovery could not take a turn:", said)
         await process.memory.settled()
-    await books.close(storage)
-    await check_end(books, storage, batch.threads, [f"thread:{thread}" for thread in batch.threads])
+    moved()
+    await ledger.close(storage)
+    await check_end(ledger, storage, batch.threads, [f"thread:{thread}" for thread in batch.threads])
     await storage.close()
 
 

@@ -11,10 +11,17 @@ from diarist import Memory, ObservationalMemoryConfig, ObservationConfig, Reflec
 from diarist.memory.observational.engine import Engine
 from diarist.models.base import Model
 from diarist.storage import Storage
-from tests.exactly_once.books import Books
-from tests.exactly_once.cast import CALM, FakeObserver, FakeReflector, Moods, Temper, WordCounter
 from tests.exactly_once.checks import check_saved
 from tests.exactly_once.crashing import Crash, CrashingStorage
+from tests.exactly_once.fake_models import (
+    MOSTLY_WORKING,
+    Behaviours,
+    FakeBehaviour,
+    FakeObserver,
+    FakeReflector,
+    WordCounter,
+)
+from tests.exactly_once.ledger import Ledger
 from tests.exactly_once.simulation import Machine
 
 COUNTER = WordCounter()
@@ -54,26 +61,23 @@ class SimulatedMemory(Memory):
         self,
         storage: Any,
         config: ObservationalMemoryConfig,
-        temper: Temper,
+        behaviour: FakeBehaviour,
         clock: Callable[[], datetime],
         wait: float,
     ):
         super().__init__(storage=storage, observational_memory=config, thread_wait=wait, token_counter=COUNTER)
-        self._temper = temper
+        self._behaviour = behaviour
         self._clock = clock
 
-    def _engine(self, model: Model | None) -> Engine:
-        return self._engines.get(
-            model,
-            lambda: Engine(
-                storage=self.storage,
-                observer=FakeObserver(self._temper),
-                reflector=FakeReflector(self._temper),
-                config=self.config,
-                counter=COUNTER,
-                clock=self._clock,
-                background=self._background,
-            ),
+    def _made_engine(self, model: Model | None) -> Engine:
+        return Engine(
+            storage=self.storage,
+            observer=FakeObserver(self._behaviour),
+            reflector=FakeReflector(self._behaviour),
+            config=self.config,
+            counter=COUNTER,
+            clock=self._clock,
+            background=self._background,
         )
 
 
@@ -85,37 +89,37 @@ class Process(Machine):
         name: str,
         storage: Storage,
         options: ObservationalMemoryConfig,
-        books: Books,
+        ledger: Ledger,
         clock: Callable[[], datetime],
         chance: random.Random,
         crash: Crash | None = None,
         wait: float = 30.0,
         pace: float = 1.0,
-        moods: Moods = CALM,
+        behaviours: Behaviours = MOSTLY_WORKING,
         leases: bool = True,
     ) -> None:
         super().__init__()
         self.name = name
-        self.books = books
+        self.ledger = ledger
         self.pace = pace
-        self.temper = Temper(chance, pace, moods)
+        self.behaviour = FakeBehaviour(chance, pace, behaviours)
         self.storage = CrashingStorage(
             storage, self, crash, chance=chance, saw=self._saw, crashed=self._crashed, leases=leases
         )
-        self.memory = SimulatedMemory(self.storage, options, self.temper, clock, wait)
+        self.memory = SimulatedMemory(self.storage, options, self.behaviour, clock, wait)
 
     def _saw(self, step: str, args: tuple[Any, ...], options: dict[str, Any], result: Any) -> None:
-        self.books.steps[step] += 1
-        if self.books.telling:
-            self.books.tell(f"    {self.name} {step}", *map(_short, args[1:] if step == "save_log" else args))
+        self.ledger.steps[step] += 1
+        if self.ledger.tracing:
+            self.ledger.log(f"    {self.name} {step}", *map(_short, args[1:] if step == "save_log" else args))
         if step == "save_log":
-            check_saved(self.books, result)
-            if self.books.telling:
-                self.books.tell(f"        {self.name} saved", _outline(result))
+            check_saved(self.ledger, result)
+            if self.ledger.tracing:
+                self.ledger.log(f"        {self.name} saved", _outline(result))
 
     def _crashed(self, step: str, when: str) -> None:
-        self.books.crashed(step)
-        self.books.tell(f"  {self.name} DIES {when} {step}")
+        self.ledger.crashed(step)
+        self.ledger.log(f"  {self.name} DIES {when} {step}")
 
 
 def _short(value: Any) -> str:

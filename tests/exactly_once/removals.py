@@ -1,4 +1,4 @@
-"""People remove something, and then nobody may find a word of it any more."""
+"""Remove messages, diaries, threads or resources, and note the marks that must be gone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 from diarist.messages import Message
 from diarist.storage import Storage
-from tests.exactly_once.books import Books
-from tests.exactly_once.cast import marks_of, said_by
+from tests.exactly_once.fake_models import marks_of, said_by
+from tests.exactly_once.ledger import Ledger
 from tests.exactly_once.processes import Process
 
 Removal = Literal["messages", "clear", "delete", "thread", "resource"]
@@ -29,20 +29,20 @@ async def remove(
         storage: Without crashes, to look into.
         threads: All of the resource.
     """
-    books, memory, thread = process.books, process.memory, chance.choice(threads)
+    ledger, memory, thread = process.ledger, process.memory, chance.choice(threads)
     threads = sorted(set(threads)) if what == "resource" else [thread]
     there = [row for name in threads for row in await storage.list_messages(name)]
     chosen = chance.sample(there, min(len(there), chance.randint(1, 3))) if what == "messages" else there
     done = False
-    with books.removing(threads, chosen) as before:
+    with ledger.removing(threads, chosen) as before:
         try:
             match what:
                 case "messages":
                     await memory.forget(message_ids=[row.id for row in chosen], thread=thread)
                 case "clear":
-                    await memory.clear(thread=thread)
+                    await memory.diary.clear(thread=thread)
                 case "delete":
-                    await memory.delete_thread(thread)
+                    await memory.threads.delete(thread)
                 case "thread":
                     await memory.forget(thread=thread)
                 case "resource":
@@ -52,14 +52,14 @@ async def remove(
             return f"{type(error).__name__}: {error}"
         finally:
             if done and what == "resource" and (await storage.get_working_memory(f"resource:{resource}")).text:
-                books.wrong("the working memory of a forgotten resource is there")
+                ledger.violated("the working memory of a forgotten resource is there")
             if what == "clear":
                 pass
             elif done or what == "messages":
-                _note(books, chosen if done else await _marked(storage, chosen, thread), before)
+                _note(ledger, chosen if done else await _marked(storage, chosen, thread), before)
             else:
                 left = {row.id for name in threads for row in await storage.list_messages(name)}
-                _note(books, [row for row in chosen if row.id not in left], before)
+                _note(ledger, [row for row in chosen if row.id not in left], before)
     return "done"
 
 
@@ -70,5 +70,5 @@ async def _marked(storage: Storage, rows: Sequence[Message], thread: str) -> lis
     return [row for row in rows if any(stone.first_seq <= (row.seq or 0) <= stone.last_seq for stone in stones)]
 
 
-def _note(books: Books, rows: Sequence[Message], before: set[str]) -> None:
-    books.remove({row.id for row in rows}, {mark for row in rows for mark in marks_of(said_by(row))}, before)
+def _note(ledger: Ledger, rows: Sequence[Message], before: set[str]) -> None:
+    ledger.remove({row.id for row in rows}, {mark for row in rows for mark in marks_of(said_by(row))}, before)

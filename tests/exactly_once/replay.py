@@ -8,10 +8,10 @@ from tests.exactly_once.schedule import play
 
 
 def main(seed: str) -> int:
-    books = play(int(seed), telling=True)
-    print("\n".join(books.story))
-    print(f"--- {len(books.problems)} problems", *books.problems, sep="\n")
-    return 1 if books.problems else 0
+    ledger = play(int(seed), tracing=True)
+    print("\n".join(ledger.trace))
+    print(f"--- {len(ledger.problems)} problems", *ledger.problems, sep="\n")
+    return 1 if ledger.problems else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One schedule: a few turns and other deeds of several processes, crashes among them, and what must be true then.
+"""One schedule: turns and other actions of several processes, with crashes, and the checks at its end.
 
 All of it follows from a seed; ``python -m tests.exactly_once.replay SEED`` tells it again, step by step.
 """
@@ -11,26 +11,26 @@ import logging
 import random
 
 from diarist.storage import InMemoryStorage
-from tests.exactly_once.books import Books
-from tests.exactly_once.cast import ANGRY, CALM, SLOW
+from tests.exactly_once.actions import Action, Actions
 from tests.exactly_once.checks import check_end
 from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, aimed_crash, some_crash
-from tests.exactly_once.deeds import Deed, Deeds
+from tests.exactly_once.fake_models import MOSTLY_FAILING, MOSTLY_SLOW, MOSTLY_WORKING
+from tests.exactly_once.ledger import Ledger
 from tests.exactly_once.processes import CONFIGS, Process
 from tests.exactly_once.simulation import Clock, SimulatedCrash, simulated
 
 
 class Schedule:
-    """``play`` it; then look into ``books``.
+    """``play`` it; then look into ``ledger``.
 
     Args:
         crash: Where the first process dies; by chance if not given.
     """
 
     def __init__(
-        self, clock: Clock, chance: random.Random, *, crash: Crash | None = None, telling: bool = False
+        self, clock: Clock, chance: random.Random, *, crash: Crash | None = None, tracing: bool = False
     ) -> None:
-        self.books = Books(telling=telling)
+        self.ledger = Ledger(tracing=tracing)
         self._first_crash = crash
         self._clock = clock
         self._chance = chance
@@ -38,9 +38,9 @@ class Schedule:
         self._config = chance.choice(CONFIGS)
         threads = ["t", "t", "t", "u"] if chance.random() < 0.2 else ["t"]
         removals = 10.0 if crash is not None and crash.step in REMOVAL_STEPS else 1.0
-        self._deeds = Deeds(self.books, self._storage, chance, threads, clock, removals)
+        self._actions = Actions(self.ledger, self._storage, chance, threads, clock, removals)
         rough = chance.random() < 0.4  # several processes at once, and late answers: races
-        self._moods = SLOW if rough else chance.choice((CALM, CALM, ANGRY))
+        self._behaviours = MOSTLY_SLOW if rough else chance.choice((MOSTLY_WORKING, MOSTLY_WORKING, MOSTLY_FAILING))
         self._leases = not rough or chance.random() < 0.3
         self._crowd = 0.5 if rough else 0.15
         self._at_once = chance.randint(2, 3) if rough else 1
@@ -48,33 +48,33 @@ class Schedule:
         self._beside: list[asyncio.Task[None]] = []
 
     async def play(self) -> None:
-        await self._deeds.introduce()
+        await self._actions.introduce()
         for _ in range(self._chance.randint(2, 5)):
-            await self._deed()
+            await self._action()
         for task in self._beside:
             await task
         await self._settle()
         await self._recover()
 
-    async def _deed(self) -> None:
-        """One thing that somebody does, in some process; sometimes beside the one before."""
+    async def _action(self) -> None:
+        """Play one action in one process, sometimes beside the one before."""
         if self._chance.random() < 0.2:
             self._clock.advance(self._chance.choice((1.0, 35.0, 61.0, 700.0, 90_000.0)))
         process = self._some_process()
-        deed = self._deeds.any(process)
+        action = self._actions.any(process)
         if self._chance.random() < self._crowd:
-            self._beside.append(asyncio.get_running_loop().create_task(self._in(process, deed)))
+            self._beside.append(asyncio.get_running_loop().create_task(self._in(process, action)))
             await asyncio.sleep(self._chance.choice((0, 0, 0.05, 1.0, 4.0)))
         else:
-            await self._in(process, deed)
+            await self._in(process, action)
 
-    async def _in(self, process: Process, deed: Deed) -> None:
+    async def _in(self, process: Process, action: Action) -> None:
         try:
-            said = await process.run(deed)
+            said = await process.run(action)
         except SimulatedCrash:
-            self.books.tell(process.name, "is dead")
+            self.ledger.log(process.name, "is dead")
             return
-        self.books.tell(process.name, "->", said)
+        self.ledger.log(process.name, "->", said)
 
     def _some_process(self) -> Process:
         alive = [process for process in self._processes if not process.dead]
@@ -94,16 +94,16 @@ class Schedule:
             name,
             self._storage,
             self._config,
-            self.books,
+            self.ledger,
             self._clock,
             self._chance,
             crash,
             wait,
-            moods=self._moods,
+            behaviours=self._behaviours,
             leases=self._leases,
         )
         self._processes.append(process)
-        self.books.tell(name, "starts, dies at", crash)
+        self.ledger.log(name, "starts, dies at", crash)
         return process
 
     # -- the end
@@ -115,36 +115,36 @@ class Schedule:
                     await process.run(process.memory.settled)
 
     async def _recover(self) -> None:
-        """A fresh process opens each thread, and takes one more turn."""
+        """Open each thread in a fresh process, and take one more turn."""
         self._clock.advance(700.0)
         process = self._start(None)
-        process.temper.settled = True
-        threads = list(dict.fromkeys(self._deeds.threads))
+        process.behaviour.settled = True
+        threads = list(dict.fromkeys(self._actions.threads))
         for thread in threads:
-            await self._in(process, self._deeds.plain_turn(process, thread))
+            await self._in(process, self._actions.plain_turn(process, thread))
             await process.run(process.memory.settled)
-        await self.books.close(self._storage)
-        await check_end(self.books, self._storage, threads, [f"thread:{thread}" for thread in threads])
+        await self.ledger.close(self._storage)
+        await check_end(self.ledger, self._storage, threads, [f"thread:{thread}" for thread in threads])
         for other in self._processes:
             if left := other.tasks():
-                self.books.wrong(other.name, "leaves tasks:", [task.get_name() for task in left])
+                self.ledger.violated(other.name, "leaves tasks:", [task.get_name() for task in left])
 
 
-def play(seed: int, *, telling: bool = False) -> Books:
-    """Play the schedule of a seed. Its books tell what was wrong."""
+def play(seed: int, *, tracing: bool = False) -> Ledger:
+    """Play the schedule of a seed. Return its ledger."""
     logger = logging.getLogger("diarist")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     with simulated(seed) as (loop, clock, chance):
-        schedule = Schedule(clock, chance, crash=aimed_crash(seed), telling=telling)
+        schedule = Schedule(clock, chance, crash=aimed_crash(seed), tracing=tracing)
         try:
             loop.run_until_complete(schedule.play())
         except Exception as error:
-            schedule.books.wrong("the schedule itself failed:", repr(error))
+            schedule.ledger.violated("the schedule itself failed:", repr(error))
         finally:
             loop.run_until_complete(_drain())
             logger.setLevel(level)
-    return schedule.books
+    return schedule.ledger
 
 
 async def _drain() -> None:

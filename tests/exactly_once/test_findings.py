@@ -1,4 +1,4 @@
-"""What schedules have found, each as the shortest story that shows it."""
+"""What schedules have found, each as the shortest trace that shows it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from diarist import Memory
 from diarist.exceptions import ConflictError
+from diarist.memory.observational.by_hand import observe_by_hand
 from diarist.memory.observational.roles.base import Observed
 from diarist.messages import Message
 from diarist.storage import InMemoryStorage, Observation, ObservationLog, Run, Thread
@@ -43,7 +44,7 @@ async def _reflected_midway(chat: Conversation) -> Run:
     memory = await chat.open(run)
     chat.reflector.fail = RuntimeError("not yet")
     for step in ("s0", "s1", "s2"):
-        memory.add(await chat.store(run, tool_step(step, 60)))
+        memory.window.add(await chat.store(run, tool_step(step, 60)))
         await memory.prepare_step(1, pinned={"q", step})
     chat.reflector.fail = None
     chat.clock.advance(1_000)
@@ -84,13 +85,13 @@ async def test_a_discard_that_comes_late_takes_along_what_others_made_of_it(chat
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     [asked] = await chat.store(late, user("secret", 10), source="input")
     await chat.commit(user("u1", 10), assistant("a1", 10))
-    await chat.engine.observe_all(chat.thread, "ada")
+    await observe_by_hand(chat.engine, "ada", chat.thread)
     assert "secret" in (await chat.engine.log(chat.thread, "ada")).text
     assert asked.seq is not None
     await chat.engine.drop_run(chat.thread, "ada", "late", seqs=[asked.seq])
     memory = await chat.open()
     assert "secret" not in (await chat.engine.log(chat.thread, "ada")).text
-    assert ids(memory.rows.all) == ["u1", "a1"]
+    assert ids(memory.window.rows) == ["u1", "a1"]
     assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
 
 
@@ -100,13 +101,13 @@ async def test_notes_of_a_discarded_run_do_not_come_in_late(chat: Conversation) 
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     await chat.store(late, user("secret", 10), source="input")
     await chat.commit(user("u1", 10), assistant("a1", 10))
-    work = asyncio.create_task(chat.engine.observe_all(chat.thread, "ada"))
+    work = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
     await chat.observer.started.wait()
     await chat.engine.drop_run(chat.thread, "ada", "late")
     chat.observer.gate.set()
     with pytest.raises(ConflictError, match="discarded"):
         await work
-    assert ids((await chat.open()).rows.all) == ["u1", "a1"]
+    assert ids((await chat.open()).window.rows) == ["u1", "a1"]
     assert (await chat.engine.log(chat.thread, "ada")).entries == ()
 
 
@@ -124,7 +125,7 @@ async def test_a_thread_is_not_named_after_what_its_run_took_out() -> None:
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
     for step in ("s0", "s1"):
-        memory.add(await chat.store(run, tool_step(step, 60)))
+        memory.window.add(await chat.store(run, tool_step(step, 60)))
         await memory.prepare_step(1, pinned={"q", step})
     assert "s0" in memory.log.text
     await chat.storage.rewrite_messages(run, [], remove=["s0"])
@@ -155,35 +156,35 @@ async def test_notes_that_come_with_the_end_of_a_run_do_not_vouch_for_its_other_
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
     for step in ("s0", "s1"):
-        memory.add(await chat.store(run, tool_step(step, 60)))
+        memory.window.add(await chat.store(run, tool_step(step, 60)))
         await memory.prepare_step(1, pinned={"q", step})
     assert "s0" in memory.log.text
     redacted = tool_step("s0", 60)
     redacted.tool_parts[0].result = "nothing to see"
     await storage.rewrite_messages(run, [redacted])
     storage.ending = run
-    await memory.observe([row for row in memory.rows.all if row.id == "s1"], timeout=None)
+    await memory.observe([row for row in memory.window.rows if row.id == "s1"], timeout=None)
     await chat.engine.close_run(chat.thread, "ada", run.id)
     log = await chat.engine.log(chat.thread, "ada")
     assert "s0" not in log.text
     assert "s1" in log.text
 
 
-async def test_what_is_forgotten_is_not_in_the_note_of_a_run_that_was_live(chat: Conversation) -> None:
+async def test_the_note_of_a_live_run_has_no_forgotten_words(chat: Conversation) -> None:
     """The note quotes the diary, its process dies, the diary's message is forgotten, and only then the run counts."""
     chat.observer.task = "buy a boat"
     await chat.commit(user("u1", 10), assistant("a1", 10))
-    await chat.engine.observe_all(chat.thread, "ada")
+    await observe_by_hand(chat.engine, "ada", chat.thread)
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     asked = user("q", 10)
-    asked.sent = (await chat.open(late)).compose_sent_block(chat.clock())
+    asked.sent = (await chat.open(late)).window.sent_block(chat.clock())
     assert asked.sent is not None
     assert "buy a boat" in asked.sent.text
     await chat.store(late, asked, source="input")
     memory = Memory(storage=chat.storage, observational_memory=chat.config)
     await memory.forget(message_ids=["u1", "a1"], thread=chat.thread, resource="ada")
     await chat.commit(user("u2", 10))
-    rows = (await chat.open()).rows.all
+    rows = (await chat.open()).window.rows
     assert ids(rows) == ["q", "u2"]
     for row in [*rows, *await chat.storage.list_messages(chat.thread)]:
         assert row.sent is None or "buy a boat" not in row.sent.text

@@ -27,6 +27,9 @@ RARE = (
 """A thread comes into being with its first run, and the others hardly come up in so little time: test_schedules
 crashes there."""
 
+pytestmark = [pytest.mark.timeout(0), pytest.mark.slow]
+"""A process that is stuck ends by itself; how long the others take is the machine's affair."""
+
 USED = [step for step in STEPS if step not in RARE]
 WORKERS = 4
 

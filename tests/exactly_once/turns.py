@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from diarist.exceptions import ContextOverflowError, StorageError
+from diarist.exceptions import ContextOverflowError, InputError, StorageError
 from diarist.message_list import MessageList
 from diarist.messages import Message, Part, TextPart
 from diarist.models.base import ModelSettings
@@ -15,9 +15,9 @@ from diarist.processors.base import ProcessAPIErrorArgs, ProcessInputArgs, Proce
 from diarist.prompting import build_prompt
 from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
 from diarist.testing import ScriptedModel
-from tests.exactly_once.books import Books, RunFacts, Shown
-from tests.exactly_once.cast import call, marks_of, said_by, say
 from tests.exactly_once.checks import check_prompt
+from tests.exactly_once.fake_models import call, marks_of, said_by, say
+from tests.exactly_once.ledger import Ledger, RunRecord, Shown
 from tests.exactly_once.processes import Process
 
 MODEL = ScriptedModel(lambda _: "")
@@ -66,20 +66,20 @@ class RunningTurn:
     """Takes one turn in a process. ``take()`` returns how it ended for the caller."""
 
     def __init__(self, process: Process, turn: Turn, chance: random.Random) -> None:
-        self.books: Books = process.books
+        self.ledger: Ledger = process.ledger
         self._process = process
         self._turn = turn
         self._chance = chance
         self._list = MessageList(["Be brief."])
         self._writer = Writer("")
-        self.facts = RunFacts(self.books.id("run"), turn.thread, guarded=turn.guarded)
-        self.facts.marks |= {mark for message in turn.input for mark in marks_of(said_by(message))}
-        self.facts.by_user = any(message.role == "user" for message in turn.input)
-        self.books.begin(self.facts)
+        self.record = RunRecord(self.ledger.id("run"), turn.thread, guarded=turn.guarded)
+        self.record.marks |= {mark for message in turn.input for mark in marks_of(said_by(message))}
+        self.record.by_user = any(message.role == "user" for message in turn.input)
+        self.ledger.begin(self.record)
         for message in turn.input:
             self._list.add(message, "input")
         self._context: RunContext[Any] = RunContext(
-            run_id=self.facts.id,
+            run_id=self.record.id,
             deps=None,
             messages=self._list,
             writer=self._writer,
@@ -104,7 +104,7 @@ class RunningTurn:
             outcome, said = "committed", "well"
         except Blocked:
             outcome, said = "discarded", "blocked"
-        except (ModelDown, StorageError) as error:
+        except (ModelDown, InputError, StorageError) as error:  # InputError: the message was forgotten
             said = f"{type(error).__name__}: {error}"
         except asyncio.CancelledError:
             if self._process.dead:
@@ -114,7 +114,7 @@ class RunningTurn:
             await self._context.end(outcome)
         except StorageError as error:
             return f"{said}, then {type(error).__name__}: {error}"
-        self.books.ended(self.facts, outcome, [*self._list.input, *self._list.response])
+        self.ledger.ended(self.record, outcome, [*self._list.input, *self._list.response])
         return said
 
     async def _steps(self) -> None:
@@ -123,7 +123,7 @@ class RunningTurn:
             ProcessInputArgs(**self._common, messages=messages.messages, system_messages=messages.system)
         )
         repeated = self._common["state"].recorder.pinned
-        self.facts.asked = [m.id for m in messages.of("input", "context") if m.role == "user"] or sorted(repeated)
+        self.record.asked = [m.id for m in messages.of("input", "context") if m.role == "user"] or sorted(repeated)
         system = messages.system
         for number, words in enumerate([*self._turn.steps, None]):
             before = messages.snapshot(contents=True) if number in self._turn.overflows else None
@@ -166,15 +166,15 @@ class RunningTurn:
     async def _show(self) -> None:
         """The model gets its prompt."""
         prompt = build_prompt(self._list.system, self._list.messages)
-        memory = self._common["state"].memory
+        memory = self._common["state"].turn
         status = [chunk.data for chunk in self._writer.drain() if getattr(chunk, "type", "") == "data-om-status"]
-        rows = await self._process.storage._inner.list_messages(self._turn.thread, run_id=self.facts.id)
-        run = await self._process.storage._inner.get_run(self.facts.id)  # later: nobody else wrote rows before that
-        if memory is None or run is None or run.state != "live" or self._common["state"].cuts or self.facts.disturbed:
+        rows = await self._process.storage._inner.list_messages(self._turn.thread, run_id=self.record.id)
+        run = await self._process.storage._inner.get_run(self.record.id)  # later: nobody else wrote rows before that
+        if memory is None or run is None or run.state != "live" or self._common["state"].cuts or self.record.disturbed:
             return
-        shown = Shown(self.facts, prompt, memory.log, memory.rows.all, status[-1] if status else {})
-        self.books.tell(f"  {self.facts.id} is shown", [m.message_id for m in prompt if m.role != "system"])
-        check_prompt(self.books, shown, rows)
+        shown = Shown(self.record, prompt, memory.log, memory.window.rows, status[-1] if status else {})
+        self.ledger.log(f"  {self.record.id} is shown", [m.message_id for m in prompt if m.role != "system"])
+        check_prompt(self.ledger, shown, rows)
 
     async def _answer(self, number: int, words: int | None) -> None:
         """The model answers; its tools work."""
@@ -185,8 +185,8 @@ class RunningTurn:
         if words is None:
             self._list.add(self._last(), "response")
             return
-        part = call(self.books.id("call"))
-        message = Message(id=self.books.id("m"), role="assistant", parts=[part], created_at=None)
+        part = call(self.ledger.id("call"))
+        message = Message(id=self.ledger.id("m"), role="assistant", parts=[part], created_at=None)
         self._list.add(message, "response")
         await asyncio.sleep(0)
         mark = self._mark()
@@ -196,9 +196,9 @@ class RunningTurn:
         text = TextPart(text=say(self._mark(), self._turn.words))
         parts: list[Part] = [text]
         if self._turn.end == "asks the client":
-            parts.append(waiting := call(self.books.id("call")))
-            self.books.waits(waiting.call_id, self.facts)
-        return Message(id=self.books.id("m"), role="assistant", parts=parts, created_at=None)
+            parts.append(waiting := call(self.ledger.id("call")))
+            self.ledger.waits(waiting.call_id, self.record)
+        return Message(id=self.ledger.id("m"), role="assistant", parts=parts, created_at=None)
 
     async def _conclude(self) -> None:
         """What comes of the run when its last step is done; a guard's word counts for all of it."""
@@ -215,7 +215,7 @@ class RunningTurn:
             case _:
                 pass
         left = {mark for message in self._list.response for mark in marks_of(said_by(message))}
-        self.books.took_out(self.facts, self.facts.answered - left)
+        self.ledger.took_out(self.record, self.record.answered - left)
 
     def _redact(self, message: Message) -> None:
         for part in message.parts:
@@ -225,6 +225,6 @@ class RunningTurn:
                 part.result = say(self._mark(), 2)
 
     def _mark(self) -> str:
-        mark = self.books.mark()
-        self.books.answered(self.facts, mark)
+        mark = self.ledger.mark()
+        self.ledger.answered(self.record, mark)
         return mark

@@ -53,7 +53,8 @@ class Answer:
     """One answer: reasoning, a web search, text, tool calls, and then how the stream goes on.
 
     ``then``: ``end`` is the protocol's proper end; ``error`` an error event inside the open stream; ``cut``
-    drops the connection; ``eof`` closes it in good order, but too early; ``hang`` sends nothing more.
+    drops the connection; ``eof`` closes it in good order, but too early; ``hang`` sends nothing more; ``drip``
+    sends empty lines for ever.
     """
 
     text: list[str] = field(default_factory=list[str])
@@ -67,7 +68,7 @@ class Answer:
     tokens: Tokens = field(default_factory=Tokens)
     finish: Literal["stop", "length", "filter", "unsaid"] = "stop"
     """``unsaid``: chat completions only; some servers give no reason."""
-    then: Literal["end", "error", "cut", "eof", "hang"] = "end"
+    then: Literal["end", "error", "cut", "eof", "hang", "drip"] = "end"
 
 
 @dataclass(kw_only=True)
@@ -147,12 +148,12 @@ class LoopbackServer(ABC):
 
     async def came(self) -> None:
         """Wait for the next request that was not yet waited for."""
-        if not await asyncio.to_thread(self._came.acquire, timeout=60):
+        if not await asyncio.to_thread(self._came.acquire, timeout=120):
             raise AssertionError("no request came")
 
     async def client_left(self) -> None:
         """Wait until a client has closed its connection before its answer was complete."""
-        if not await asyncio.to_thread(self._left.acquire, timeout=10):
+        if not await asyncio.to_thread(self._left.acquire, timeout=120):
             raise AssertionError("the client kept its connection")
 
     @abstractmethod
@@ -198,6 +199,10 @@ class LoopbackServer(ABC):
                 raise CutError
             case "hang":
                 await self._wait(request)
+            case "drip":
+                while True:
+                    yield "\n"
+                    await asyncio.sleep(0.01)
             case "eof":
                 pass
 

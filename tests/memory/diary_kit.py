@@ -28,21 +28,29 @@ def message(number: int, *, size: int = 20) -> Message:
     return Message.user(text, id=f"m{number}") if number % 2 else Message.assistant(text, id=f"m{number}")
 
 
+def transcript_of(request: ModelRequest) -> str:
+    """The messages that the Observer is asked to note, without the earlier notes."""
+    return _part(_TRANSCRIPT, request)
+
+
+def take_notes(request: ModelRequest, *, echoes: bool = False) -> str:
+    """Note every such word of the transcript, and name the newest one as task, response and title.
+
+    With ``echoes``, repeat words of the earlier notes too, like a model that tells what was replaced.
+    """
+    read = _WORD.findall(transcript_of(request)) or ["nothing"]
+    earlier = _WORD.findall(_part(_EARLIER, request)) if echoes else []
+    noted = " ".join(dict.fromkeys([*read, *earlier[:1], *earlier[-1:]]))
+    return (
+        f"<diary>\nDate: 2026-03-02\n- 🟡 noted {noted}\n</diary>\n<current-task>\ntask {read[-1]}\n</current-task>"
+        f"\n<suggested-response>\nsay {read[-1]}\n</suggested-response>\n<thread-title>\nof {read[-1]}"
+        "\n</thread-title>"
+    )
+
+
 def note_taker(*, echoes: bool = False) -> ScriptedModel:
-    """An Observer that notes every such word of the transcript, and names the newest one as task, response and
-    title; with ``echoes`` it repeats words of the earlier notes as well, as one that tells what was replaced."""
-
-    def write(request: ModelRequest) -> str:
-        read = _words(_TRANSCRIPT, request) or ["nothing"]
-        earlier = _words(_EARLIER, request) if echoes else []
-        noted = " ".join(dict.fromkeys([*read, *earlier[:1], *earlier[-1:]]))
-        return (
-            f"<diary>\nDate: 2026-03-02\n- 🟡 noted {noted}\n</diary>\n<current-task>\ntask {read[-1]}\n</current-task>"
-            f"\n<suggested-response>\nsay {read[-1]}\n</suggested-response>\n<thread-title>\nof {read[-1]}"
-            "\n</thread-title>"
-        )
-
-    return ScriptedModel(write, name="observer")
+    """An Observer that answers with ``take_notes``."""
+    return ScriptedModel(lambda request: take_notes(request, echoes=echoes), name="observer")
 
 
 def condenser() -> ScriptedModel:
@@ -77,8 +85,8 @@ def keeping_diary(
 
 async def told(memory: Memory, numbers: Sequence[int], *, thread: str = "t", resource: str = "ada") -> None:
     """Messages of these numbers, observed two by two."""
-    await memory.save_messages([message(number) for number in numbers], thread=thread, resource=resource)
-    await memory.observe(thread=thread)
+    await memory.messages.save([message(number) for number in numbers], thread=thread, resource=resource)
+    await memory.diary.observe(thread=thread)
 
 
 async def everything(storage: Storage) -> str:
@@ -109,6 +117,6 @@ async def _contents(storage: Storage) -> AsyncIterator[str]:
             yield str(await storage.list_events(key))
 
 
-def _words(element: re.Pattern[str], request: ModelRequest) -> list[str]:
+def _part(element: re.Pattern[str], request: ModelRequest) -> str:
     found = element.search(request.text)
-    return list(dict.fromkeys(_WORD.findall(found[1]))) if found else []
+    return found.group(1) if found else ""

@@ -40,7 +40,7 @@ NOTHING: Any = None
     ],
 )
 def test_options_of_semantic_recall(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name} .*not "):
+    with pytest.raises(ConfigError, match=rf"^SemanticRecallConfig: {name} .*not "):
         SemanticRecallConfig(**{name: value})
 
 
@@ -57,7 +57,7 @@ def test_options_of_semantic_recall(name: str, value: Any) -> None:
     ],
 )
 def test_options_of_memory(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name} must be .*not {value!r}"):
+    with pytest.raises(ConfigError, match=rf"^(\w+: )?{name} must be .*not {value!r}"):
         Memory(storage=InMemoryStorage(), **{name: value})
 
 
@@ -67,23 +67,23 @@ CALLS: list[tuple[str, Call]] = [
     ("query", lambda m: m.recall(5, resource="t")),  # pyright: ignore
     ("limit", lambda m: m.recall("Rome", resource="t", limit=ODD)),
     ("limit", lambda m: m.recall("Rome", resource="t", limit=0)),
-    ("query", lambda m: m.search(5, resource="t")),  # pyright: ignore
-    ("limit", lambda m: m.search("Rome", resource="t", limit=ODD)),
-    ("limit", lambda m: m.search("Rome", resource="t", limit=HUGE)),
-    ("query", lambda m: m.search_observations(5, resource="t")),  # pyright: ignore
-    ("limit", lambda m: m.search_observations("Rome", resource="t", limit=ODD)),
-    ("limit", lambda m: m.messages(thread="t", limit=ODD)),
-    ("limit", lambda m: m.messages(thread="t", limit=1.5)),  # pyright: ignore
-    ("limit", lambda m: m.messages(thread="t", limit=True)),
-    ("limit", lambda m: m.messages(thread="t", limit=HUGE)),
-    ("before", lambda m: m.messages(thread="t", before=ODD)),
-    ("before", lambda m: m.messages(thread="t", before=HUGE)),
-    ("after", lambda m: m.messages(thread="t", after=ODD)),
-    ("limit", lambda m: m.threads(limit=ODD)),
-    ("limit", lambda m: m.threads(limit=HUGE)),
-    ("limit", lambda m: m.clone_thread("t", limit=ODD)),
-    ("limit", lambda m: m.clone_thread("t", limit=HUGE)),
-    ("message_ids", lambda m: m.clone_thread("t", message_ids="abc")),
+    ("query", lambda m: m.messages.search(5, resource="t")),  # pyright: ignore
+    ("limit", lambda m: m.messages.search("Rome", resource="t", limit=ODD)),
+    ("limit", lambda m: m.messages.search("Rome", resource="t", limit=HUGE)),
+    ("query", lambda m: m.diary.search(5, resource="t")),  # pyright: ignore
+    ("limit", lambda m: m.diary.search("Rome", resource="t", limit=ODD)),
+    ("limit", lambda m: m.messages.list(thread="t", limit=ODD)),
+    ("limit", lambda m: m.messages.list(thread="t", limit=1.5)),  # pyright: ignore
+    ("limit", lambda m: m.messages.list(thread="t", limit=True)),
+    ("limit", lambda m: m.messages.list(thread="t", limit=HUGE)),
+    ("before", lambda m: m.messages.list(thread="t", before=ODD)),
+    ("before", lambda m: m.messages.list(thread="t", before=HUGE)),
+    ("after", lambda m: m.messages.list(thread="t", after=ODD)),
+    ("limit", lambda m: m.threads.list(limit=ODD)),
+    ("limit", lambda m: m.threads.list(limit=HUGE)),
+    ("limit", lambda m: m.threads.clone("t", limit=ODD)),
+    ("limit", lambda m: m.threads.clone("t", limit=HUGE)),
+    ("message_ids", lambda m: m.threads.clone("t", message_ids="abc")),
     ("message_ids", lambda m: m.forget(message_ids="abc", thread="t")),
     ("message_ids", lambda m: m.forget(message_ids=5, thread="t")),  # pyright: ignore
     ("message_ids", lambda m: m.forget(message_ids=[5], thread="t")),  # pyright: ignore
@@ -92,42 +92,37 @@ CALLS: list[tuple[str, Call]] = [
     ("thread", lambda m: m.forget(message_ids=["a"], thread=5)),  # pyright: ignore
     ("resource", lambda m: m.forget(resource=5)),  # pyright: ignore
     ("resource", lambda m: m.forget(resource=["t"])),  # pyright: ignore
-    ("thread", lambda m: m.delete_thread(5)),  # pyright: ignore
-    ("thread", lambda m: m.clear(thread=5)),  # pyright: ignore
-    ("thread", lambda m: m.messages(thread=["t"])),  # pyright: ignore
-    ("resource", lambda m: m.messages(thread="t", resource=5)),  # pyright: ignore
-    ("thread", lambda m: m.create_thread(["t"])),  # pyright: ignore
-    ("new_thread", lambda m: m.clone_thread("t", new_thread=5)),  # pyright: ignore
-    ("thread", lambda m: m.save_messages("Rome", thread=5)),  # pyright: ignore
-    ("resource", lambda m: m.search("Rome", resource=5)),  # pyright: ignore
-    ("resource", lambda m: m.search_observations("Rome", resource=["t"])),  # pyright: ignore
-    ("resource", lambda m: m.working_memory(resource=5)),  # pyright: ignore
-    ("resource", lambda m: m.update_working_memory({}, resource=["t"])),  # pyright: ignore
+    ("thread", lambda m: m.threads.delete(5)),  # pyright: ignore
+    ("thread", lambda m: m.diary.clear(thread=5)),  # pyright: ignore
+    ("thread", lambda m: m.messages.list(thread=["t"])),  # pyright: ignore
+    ("resource", lambda m: m.messages.list(thread="t", resource=5)),  # pyright: ignore
+    ("thread", lambda m: m.threads.create(["t"])),  # pyright: ignore
+    ("new_thread", lambda m: m.threads.clone("t", new_thread=5)),  # pyright: ignore
+    ("thread", lambda m: m.messages.save("Rome", thread=5)),  # pyright: ignore
+    ("resource", lambda m: m.messages.search("Rome", resource=5)),  # pyright: ignore
+    ("resource", lambda m: m.diary.search("Rome", resource=["t"])),  # pyright: ignore
+    ("resource", lambda m: m.working.get(resource=5)),  # pyright: ignore
+    ("resource", lambda m: m.working.update({}, resource=["t"])),  # pyright: ignore
     ("thread", lambda m: m.recall("Rome", thread=5)),  # pyright: ignore
-    ("resource", lambda m: m.embed_messages(resource=5)),  # pyright: ignore
-    ("limit", lambda m: m.events(thread="t", limit=ODD)),
-    ("limit", lambda m: m.events(thread="t", limit=HUGE)),
-    ("limit", lambda m: m.sources("e", thread="t", limit=ODD)),
-    ("date", lambda m: m.as_of("2026-01-01", thread="t")),  # pyright: ignore
-    ("date", lambda m: m.as_of(None, thread="t")),  # pyright: ignore
-    ("target_tokens", lambda m: m.compact(ODD, thread="t")),
-    ("target_tokens", lambda m: m.compact(NOTHING, thread="t")),
-    ("target_tokens", lambda m: m.compact(True, thread="t")),
-    ("target_tokens", lambda m: m.compact(1.5, thread="t")),  # pyright: ignore
-    ("target_tokens", lambda m: m.compact(float("nan"), thread="t")),  # pyright: ignore
-    ("text", lambda m: m.edit_observation("e", NOTHING, thread="t")),
-    ("text", lambda m: m.edit_observation("e", 5, thread="t")),  # pyright: ignore
-    ("guidance", lambda m: m.reflect(thread="t", guidance=5)),  # pyright: ignore
-    ("text", lambda m: m.update_message("a", thread="t", text=5)),  # pyright: ignore
-    ("text", lambda m: m.update_message("a", thread="t", text=0)),  # pyright: ignore
-    ("parts", lambda m: m.update_message("a", thread="t", parts="abc")),  # pyright: ignore
-    ("parts", lambda m: m.update_message("a", thread="t", parts=5)),  # pyright: ignore
-    ("parts", lambda m: m.update_message("a", thread="t", parts=["abc"])),  # pyright: ignore
-    ("parts", lambda m: m.update_message("a", thread="t", parts=[TextPart(text=NOTHING)])),
-    ("value", lambda m: m.update_working_memory([1, 2], resource="t")),  # pyright: ignore
-    ("value", lambda m: m.update_working_memory(5, resource="t")),  # pyright: ignore
-    ("value", lambda m: m.update_working_memory(NOTHING, resource="t")),
-    ("value", lambda m: m.update_working_memory("Rome", resource="t")),
+    ("resource", lambda m: m.messages.embed(resource=5)),  # pyright: ignore
+    ("limit", lambda m: m.diary.events(thread="t", limit=ODD)),
+    ("limit", lambda m: m.diary.events(thread="t", limit=HUGE)),
+    ("limit", lambda m: m.diary.sources("e", thread="t", limit=ODD)),
+    ("date", lambda m: m.diary.as_of("2026-01-01", thread="t")),  # pyright: ignore
+    ("date", lambda m: m.diary.as_of(None, thread="t")),  # pyright: ignore
+    ("text", lambda m: m.diary.edit("e", NOTHING, thread="t")),
+    ("text", lambda m: m.diary.edit("e", 5, thread="t")),  # pyright: ignore
+    ("guidance", lambda m: m.diary.reflect(thread="t", guidance=5)),  # pyright: ignore
+    ("text", lambda m: m.messages.update("a", thread="t", text=5)),  # pyright: ignore
+    ("text", lambda m: m.messages.update("a", thread="t", text=0)),  # pyright: ignore
+    ("parts", lambda m: m.messages.update("a", thread="t", parts="abc")),  # pyright: ignore
+    ("parts", lambda m: m.messages.update("a", thread="t", parts=5)),  # pyright: ignore
+    ("parts", lambda m: m.messages.update("a", thread="t", parts=["abc"])),  # pyright: ignore
+    ("parts", lambda m: m.messages.update("a", thread="t", parts=[TextPart(text=NOTHING)])),
+    ("value", lambda m: m.working.update([1, 2], resource="t")),  # pyright: ignore
+    ("value", lambda m: m.working.update(5, resource="t")),  # pyright: ignore
+    ("value", lambda m: m.working.update(NOTHING, resource="t")),
+    ("value", lambda m: m.working.update("Rome", resource="t")),
 ]
 
 
@@ -140,11 +135,11 @@ async def test_arguments_of_calls(storage: Storage, name: str, call: Call) -> No
         working_memory=WorkingMemoryConfig(schema={"type": "object"}),
         observational_memory=ObservationalMemoryConfig(model="extractive"),
     )
-    await memory.save_messages([Message.user("Rome", id="a")], thread="t")
+    await memory.messages.save([Message.user("Rome", id="a")], thread="t")
     await memory.settled()
     with pytest.raises(InputError, match=rf"\b{name}\b.*not "):
         await call(memory)
-    assert [row.id for row in await memory.messages(thread="t")] == ["a"]
+    assert [row.id for row in await memory.messages.list(thread="t")] == ["a"]
 
 
 def _vectors() -> Any:

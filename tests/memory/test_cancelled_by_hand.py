@@ -15,7 +15,6 @@ import pytest
 
 from diarist import Agent, CancelSignal, Memory, Message, concurrency
 from diarist.exceptions import StorageError
-from diarist.memory.observational.log.log_store import LogStore
 from diarist.messages import TextPart
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import ScriptedModel
@@ -68,7 +67,7 @@ when = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 
 
 async def texts(memory: Memory) -> list[str]:
-    return [row.text for row in await memory.messages(thread="t")]
+    return [row.text for row in await memory.messages.list(thread="t")]
 
 
 @when
@@ -76,8 +75,8 @@ async def texts(memory: Memory) -> list[str]:
 async def test_saving(method: str, after: bool) -> None:
     storage = Halting()
     memory = Memory(storage=storage, thread_wait=0)
-    await cancelled_at(storage, method, after, memory.save_messages([Message.user("a"), Message.user("b")], thread="t"))
-    await memory.save_messages("next", thread="t")
+    await cancelled_at(storage, method, after, memory.messages.save([Message.user("a"), Message.user("b")], thread="t"))
+    await memory.messages.save("next", thread="t")
     assert await texts(memory) == (["a", "b", "next"] if method == "finish_run" else ["next"])
 
 
@@ -86,62 +85,12 @@ async def test_saving(method: str, after: bool) -> None:
 async def test_updating_a_message(method: str, after: bool) -> None:
     storage = Halting()
     memory = Memory(storage=storage, thread_wait=0)
-    await memory.save_messages([Message.user("old", id="a")], thread="t")
-    await cancelled_at(storage, method, after, memory.update_message("a", thread="t", text="new"))
-    await memory.save_messages("next", thread="t")
+    await memory.messages.save([Message.user("old", id="a")], thread="t")
+    await cancelled_at(storage, method, after, memory.messages.update("a", thread="t", text="new"))
+    await memory.messages.save("next", thread="t")
     rows = await texts(memory)
     assert rows in (["old", "next"], ["new", "next"])
     assert rows[0] == "new" or method != "finish_run"
-
-
-@when
-async def test_a_turn_that_ends_for_one_before_it(after: bool) -> None:
-    """The database was away at an earlier turn's end; who comes next ends that one, and is cancelled at it."""
-
-    class Away(Halting):
-        away = True
-
-        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            if self.away and self.calls["finish_run"]:
-                raise StorageError("nobody answers")
-            return await super().around(name, call)
-
-    storage = Away()
-    memory = Memory(storage=storage, thread_wait=0)
-    agent = Agent(model=answering(), memory=memory)
-    with pytest.raises(StorageError, match="nobody answers"):
-        await agent.generate("one", thread="t")
-    storage.away = False
-    await cancelled_at(storage, "finish_run", after, agent.generate("two", thread="t"))
-    await agent.generate("three", thread="t")
-    assert await texts(memory) == ["one", "three", "Understood, noted."]
-
-
-async def test_two_turns_of_which_nobody_knows_whether_they_began() -> None:
-    """The replies to both were lost, and what came first was the second of them."""
-
-    class Losing(WatchedStorage):
-        away = False
-
-        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            first = name == "begin_run" and self.calls[name] == 1
-            self.away = self.away or first
-            if self.away and not first and name == "begin_run":
-                await call()
-            if self.away:
-                raise StorageError("nobody answers")
-            return await call()
-
-    storage = Losing()
-    memory = Memory(storage=storage, thread_wait=0)
-    agent = Agent(model=answering(), memory=memory)
-    for _ in range(2):
-        with pytest.raises(StorageError, match="nobody answers"):
-            await agent.generate("lost", thread="t")
-    storage.away = False
-    storage.calls["begin_run"] = 2
-    await agent.generate("next", thread="t")
-    assert await texts(memory) == ["next", "Understood, noted."]
 
 
 @dataclass
@@ -167,7 +116,7 @@ async def test_a_storage_may_be_wrapped_in_any_object(wrapper: Any) -> None:
     """Of the first no hash can be made, of the second no weak reference."""
     memory = Memory(storage=wrapper(InMemoryStorage()))
     assert (await Agent(model=answering(), memory=memory).generate("go", thread="t")).text == "Understood, noted."
-    await memory.save_messages("next", thread="t")
+    await memory.messages.save("next", thread="t")
     assert await texts(memory) == ["go", "Understood, noted.", "next"]
 
 
@@ -208,18 +157,18 @@ async def test_a_turn_reads_what_the_wrapper_of_a_storage_reads(
 async def test_observing_and_reflecting(work: str, method: str, after: bool) -> None:
     storage = Halting()
     memory = observational(storage, thread_wait=0)
-    await memory.save_messages([Message.user(words(f"said-{n}", 30)) for n in range(6)], thread="t")
+    await memory.messages.save([Message.user(words(f"said-{n}", 30)) for n in range(6)], thread="t")
     if work == "reflect":
-        await memory.observe(thread="t")
-    await cancelled_at(storage, method, after, getattr(memory, work)(thread="t"))
-    await memory.save_messages([Message.user(words(f"more-{n}", 30)) for n in range(6)], thread="t")
-    await memory.observe(thread="t")
-    await memory.reflect(thread="t")
+        await memory.diary.observe(thread="t")
+    await cancelled_at(storage, method, after, getattr(memory.diary, work)(thread="t"))
+    await memory.messages.save([Message.user(words(f"more-{n}", 30)) for n in range(6)], thread="t")
+    await memory.diary.observe(thread="t")
+    await memory.diary.reflect(thread="t")
 
 
 async def test_all_threads_of_a_resource_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the database is silent, nobody waits for one after the other."""
-    monkeypatch.setattr(concurrency, "PATIENCE", 600)
+    monkeypatch.setattr(concurrency, "CLEANUP_GRACE", 600)
     observing, all_asked, answers = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Silent(WatchedStorage):
@@ -238,8 +187,8 @@ async def test_all_threads_of_a_resource_are_given_back_at_once(monkeypatch: pyt
     storage = Silent()
     memory = keeping_diary(storage, scope="resource", observer_model=ScriptedModel(observe))
     for number in range(4):
-        await memory.save_messages(words(f"said-{number}", 30), thread=f"t{number}", resource="ada")
-    task = asyncio.create_task(memory.observe(resource="ada"))
+        await memory.messages.save(words(f"said-{number}", 30), thread=f"t{number}", resource="ada")
+    task = asyncio.create_task(memory.diary.observe(resource="ada"))
     await observing.wait()
     task.cancel()
     async with asyncio.timeout(60):
@@ -247,51 +196,17 @@ async def test_all_threads_of_a_resource_are_given_back_at_once(monkeypatch: pyt
     answers.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await keeping_diary(storage, scope="resource").observe(resource="ada")
-
-
-async def begin_and_drop() -> None:
-    """A call begins to observe two threads, and nobody holds it any more when this returns."""
-    observing = asyncio.Event()
-
-    async def observe() -> None:
-        async with LogStore(InMemoryStorage()).claim_each(["s", "t"], "ada", "observation"):
-            observing.set()
-            await asyncio.get_running_loop().create_future()
-
-    task = asyncio.create_task(observe())
-    await observing.wait()
-    del task
-
-
-@pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_call_that_nobody_holds_any_more_does_not_keep_its_thread(elsewhere: bool) -> None:
-    before = asyncio.all_tasks()
-    await begin_and_drop()
-    if elsewhere:  # whichever thread has something to do tidies up
-        await asyncio.to_thread(gc.collect)
-    else:
-        gc.collect()
-    for renewal in asyncio.all_tasks() - before:
-        await asyncio.wait([renewal], timeout=30)
-    assert asyncio.all_tasks() == before
-
-
-def test_a_call_that_nobody_holds_may_outlive_its_event_loop() -> None:
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(begin_and_drop())
-    loop.close()
-    gc.collect()
+    await keeping_diary(storage, scope="resource").diary.observe(resource="ada")
 
 
 @when
 @pytest.mark.parametrize("method", ["acquire_lease", "release_lease"])
 async def test_embedding(method: str, after: bool) -> None:
     storage = Halting()
-    await Memory(storage=storage).save_messages("Rome", thread="t")
-    await cancelled_at(storage, method, after, memory_with(TopicEmbedder(), storage=storage).embed_messages(thread="t"))
+    await Memory(storage=storage).messages.save("Rome", thread="t")
+    await cancelled_at(storage, method, after, memory_with(TopicEmbedder(), storage=storage).messages.embed(thread="t"))
     another = memory_with(TopicEmbedder(), storage=storage)
-    assert await another.embed_messages(thread="t") == 1
+    assert await another.messages.embed(thread="t") == 1
 
 
 STEPS = ["begin_run", "append_messages", "save_log", "finish_run", "get_log", "list_messages", "get_thread"]
@@ -304,14 +219,14 @@ async def test_copying_a_thread(method: str, call: int, after: bool) -> None:
     """Nothing is left of the copy, and it can be made at once. A copy that is there is whole."""
     storage = Halting()
     memory = observational(storage, thread_wait=0)
-    await memory.save_messages([Message.user(words(f"said-{n}", 30)) for n in range(6)], thread="t")
-    await memory.observe(thread="t")
+    await memory.messages.save([Message.user(words(f"said-{n}", 30)) for n in range(6)], thread="t")
+    await memory.diary.observe(thread="t")
     storage.halt_call = call
-    if await cancelled_if_reached(storage, method, after, memory.clone_thread("t", new_thread="copy")):
-        assert [thread.id for thread in (await memory.threads()).items] == ["t"]
-        await memory.clone_thread("t", new_thread="copy")
-    assert await memory.messages(thread="copy")
-    copied, given = await memory.observations(thread="copy"), await memory.observations(thread="t")
+    if await cancelled_if_reached(storage, method, after, memory.threads.clone("t", new_thread="copy")):
+        assert [thread.id for thread in (await memory.threads.list()).items] == ["t"]
+        await memory.threads.clone("t", new_thread="copy")
+    assert await memory.messages.list(thread="copy")
+    copied, given = await memory.diary.get(thread="copy"), await memory.diary.get(thread="t")
     assert copied.text == given.text
     assert len(copied.active) == len(given.active)
 
@@ -326,7 +241,7 @@ async def test_a_storage_is_not_kept_alive_by_a_run_that_could_not_be_ended() ->
     async def fails() -> weakref.ref[Storage]:
         storage = Failing()
         with pytest.raises(StorageError, match="nobody answers"):
-            await Memory(storage=storage).save_messages("lost", thread="t")
+            await Memory(storage=storage).messages.save("lost", thread="t")
         return weakref.ref(storage)
 
     there = await fails()
@@ -334,8 +249,8 @@ async def test_a_storage_is_not_kept_alive_by_a_run_that_could_not_be_ended() ->
     assert there() is None
 
 
-async def test_a_cancellation_that_was_swallowed_long_ago_hurries_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "PATIENCE", 0)
+async def test_an_old_swallowed_cancellation_does_not_shorten_later_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "CLEANUP_GRACE", 0)
     storage = Halting()
     storage.halt_at = "finish_run"
     agent = Agent(model=answering("bye"), memory=Memory(storage=storage))
@@ -359,7 +274,7 @@ async def test_a_cancellation_that_was_swallowed_long_ago_hurries_nobody(monkeyp
 
 async def test_what_may_yet_not_be_stored_is_not_reported_as_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody presses stop while an answer is being stored, and that takes too long to wait for."""
-    monkeypatch.setattr(concurrency, "PATIENCE", 0)
+    monkeypatch.setattr(concurrency, "CLEANUP_GRACE", 0)
     storage, signal = Halting(), CancelSignal()
     storage.halt_at = "finish_run"
     agent = Agent(model=answering("the answer"), memory=Memory(storage=storage))

@@ -60,14 +60,14 @@ def keeping(
 
 
 async def say(memory: Memory, numbers: range, thread: str = "t") -> None:
-    await memory.save_messages([message(number) for number in numbers], thread=thread, resource="ada")
+    await memory.messages.save([message(number) for number in numbers], thread=thread, resource="ada")
 
 
 async def covered_once(memory: Memory, *threads: str) -> None:
     """Every message is covered by one entry."""
     for thread in threads:
-        sources = [s for e in (await memory.observations(thread=thread)).entries for s in e.sources]
-        for row in await memory.messages(thread=thread):
+        sources = [s for e in (await memory.diary.get(thread=thread)).entries for s in e.sources]
+        for row in await memory.messages.list(thread=thread):
             assert row.seq is not None
             covering = [s for s in sources if s.thread_id == thread and s.first_seq <= row.seq <= s.last_seq]
             assert len(covering) == 1, f"{row.id} of {thread} is covered {len(covering)} times"
@@ -78,16 +78,16 @@ def forgetting(*numbers: int, thread: str = "t") -> Act:
 
 
 async def edit_first(memory: Memory) -> None:
-    entry = (await memory.observations(thread="t")).entries[0]
-    await memory.edit_observation(entry.id, f"{entry.text} {word(77)}", thread="t")
+    entry = (await memory.diary.get(thread="t")).entries[0]
+    await memory.diary.edit(entry.id, f"{entry.text} {word(77)}", thread="t")
 
 
 async def change_last(memory: Memory) -> None:
-    await memory.update_message("m8", thread="t", text=f"it is {word(77)}")
+    await memory.messages.update("m8", thread="t", text=f"it is {word(77)}")
 
 
 def clear(memory: Memory) -> Awaitable[None]:
-    return memory.clear(thread="t")
+    return memory.diary.clear(thread="t")
 
 
 def lines(text: str) -> set[str]:
@@ -121,7 +121,7 @@ async def test_the_rest_is_observed_and_nothing_twice(scope: Scope, way: str, ch
     await say(memory, range(1, 9))
     told: list[tuple[int, int]] = []
     thread, resource = ("t", None) if way == "thread" else (None, "ada")
-    log = await memory.observe(
+    log = await memory.diary.observe(
         thread=thread, resource=resource, on_progress=lambda done, total: told.append((done, total))
     )
     left = set(range(1, 9)) - gone
@@ -140,18 +140,18 @@ async def test_of_a_resource_no_thread_is_left_out() -> None:
     threads = {name: range(place, place + 4) for place, name in enumerate("abcde")}
     for name, numbers in threads.items():
         await say(memory, numbers, name)
-    await memory.observe(resource="ada")
+    await memory.diary.observe(resource="ada")
     await covered_once(memory, *threads)
-    assert [row.id for row in await memory.messages(thread="b")] == ["m1", "m2", "m4"]
+    assert [row.id for row in await memory.messages.list(thread="b")] == ["m1", "m2", "m4"]
 
 
 @scopes
 async def test_a_thread_that_is_gone_is_said_to_be(scope: Scope) -> None:
-    observer = Interrupted(note_taker(), lambda memory: memory.delete_thread("t"))
+    observer = Interrupted(note_taker(), lambda memory: memory.threads.delete("t"))
     memory = keeping(InMemoryStorage(), scope, observer=observer)
     await say(memory, range(1, 9))
     with pytest.raises(NotFoundError, match="'t'"):
-        await memory.observe(thread="t")
+        await memory.diary.observe(thread="t")
     assert observer.calls == 1
 
 
@@ -161,7 +161,7 @@ async def test_a_change_while_it_reflects_does_not_stop_observing(scope: Scope, 
     reflector = Interrupted(condenser(), act)
     memory = keeping(InMemoryStorage(), scope, reflector=reflector, observation_tokens=24)
     await say(memory, range(1, 9))
-    log = await memory.observe(thread="t")
+    log = await memory.diary.observe(thread="t")
     assert reflector.calls
     assert (word(1) in lines(log.text)) is (act is edit_first)
     assert word(8) in lines(log.text)
@@ -171,23 +171,22 @@ async def test_a_change_while_it_reflects_does_not_stop_observing(scope: Scope, 
 @scopes
 async def test_who_never_stops_changing_a_message_is_told(scope: Scope) -> None:
     async def change(memory: Memory) -> None:
-        await memory.update_message("m3", thread="t", text=f"now {observer.calls}")
+        await memory.messages.update("m3", thread="t", text=f"now {observer.calls}")
 
     observer = Interrupted(note_taker(), change, at=range(2, 100))
     memory = keeping(InMemoryStorage(), scope, observer=observer)
     await say(memory, range(1, 9))
     with pytest.raises(ConflictError, match="dropped"):
-        await memory.observe(thread="t")
+        await memory.diary.observe(thread="t")
     assert observer.calls == 4
-    assert word(1) in (await memory.observations(thread="t")).text  # what was done before is kept
+    assert word(1) in (await memory.diary.get(thread="t")).text  # what was done before is kept
 
 
 # --- condensing ----------------------------------------------------------------------------------------------
 
 WAYS: dict[str, Act] = {
-    "reflect": lambda memory: memory.reflect(thread="t"),
-    "guided": lambda memory: memory.reflect(thread="t", guidance="keep all"),
-    "compact": lambda memory: memory.compact(15, thread="t"),
+    "reflect": lambda memory: memory.diary.reflect(thread="t"),
+    "guided": lambda memory: memory.diary.reflect(thread="t", guidance="keep all"),
 }
 ways = pytest.mark.parametrize("way", WAYS)
 
@@ -195,12 +194,12 @@ ways = pytest.mark.parametrize("way", WAYS)
 @scopes
 @ways
 @pytest.mark.parametrize("act", [edit_first, forgetting(1)], ids=["edit", "forget"])
-async def test_what_is_condensed_is_what_is_there(scope: Scope, way: str, act: Act) -> None:
+async def test_the_current_entries_are_condensed(scope: Scope, way: str, act: Act) -> None:
     storage = InMemoryStorage()
     reflector = Interrupted(condenser(), act)
     memory = keeping(storage, scope, reflector=reflector)
     await say(memory, range(1, 9))
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     log = await WAYS[way](memory)
     assert [entry.kind for entry in log.entries] == ["reflection"]
     assert reflector.calls == 2
@@ -216,9 +215,9 @@ async def test_who_never_stops_editing_is_told(scope: Scope, way: str) -> None:
     reflector = Interrupted(condenser(), edit_first, at=range(1, 100))
     memory = keeping(InMemoryStorage(), scope, reflector=reflector)
     await say(memory, range(1, 9))
-    before = await memory.observe(thread="t")
+    before = await memory.diary.observe(thread="t")
     with pytest.raises(ConflictError, match="changed"):
         await WAYS[way](memory)
     assert reflector.calls == 3
-    after = await memory.observations(thread="t")
+    after = await memory.diary.get(thread="t")
     assert [entry.id for entry in after.entries] == [entry.id for entry in before.entries]

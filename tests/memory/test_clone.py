@@ -12,9 +12,11 @@ import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConflictError, InputError, NotFoundError, StorageError
-from diarist.memory.observational.log.coverage import Coverage, digest_rows, seq_of
+from diarist.memory.observational.log.coverage import Coverage, digest_rows
+from diarist.memory.rows import seq_of
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.storage import InMemoryStorage, Run, SQLiteStorage, Storage, Thread
-from tests.memory.diary_kit import everything, keeping_diary, message, note_taker, told, word
+from tests.memory.diary_kit import everything, keeping_diary, message, told, word
 from tests.memory.stores import made_storage, storage
 from tests.scenarios.kit import answering
 
@@ -24,16 +26,16 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 async def texts(memory: Memory, thread: str) -> list[str]:
-    return [row.text for row in await memory.messages(thread=thread)]
+    return [row.text for row in await memory.messages.list(thread=thread)]
 
 
 async def noted(memory: Memory, thread: str) -> set[str]:
-    return set((await memory.observations(thread=thread)).text.split()) & {word(n) for n in range(30)}
+    return set((await memory.diary.get(thread=thread)).text.split()) & {word(n) for n in range(30)}
 
 
 async def check_covered_once(memory: Memory, thread: str) -> list[str]:
     """What every entry was made from is stored as it was read; returns the raw messages."""
-    entries = (await memory.observations(thread=thread)).active
+    entries = (await memory.diary.get(thread=thread)).active
     for entry in entries:
         for source in entry.sources:
             if source.thread_id == thread:
@@ -52,34 +54,34 @@ async def check_covered_once(memory: Memory, thread: str) -> list[str]:
 
 async def test_a_clone_says_the_same_under_other_ids(storage: Storage) -> None:
     memory = Memory(storage=storage)
-    await memory.create_thread("trip", resource="ada", title="Rome", metadata={"kind": "travel", "n": 1})
+    await memory.threads.create("trip", resource="ada", title="Rome", metadata={"kind": "travel", "n": 1})
     await Agent(model=answering(), memory=memory).generate("hello", thread="trip", resource="ada")
-    copy = await memory.clone_thread("trip", resource="ada", new_thread="copy", metadata={"n": 2})
+    copy = await memory.threads.clone("trip", resource="ada", new_thread="copy", metadata={"n": 2})
     assert (copy.id, copy.resource_id, copy.title, copy.metadata) == (
         "copy",
         "ada",
         "Rome",
         {"kind": "travel", "n": 2},
     )
-    old, new = [await memory.messages(thread=name) for name in ("trip", "copy")]
+    old, new = [await memory.messages.list(thread=name) for name in ("trip", "copy")]
     assert [row.text for row in new] == [row.text for row in old]
     assert [row.created_at for row in new] == [row.created_at for row in old]
     assert {row.id for row in old}.isdisjoint(row.id for row in new)
-    await memory.delete_thread("trip")
-    assert len(await memory.messages(thread="copy")) == 2
+    await memory.threads.delete("trip")
+    assert len(await memory.messages.list(thread="copy")) == 2
 
 
-async def test_the_diary_comes_along_and_the_next_prompt_is_the_same(storage: Storage) -> None:
+async def test_a_clone_has_the_diary_and_the_same_next_prompt(storage: Storage) -> None:
     memory = keeping_diary(storage)
     await told(memory, [1, 2, 3, 4, 5, 6])
-    await memory.reflect(thread="t", guidance="keep all")
+    await memory.diary.reflect(thread="t", guidance="keep all")
     await told(memory, [7, 8])
-    await memory.save_messages([message(9)], thread="t", resource="ada")
-    copy = await memory.clone_thread("t")
+    await memory.messages.save([message(9)], thread="t", resource="ada")
+    copy = await memory.threads.clone("t")
     assert await check_covered_once(memory, copy.id) == [message(9).text]
-    assert (await memory.observations(thread=copy.id)).text == (await memory.observations(thread="t")).text
-    assert [log.text for log in await memory.history(thread=copy.id)] == [
-        log.text for log in await memory.history(thread="t")
+    assert (await memory.diary.get(thread=copy.id)).text == (await memory.diary.get(thread="t")).text
+    assert [log.text for log in await memory.diary.history(thread=copy.id)] == [
+        log.text for log in await memory.diary.history(thread="t")
     ]
     model = answering()
     agent = Agent(model=model, memory=memory)
@@ -92,22 +94,22 @@ async def test_the_diary_comes_along_and_the_next_prompt_is_the_same(storage: St
 async def test_sources_of_the_clone_are_its_own_messages(storage: Storage) -> None:
     memory = keeping_diary(storage)
     await told(memory, [1, 2, 3])
-    copy = await memory.clone_thread("t")
-    for entry in (await memory.observations(thread=copy.id)).entries:
-        rows = (await memory.sources(entry.id, thread=copy.id)).items
+    copy = await memory.threads.clone("t")
+    for entry in (await memory.diary.get(thread=copy.id)).entries:
+        rows = (await memory.diary.sources(entry.id, thread=copy.id)).items
         assert {row.thread_id for row in rows} == {copy.id}
     await memory.forget(thread="t")
     assert await noted(memory, copy.id) == {word(1), word(2), word(3)}
 
 
-async def test_what_is_forgotten_in_one_stays_in_the_other(storage: Storage) -> None:
+async def test_forgetting_in_one_thread_leaves_the_other(storage: Storage) -> None:
     memory = keeping_diary(storage)
     await told(memory, [1, 2])
     await told(memory, [3, 4])
-    copy = await memory.clone_thread("t")
+    copy = await memory.threads.clone("t")
     await memory.forget(message_ids=["m1"], thread="t")
     assert await noted(memory, copy.id) == {word(n) for n in (1, 2, 3, 4)}
-    (first, *_) = await memory.messages(thread=copy.id)
+    (first, *_) = await memory.messages.list(thread=copy.id)
     receipt = await memory.forget(message_ids=[first.id], thread=copy.id)
     assert receipt.message_ids == (first.id,)
     assert word(1) not in await everything(storage)
@@ -120,10 +122,10 @@ def dated(numbers: Sequence[int]) -> list[Message]:
 async def test_some_messages_only(storage: Storage) -> None:
     memory = Memory(storage=storage)
     undated = Message.user("undated", id="m0", created_at=None)
-    await memory.save_messages([undated, *dated(range(1, 7))], thread="t", resource="ada")
+    await memory.messages.save([undated, *dated(range(1, 7))], thread="t", resource="ada")
 
     async def copied(**selection: object) -> list[str]:
-        copy = await memory.clone_thread("t", **selection)  # type: ignore[arg-type]
+        copy = await memory.threads.clone("t", **selection)  # type: ignore[arg-type]
         return await texts(memory, copy.id)
 
     at = [NOON + timedelta(hours=n) for n in range(8)]
@@ -147,23 +149,23 @@ async def test_of_the_diary_comes_what_was_made_from_copied_messages(storage: St
     memory = keeping_diary(storage)
     for some in ([1, 2], [3, 4], [5, 6]):
         await told(memory, some)
-    copy = await memory.clone_thread("t", limit=3)
+    copy = await memory.threads.clone("t", limit=3)
     assert await noted(memory, copy.id) == {word(5), word(6)}
     assert await check_covered_once(memory, copy.id) == [message(4).text]
-    assert word(1) not in (await memory.observations(thread=copy.id)).text
+    assert word(1) not in (await memory.diary.get(thread=copy.id)).text
 
 
 async def test_a_reflection_gives_way_to_the_entries_that_fit(storage: Storage) -> None:
     memory = keeping_diary(storage)
     for some in ([1, 2], [3, 4]):
         await told(memory, some)
-    await memory.reflect(thread="t", guidance="keep all")
-    copy = await memory.clone_thread("t", message_ids=["m3", "m4"])
-    (entry,) = (await memory.observations(thread=copy.id)).active
+    await memory.diary.reflect(thread="t", guidance="keep all")
+    copy = await memory.threads.clone("t", message_ids=["m3", "m4"])
+    (entry,) = (await memory.diary.get(thread=copy.id)).active
     assert entry.kind == "observation"
     assert await noted(memory, copy.id) == {word(3), word(4)}
     assert await check_covered_once(memory, copy.id) == []
-    past = await memory.history(thread=copy.id)
+    past = await memory.diary.history(thread=copy.id)
     assert word(1) not in "".join(log.text for log in past)
 
 
@@ -172,36 +174,32 @@ async def test_notes_sent_with_messages_keep_only_their_date_in_a_part(storage: 
     await told(memory, [1, 2])
     await Agent(model=answering(), memory=memory).generate("go on", thread="t", resource="ada")
     await memory.settled()
-    whole, part = [await memory.clone_thread("t", limit=limit) for limit in (None, 2)]
-    (sent,) = [row.sent for row in await memory.messages(thread=whole.id) if row.sent]
+    whole, part = [await memory.threads.clone("t", limit=limit) for limit in (None, 2)]
+    (sent,) = [row.sent for row in await memory.messages.list(thread=whole.id) if row.sent]
     assert word(2) in sent.text
-    (sent,) = [row.sent for row in await memory.messages(thread=part.id) if row.sent]
+    (sent,) = [row.sent for row in await memory.messages.list(thread=part.id) if row.sent]
     assert word(2) not in sent.text
 
 
-async def test_the_diary_of_a_resource_covers_the_copies(storage: Storage) -> None:
-    notes = note_taker()
-    memory = keeping_diary(storage, scope="resource", observer_model=notes)
-    await told(memory, [1, 2])
-    await told(memory, [3, 4])
-    await memory.reflect(thread="t", guidance="keep all")
-    before, asked = (await memory.observations(thread="t")).text, len(notes.requests)
-    whole, part = await memory.clone_thread("t"), await memory.clone_thread("t", limit=1)
-    assert (await memory.observations(thread="t")).text == before
-    assert await check_covered_once(memory, whole.id) == []
-    assert await check_covered_once(memory, part.id) == [message(4).text]
-    await memory.observe(thread=whole.id)
-    assert len(notes.requests) == asked
+async def test_the_copies_are_raw_where_threads_share_a_diary(storage: Storage) -> None:
+    memory = keeping_diary(storage, scope="resource")
+    await told(memory, [1, 2, 3, 4])
+    before = await memory.diary.get(thread="t")
+    copy = await memory.threads.clone("t")
+    assert await memory.diary.get(thread="t") == before
+    assert await check_covered_once(memory, copy.id) == [message(number).text for number in (1, 2, 3, 4)]
+    await memory.diary.observe(thread=copy.id)
+    assert await check_covered_once(memory, copy.id) == []
 
 
 async def test_an_id_that_is_taken_is_refused(storage: Storage) -> None:
     memory = Memory(storage=storage)
-    await memory.save_messages([message(1)], thread="t", resource="ada")
-    await memory.create_thread("copy", resource="bob")
+    await memory.messages.save([message(1)], thread="t", resource="ada")
+    await memory.threads.create("copy", resource="bob")
     for name in ("t", "copy"):
         with pytest.raises(ConflictError, match="already"):
-            await memory.clone_thread("t", new_thread=name)
-    assert len((await memory.threads()).items) == 2
+            await memory.threads.clone("t", new_thread=name)
+    assert len((await memory.threads.list()).items) == 2
 
 
 class Breaking(InMemoryStorage):
@@ -220,26 +218,25 @@ async def test_nothing_is_left_of_a_clone_that_failed() -> None:
     storage = Breaking()
     memory = Memory(storage=storage)
     storage.left = 10_000
-    await memory.save_messages([message(n) for n in range(1, 700)], thread="t", resource="ada")
+    await memory.messages.save([message(n) for n in range(1, 700)], thread="t", resource="ada")
     before = await everything(storage)
     storage.left = 600
     with pytest.raises(StorageError, match="full"):
-        await memory.clone_thread("t", new_thread="copy")
+        await memory.threads.clone("t", new_thread="copy")
     assert await everything(storage) == before
     storage.left = 10_000
-    assert len(await texts(memory, (await memory.clone_thread("t", new_thread="copy")).id)) == 699
+    assert len(await texts(memory, (await memory.threads.clone("t", new_thread="copy")).id)) == 699
 
 
-async def test_what_is_derived_later_belongs_to_it_as_well(storage: Storage) -> None:
-    class Deriving(Memory):
-        async def _thread_added(self, thread: Thread) -> None:
-            assert await self.storage.list_messages(thread.id)
-            raise StorageError("the vectors are down")
+async def test_later_derived_chunks_belong_to_it_too(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Embedding, thread: Thread) -> None:
+        raise StorageError("the vectors are down")
 
     await told(keeping_diary(storage), [1, 2])
     before = await everything(storage)
+    monkeypatch.setattr(Embedding, "start", broken)
     with pytest.raises(StorageError, match="vectors"):
-        await Deriving(storage=storage).clone_thread("t")
+        await Memory(storage=storage).threads.clone("t")
     if isinstance(storage, InMemoryStorage):
         assert await everything(storage) == before
     assert [thread.id for thread in (await storage.list_threads()).items] == ["t"]
@@ -269,7 +266,7 @@ class Killed(SQLiteStorage):
         if sys.argv[2] == "end":
             os._exit(9)
 
-asyncio.run(Memory(storage=Killed(sys.argv[1])).clone_thread("t", new_thread="copy"))
+asyncio.run(Memory(storage=Killed(sys.argv[1])).threads.clone("t", new_thread="copy"))
 """
 
 
@@ -282,20 +279,20 @@ async def filled(path: Path) -> None:
     async with SQLiteStorage(path) as storage:
         memory = keeping_diary(storage)
         await told(memory, range(1, 5))
-        await memory.save_messages([message(n) for n in range(5, 700)], thread="t", resource="ada")
+        await memory.messages.save([message(n) for n in range(5, 700)], thread="t", resource="ada")
 
 
 @pytest.mark.parametrize("where", ["rows", "log"])
-async def test_a_clone_whose_process_was_killed_is_not_there(path: Path, where: str) -> None:
+async def test_a_clone_of_a_killed_process_is_not_visible(path: Path, where: str) -> None:
     await filled(path)
     assert run_killed(KILLED, path, where) == 9
     async with SQLiteStorage(path) as storage:
         memory = keeping_diary(storage)
-        assert [thread.id for thread in (await memory.threads()).items] == ["t"]
+        assert [thread.id for thread in (await memory.threads.list()).items] == ["t"]
         assert await storage.list_messages("copy") == []
         with pytest.raises(NotFoundError):
-            await memory.observations(thread="copy")
-        assert len(await texts(memory, (await memory.clone_thread("t")).id)) == 699
+            await memory.diary.get(thread="copy")
+        assert len(await texts(memory, (await memory.threads.clone("t")).id)) == 699
 
 
 async def test_killed_at_its_very_end_it_is_whole(path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import pytest
@@ -21,12 +20,12 @@ from tests.scenarios.kit import WatchedStorage, answering
 
 async def entries(memory: Memory) -> list[tuple[Observation, ...]]:
     """Of the diary, by generation."""
-    logs = [*await memory.history(thread="t"), await memory.observations(thread="t")]
+    logs = [*await memory.diary.history(thread="t"), await memory.diary.get(thread="t")]
     return [log.entries for log in logs]
 
 
 async def threads(memory: Memory) -> list[str]:
-    return [thread.id for thread in (await memory.threads()).items]
+    return [thread.id for thread in (await memory.threads.list()).items]
 
 
 @when
@@ -36,44 +35,16 @@ async def test_cancelled_where_the_diary_is_the_resources(method: str, call: int
     storage = Halting()
     memory = keeping_diary(storage, scope="resource", thread_wait=0)
     await told(memory, [1, 2, 3, 4])
-    await memory.reflect(thread="t", guidance="keep all")
+    await memory.diary.reflect(thread="t", guidance="keep all")
     before = await entries(memory)
     storage.halt_call = call
-    if await cancelled_if_reached(storage, method, after, memory.clone_thread("t", new_thread="copy")):
+    if await cancelled_if_reached(storage, method, after, memory.threads.clone("t", new_thread="copy")):
         assert await entries(memory) == before
         assert await threads(memory) == ["t"]
     else:
-        assert len(await memory.messages(thread="copy")) == 4
+        assert len(await memory.messages.list(thread="copy")) == 4
         sources = [{source.thread_id for entry in log for source in entry.sources} for log in await entries(memory)]
-        assert sources == [{"t", "copy"}] * 2
-
-
-@pytest.mark.parametrize(("method", "call"), [("append_messages", 1), ("get_thread", 4)])
-def test_broken_off_with_its_event_loop(method: str, call: int) -> None:
-    """Nothing can be awaited any more, and no error tells of that."""
-
-    class Remote(Halting):
-        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            await asyncio.sleep(0)
-            return await super().around(name, call)
-
-    storage = Remote()
-    memory = keeping_diary(storage, scope="resource")
-    cloning: list[Coroutine[Any, Any, object]] = []
-
-    async def begin() -> asyncio.Task[object]:
-        await told(memory, [1, 2])
-        storage.halt_at, storage.halt_call = method, call
-        cloning.append(memory.clone_thread("t", new_thread="copy"))
-        task = asyncio.create_task(cloning[0])
-        await storage.reached.wait()
-        return task
-
-    loop = asyncio.new_event_loop()
-    task = loop.run_until_complete(begin())
-    loop.close()
-    cloning[0].close()
-    assert not task.done()
+        assert sources == [{"t"}] * 2
 
 
 class BreakingOff(WatchedStorage):
@@ -100,17 +71,16 @@ class BreakingOff(WatchedStorage):
 
 
 async def test_a_later_thread_of_its_id_is_remembered() -> None:
-    """The diary of the resource had covered the copy already; the other thread has other messages."""
     storage = BreakingOff()
     memory = keeping_diary(storage, scope="resource")
     await told(memory, [1, 2, 3, 4])
-    await memory.reflect(thread="t", guidance="keep all")
+    await memory.diary.reflect(thread="t", guidance="keep all")
     before = await entries(memory)
     storage.breaks_at(("get_thread", 4))
     with pytest.raises(StorageError, match="broke"):
-        await memory.clone_thread("t", new_thread="copy")
+        await memory.threads.clone("t", new_thread="copy")
     assert (await entries(memory), await threads(memory)) == (before, ["t"])
-    await memory.save_messages([message(5)], thread="copy", resource="ada")
+    await memory.messages.save([message(5)], thread="copy", resource="ada")
     model = answering()
     await Agent(model=model, memory=memory).generate("go on", thread="copy", resource="ada")
     assert word(5) in model.requests[-1].text
@@ -125,14 +95,14 @@ async def test_where_it_cannot_be_removed_the_first_error_is_told(caplog: pytest
     storage.breaks_at(("get_thread", 4))
     storage.refuses = "delete_thread"
     with pytest.raises(StorageError, match="broke"):
-        await memory.clone_thread("t", new_thread="copy")
+        await memory.threads.clone("t", new_thread="copy")
     assert "the copy copy was given up, but cannot be removed" in caplog.text
-    assert len(await memory.messages(thread="copy")) == 2
+    assert len(await memory.messages.list(thread="copy")) == 2
     assert await entries(memory) == before
 
 
 @pytest.mark.parametrize("scope", ["thread", "resource"])
-async def test_a_commit_of_which_nobody_knows(scope: Literal["thread", "resource"]) -> None:
+async def test_a_commit_with_a_lost_reply(scope: Literal["thread", "resource"]) -> None:
     """The connection breaks at the commit, which has happened, and once more when that is looked up."""
     storage = BreakingOff()
     memory = keeping_diary(storage, scope=scope)
@@ -140,10 +110,10 @@ async def test_a_commit_of_which_nobody_knows(scope: Literal["thread", "resource
     before = await everything(storage)
     storage.breaks_at(("finish_run", 1), ("get_run", 1))
     with pytest.raises(StorageError, match="broke"):
-        await memory.clone_thread("t", new_thread="copy")
+        await memory.threads.clone("t", new_thread="copy")
     assert await everything(storage) == before
-    await memory.clone_thread("t", new_thread="copy")
-    assert len(await memory.messages(thread="copy")) == 2
+    await memory.threads.clone("t", new_thread="copy")
+    assert len(await memory.messages.list(thread="copy")) == 2
 
 
 async def test_no_vectors_are_left() -> None:
@@ -153,7 +123,7 @@ async def test_no_vectors_are_left() -> None:
     await said(memory, "Rome is warm.", "Pizza is round.")
     storage.breaks_at(("get_thread", 6))
     with pytest.raises(StorageError, match="broke"):
-        await memory.clone_thread("one", new_thread="copy")
+        await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     assert (await count(store), await count(store, f"{INDEX} cursors")) == (2, 1)
     await said(memory, "Rome is far.", thread="copy")

@@ -301,7 +301,7 @@ def test_a_claude_code_session_is_the_users_words_and_the_assistants_turns(read:
     assert "keep x" in denied.result
 
 
-def test_what_is_left_out_of_a_session_is_counted(read: Any):
+def test_skipped_lines_of_a_session_are_counted(read: Any):
     assert read(lines(*SESSION)).notes == [
         "lines of type summary, left out: 2 (first: line 1)",
         "lines of type file-history-snapshot, left out: 1 (first: line 3)",
@@ -412,8 +412,8 @@ def test_a_turn_read_while_it_was_written_does_not_hide_the_whole(read: Any):
         ("oops\n" + lines(user("b")), "line 1, column 1: not JSON"),
         (lines(user("a"), user("b")) + '{"role": "us', "line 3, column"),
         (lines(user("a"), user("b")) + '{"role": "us', "the last line looks cut off"),
-        (b"[]", "no known kind of conversation"),
-        (b"42", "no known kind of conversation in it (no JSON objects)"),
+        (b"[]", "not a conversation in a known format"),
+        (b"42", "not a conversation in a known format (no JSON objects)"),
         (b'{"foo": 1, "bar": 2}', "its first object has the keys foo, bar"),
         (b'{"messages": []}', "holds no messages"),
         (json.dumps([user("a"), user("b"), {"role": "bot"}]), "3: a message with the role 'bot'"),
@@ -483,7 +483,7 @@ def test_any_json_is_read_or_refused(read: Any, values: list[Any], format: str |
 def test_reading_needs_no_heavy_library():
     code = (
         "import sys, diarist.memory.conversations\n"
-        "heavy = {'sqlalchemy', 'pydantic_ai', 'openai', 'tiktoken', 'pydantic'} & set(sys.modules)\n"
+        "heavy = {'asyncpg', 'pydantic_ai', 'openai', 'tiktoken', 'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,8 @@ def ids(page: Any) -> list[str]:
 
 async def test_an_observation_leads_back_to_its_messages(memory: Memory) -> None:
     await told(memory, range(1, 7))
-    log = await memory.observations(thread="t")
-    assert [ids(await memory.sources(entry.id, thread="t")) for entry in log.entries] == [
+    log = await memory.diary.get(thread="t")
+    assert [ids(await memory.diary.sources(entry.id, thread="t")) for entry in log.entries] == [
         ["m1", "m2"],
         ["m3", "m4"],
         ["m5", "m6"],
@@ -50,22 +49,22 @@ async def test_an_observation_leads_back_to_its_messages(memory: Memory) -> None
 
 async def test_the_sources_of_a_reflection_are_those_of_all_it_replaced(memory: Memory) -> None:
     await told(memory, range(1, 5))
-    first = (await memory.observations(thread="t")).entries[0]
-    await memory.reflect(thread="t", guidance="keep all")
+    first = (await memory.diary.get(thread="t")).entries[0]
+    await memory.diary.reflect(thread="t", guidance="keep all")
     await told(memory, range(5, 9))
-    log = await memory.reflect(thread="t", guidance="keep all")
-    assert ids(await memory.sources(log.entries[0].id, thread="t")) == [f"m{number}" for number in range(1, 9)]
-    assert ids(await memory.sources(first.id, thread="t")) == ["m1", "m2"]
+    log = await memory.diary.reflect(thread="t", guidance="keep all")
+    assert ids(await memory.diary.sources(log.entries[0].id, thread="t")) == [f"m{number}" for number in range(1, 9)]
+    assert ids(await memory.diary.sources(first.id, thread="t")) == ["m1", "m2"]
 
 
 async def test_sources_come_in_pages(memory: Memory) -> None:
     await told(memory, range(1, 10))
-    log = await memory.reflect(thread="t", guidance="keep all")
+    log = await memory.diary.reflect(thread="t", guidance="keep all")
     found: list[str] = []
     cursor: str | None = None
     sizes: list[int] = []
     while cursor is not None or not sizes:
-        page = await memory.sources(log.entries[0].id, thread="t", limit=4, cursor=cursor)
+        page = await memory.diary.sources(log.entries[0].id, thread="t", limit=4, cursor=cursor)
         found, cursor = [*found, *ids(page)], page.cursor
         sizes.append(len(page.items))
     assert found == [f"m{number}" for number in range(1, 10)]
@@ -73,25 +72,25 @@ async def test_sources_come_in_pages(memory: Memory) -> None:
     wrong: dict[str, Any]
     for wrong in ({"limit": 0}, {"cursor": "nonsense"}):
         with pytest.raises(InputError):
-            await memory.sources(log.entries[0].id, thread="t", **wrong)
+            await memory.diary.sources(log.entries[0].id, thread="t", **wrong)
 
 
 async def test_an_unknown_observation_is_named(memory: Memory) -> None:
     await told(memory, [1, 2])
-    for call in (memory.sources, memory.delete_observation):
+    for call in (memory.diary.sources, memory.diary.delete):
         with pytest.raises(NotFoundError, match="obs_unknown"):
             await call("obs_unknown", thread="t")
     with pytest.raises(NotFoundError, match="obs_unknown"):
-        await memory.edit_observation("obs_unknown", "text", thread="t")
+        await memory.diary.edit("obs_unknown", "text", thread="t")
 
 
 async def test_history_has_the_earlier_generations(memory: Memory) -> None:
     assert await told(memory, [1, 2]) is None
-    assert await memory.history(thread="t") == []
-    await memory.reflect(thread="t", guidance="keep all")
+    assert await memory.diary.history(thread="t") == []
+    await memory.diary.reflect(thread="t", guidance="keep all")
     await told(memory, [3, 4])
-    await memory.reflect(thread="t", guidance="keep all")
-    first, second = await memory.history(thread="t")
+    await memory.diary.reflect(thread="t", guidance="keep all")
+    first, second = await memory.diary.history(thread="t")
     assert [log.generation for log in (first, second)] == [0, 1]
     assert [entry.kind for entry in first.entries] == ["observation"]
     assert [entry.kind for entry in second.entries] == ["reflection", "observation"]
@@ -100,52 +99,51 @@ async def test_history_has_the_earlier_generations(memory: Memory) -> None:
 async def test_the_diary_as_of_a_moment(memory: Memory) -> None:
     before = datetime.now(UTC)
     await told(memory, [1, 2])
-    one = (await memory.observations(thread="t")).entries[-1]
+    one = (await memory.diary.get(thread="t")).entries[-1]
     await told(memory, [3, 4])
-    two = (await memory.observations(thread="t")).entries[-1]
-    reflected = (await memory.reflect(thread="t", guidance="keep all")).entries[0]
+    two = (await memory.diary.get(thread="t")).entries[-1]
+    reflected = (await memory.diary.reflect(thread="t", guidance="keep all")).entries[0]
     await told(memory, [5, 6])
-    three = (await memory.observations(thread="t")).entries[-1]
+    three = (await memory.diary.get(thread="t")).entries[-1]
     moments = {before: [], one.observed_at: [one], two.observed_at: [one, two], reflected.observed_at: [reflected]}
     moments[three.observed_at] = [reflected, three]
     for moment, entries in moments.items():
-        log = await memory.as_of(moment, thread="t")
+        log = await memory.diary.as_of(moment, thread="t")
         assert list(log.entries) == entries
         assert log.generation == (reflected in entries)
         assert log.current_task == (entries[-1].current_task if entries else None)
     today = datetime.now(UTC).date()
-    assert (await memory.as_of(today + timedelta(days=1), thread="t")).entries == (reflected, three)
-    assert (await memory.as_of(today - timedelta(days=2), thread="t")).entries == ()
-    assert (await memory.as_of(date.max, thread="t")).entries == (reflected, three)
+    assert (await memory.diary.as_of(today + timedelta(days=1), thread="t")).entries == (reflected, three)
+    assert (await memory.diary.as_of(today - timedelta(days=2), thread="t")).entries == ()
+    assert (await memory.diary.as_of(date.max, thread="t")).entries == (reflected, three)
     with pytest.raises(InputError, match="time zone"):
-        await memory.as_of(datetime(2026, 1, 1), thread="t")
+        await memory.diary.as_of(datetime(2026, 1, 1), thread="t")
 
 
 async def test_another_resources_diary_is_refused(memory: Memory) -> None:
     await told(memory, [1, 2])
-    entry = (await memory.observations(thread="t")).entries[0]
+    entry = (await memory.diary.get(thread="t")).entries[0]
     for call in (
-        memory.observations(thread="t", resource="grace"),
-        memory.history(thread="t", resource="grace"),
-        memory.as_of(datetime.now(UTC), thread="t", resource="grace"),
-        memory.sources(entry.id, thread="t", resource="grace"),
-        memory.edit_observation(entry.id, "mine", thread="t", resource="grace"),
-        memory.delete_observation(entry.id, thread="t", resource="grace"),
-        memory.observe(thread="t", resource="grace"),
-        memory.reflect(thread="t", resource="grace"),
-        memory.compact(10, thread="t", resource="grace"),
-        memory.overrides(thread="t", resource="grace"),
-        memory.set_overrides(thread="t", resource="grace", message_tokens=50),
-        memory.clear(thread="t", resource="grace"),
+        memory.diary.get(thread="t", resource="grace"),
+        memory.diary.history(thread="t", resource="grace"),
+        memory.diary.as_of(datetime.now(UTC), thread="t", resource="grace"),
+        memory.diary.sources(entry.id, thread="t", resource="grace"),
+        memory.diary.edit(entry.id, "mine", thread="t", resource="grace"),
+        memory.diary.delete(entry.id, thread="t", resource="grace"),
+        memory.diary.observe(thread="t", resource="grace"),
+        memory.diary.reflect(thread="t", resource="grace"),
+        memory.diary.overrides(thread="t", resource="grace"),
+        memory.diary.set_overrides(thread="t", resource="grace", message_tokens=50),
+        memory.diary.clear(thread="t", resource="grace"),
         memory.forget(thread="t", resource="grace"),
         memory.forget(message_ids=["m1"], thread="t", resource="grace"),
-        memory.delete_thread("t", resource="grace"),
+        memory.threads.delete("t", resource="grace"),
     ):
         with pytest.raises(InputError, match="grace"):
             await call
-    assert (await memory.observations(thread="t", resource="ada")).entries == (entry,)
+    assert (await memory.diary.get(thread="t", resource="ada")).entries == (entry,)
     with pytest.raises(NotFoundError, match="nothing"):
-        await memory.history(thread="nothing")
+        await memory.diary.history(thread="nothing")
 
 
 # --- changing ------------------------------------------------------------------------------------------------
@@ -153,8 +151,8 @@ async def test_another_resources_diary_is_refused(memory: Memory) -> None:
 
 async def test_an_edited_observation_is_what_the_model_reads(storage: Storage, memory: Memory) -> None:
     await told(memory, range(1, 5))
-    first, second = (await memory.observations(thread="t")).entries
-    log = await memory.edit_observation(first.id, "- 🔴 Bea, not Ada, flies", thread="t")
+    first, second = (await memory.diary.get(thread="t")).entries
+    log = await memory.diary.edit(first.id, "- 🔴 Bea, not Ada, flies", thread="t")
     assert [entry.text for entry in log.entries] == ["- 🔴 Bea, not Ada, flies", second.text]
     assert log.entries[0].tokens == 6
     assert log.entries[0].sources == first.sources
@@ -163,30 +161,30 @@ async def test_an_edited_observation_is_what_the_model_reads(storage: Storage, m
     await Agent(model=model, memory=memory).generate("who?", thread="t", resource="ada")
     assert "Bea, not Ada, flies" in model.requests[0].text
     assert word(1) not in model.requests[0].text
-    with pytest.raises(InputError, match="delete_observation"):
-        await memory.edit_observation(first.id, " \n", thread="t")
+    with pytest.raises(InputError, match=r"memory\.diary\.delete"):
+        await memory.diary.edit(first.id, " \n", thread="t")
 
 
 async def test_lines_that_an_edit_leaves_keep_their_citations(storage: Storage) -> None:
     notes = "<diary>\nDate: 2026-03-02\n- 🔴 a fact [#1]\n- 🟡 an answer [#2]\n</diary>"
     memory = keeping_diary(storage, observer_model=ScriptedModel(notes))
     await told(memory, [1, 2])
-    entry = (await memory.observations(thread="t")).entries[0]
+    entry = (await memory.diary.get(thread="t")).entries[0]
     assert entry.citations == ((), ("m1",), ("m2",))
     text = entry.text.replace("a fact", "another fact") + "\n- 🟢 more"
-    edited = (await memory.edit_observation(entry.id, text, thread="t")).entries[0]
+    edited = (await memory.diary.edit(entry.id, text, thread="t")).entries[0]
     assert edited.citations == ((), (), ("m2",), ())
-    assert (await memory.delete_observation(entry.id, thread="t")).entries[0].citations == ()
+    assert (await memory.diary.delete(entry.id, thread="t")).entries[0].citations == ()
 
 
 async def test_a_deleted_observation_still_covers_its_messages(storage: Storage, memory: Memory) -> None:
     await told(memory, range(1, 5))
-    last = (await memory.observations(thread="t")).entries[-1]
-    log = await memory.delete_observation(last.id, thread="t")
+    last = (await memory.diary.get(thread="t")).entries[-1]
+    log = await memory.diary.delete(last.id, thread="t")
     assert (log.entries[-1].text, log.entries[-1].tokens) == ("", 0)
     assert log.current_task == f"task {word(2)}"
     assert await raw_rows(storage) == []
-    assert await memory.observe(thread="t") == log
+    assert await memory.diary.observe(thread="t") == log
     model = answering()
     await Agent(model=model, memory=memory).generate("who?", thread="t", resource="ada")
     assert word(2) in model.requests[0].text
@@ -199,41 +197,41 @@ async def test_a_reflection_that_waits_falls_with_an_edit(storage: Storage) -> N
     await told(memory, range(1, 5))
     await agent.generate("go on", thread="t", resource="ada")
     await memory.settled()
-    log = await memory.observations(thread="t")
+    log = await memory.diary.get(thread="t")
     assert log.reflection is not None, "the Reflector should have worked ahead"
     edited = log.reflection.replaces[0].id
-    assert (await memory.edit_observation(edited, "- 🔴 other words", thread="t")).reflection is None
+    assert (await memory.diary.edit(edited, "- 🔴 other words", thread="t")).reflection is None
 
 
 async def test_clearing_makes_everything_raw_again(storage: Storage, memory: Memory) -> None:
     await told(memory, range(1, 5))
-    await memory.reflect(thread="t", guidance="keep all")
+    await memory.diary.reflect(thread="t", guidance="keep all")
     await Agent(model=answering(), memory=memory).generate("go on", thread="t", resource="ada")
     await memory.settled()
-    await memory.set_overrides(thread="t", message_tokens=200)
-    before = await memory.observations(thread="t")
-    await memory.clear(thread="t")
-    log = await memory.observations(thread="t")
+    await memory.diary.set_overrides(thread="t", message_tokens=200)
+    before = await memory.diary.get(thread="t")
+    await memory.diary.clear(thread="t")
+    log = await memory.diary.get(thread="t")
     assert (log.entries, log.current_task, log.reflection) == ((), None, None)
     assert log.version > before.version
     assert log.overrides == {"message_tokens": 200}
-    assert await memory.history(thread="t") == []
+    assert await memory.diary.history(thread="t") == []
     assert await storage.list_events(log.key) == []
     rows = await raw_rows(storage)
     assert [row.id for row in rows[:4]] == ["m1", "m2", "m3", "m4"]
     assert not any(word(4) in row.sent.text for row in rows if row.sent)
-    log = await memory.observe(thread="t")
+    log = await memory.diary.observe(thread="t")
     assert word(1) in log.text
     assert await raw_rows(storage) == []
-    await memory.clear(thread="t")
-    await memory.clear(thread="t")
+    await memory.diary.clear(thread="t")
+    await memory.diary.clear(thread="t")
 
 
 async def test_clearing_leaves_the_title(memory: Memory) -> None:
     await told(memory, [1, 2])
-    await memory.update_thread("t", title="My summer")
-    await memory.clear(thread="t")
-    assert (await memory.thread("t")).title == "My summer"
+    await memory.threads.update("t", title="My summer")
+    await memory.diary.clear(thread="t")
+    assert (await memory.threads.get("t")).title == "My summer"
 
 
 # --- reflecting by hand --------------------------------------------------------------------------------------
@@ -243,7 +241,7 @@ async def test_the_reflector_hears_the_users_wish(storage: Storage) -> None:
     reflector = ScriptedModel(lambda _: "- 🔴 a whole text that is by no means shorter than what it was made from")
     memory = keeping_diary(storage, reflector_model=reflector)
     await told(memory, range(1, 5))
-    log = await memory.reflect(thread="t", guidance="keep every part number")
+    log = await memory.diary.reflect(thread="t", guidance="keep every part number")
     assert "keep every part number" in reflector.requests[0].text
     assert [entry.kind for entry in log.entries] == ["reflection"]
     assert log.text.startswith("- 🔴 a whole text")
@@ -257,32 +255,12 @@ async def test_reflecting_without_a_wish_must_make_it_smaller(storage: Storage) 
     reflector = ScriptedModel(lambda _: "- 🔴 " + words("long", 50), name="reflector")
     memory = keeping_diary(storage, reflector_model=reflector)
     await told(memory, range(1, 5))
-    log = await memory.observations(thread="t")
+    log = await memory.diary.get(thread="t")
     with pytest.raises(Exception, match="not worth it"):
-        await memory.reflect(thread="t")
-    assert (await memory.observations(thread="t")).entries == log.entries
-    await memory.clear(thread="t")
-    assert (await memory.reflect(thread="t")).entries == ()
-
-
-async def test_compacting_goes_on_until_the_target(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
-    sizes = chain([20] * 4, [12] * 4, [8], repeat(7))  # the Reflector tries four times
-    reflector = ScriptedModel(lambda _: "- 🔴 " + words("short", next(sizes) - 2), name="reflector")
-    memory = keeping_diary(storage, reflector_model=reflector)
-    await told(memory, range(1, 13))
-    before = await memory.observations(thread="t")
-    assert before.tokens > 30
-    log = await memory.compact(8, thread="t")
-    assert log.tokens == 8
-    assert log == await memory.observations(thread="t")
-    assert caplog.messages == []
-    assert await memory.compact(8, thread="t") == log
-    log = await memory.compact(2, thread="t")
-    assert log.tokens == 7
-    assert "has 7 tokens, and cannot be condensed to 2" in caplog.text
-    assert await raw_rows(storage) == []
-    with pytest.raises(InputError, match="target_tokens"):
-        await memory.compact(0, thread="t")
+        await memory.diary.reflect(thread="t")
+    assert (await memory.diary.get(thread="t")).entries == log.entries
+    await memory.diary.clear(thread="t")
+    assert (await memory.diary.reflect(thread="t")).entries == ()
 
 
 # --- options -------------------------------------------------------------------------------------------------
@@ -290,19 +268,19 @@ async def test_compacting_goes_on_until_the_target(storage: Storage, caplog: pyt
 
 async def test_a_diary_has_options_of_its_own(storage: Storage) -> None:
     memory = observational(storage, message_tokens=100, observer_model=note_taker(), reflector_model=condenser())
-    await memory.save_messages([], thread="t")
+    await memory.messages.save([], thread="t")
     agent = Agent(model=answering(), memory=memory)
     await agent.generate(f"{word(1)} hello", thread="t", resource="ada")
-    assert await memory.set_overrides(thread="t", message_tokens=5_000, observation_tokens=9_000) == {
+    assert await memory.diary.set_overrides(thread="t", message_tokens=5_000, observation_tokens=9_000) == {
         "message_tokens": 5_000,
         "observation_tokens": 9_000,
     }
     for number in range(2, 8):
         await agent.generate(f"{word(number)} {words('talk', 40)}", thread="t", resource="ada")
     await memory.settled()
-    assert (await memory.observations(thread="t")).active == ()
-    assert await memory.set_overrides(thread="t", observation_tokens=None) == {"message_tokens": 5_000}
-    assert await memory.overrides(thread="t") == {"message_tokens": 5_000}
+    assert (await memory.diary.get(thread="t")).active == ()
+    assert await memory.diary.set_overrides(thread="t", observation_tokens=None) == {"message_tokens": 5_000}
+    assert await memory.diary.overrides(thread="t") == {"message_tokens": 5_000}
 
 
 ENDLESS = [
@@ -316,17 +294,17 @@ ENDLESS = [
 async def test_wrong_options_are_refused_where_they_are_set(memory: Memory, options: dict[str, Any]) -> None:
     await told(memory, [1, 2])
     with pytest.raises(ConfigError, match=next(iter(options))):
-        await memory.set_overrides(thread="t", **options)
-    assert await memory.overrides(thread="t") == {}
+        await memory.diary.set_overrides(thread="t", **options)
+    assert await memory.diary.overrides(thread="t") == {}
 
 
 async def test_without_a_diary_there_is_nothing_to_reflect(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     memory = Memory(storage=InMemoryStorage())
-    await memory.save_messages([], thread="t")
+    await memory.messages.save([], thread="t")
     await Agent(model=answering(), memory=memory).generate("hello", thread="t")
-    for call in (memory.reflect(thread="t"), memory.set_overrides(thread="t", message_tokens=5)):
+    for call in (memory.diary.reflect(thread="t"), memory.diary.set_overrides(thread="t", message_tokens=5)):
         with pytest.raises(ConfigError, match="observational_memory"):
             await call
-    assert (await memory.observations(thread="t")).entries == ()
-    await memory.clear(thread="t")
+    assert (await memory.diary.get(thread="t")).entries == ()
+    await memory.diary.clear(thread="t")

@@ -55,40 +55,30 @@ async def first(tmp_path: Path) -> AsyncIterator[Process]:
         yield process
 
 
-@pytest.mark.parametrize("way", ["reflect", "compact"])
-async def test_it_waits_for_another_process_and_goes_on_with_what_that_made(
-    first: Process, tmp_path: Path, way: str
-) -> None:
+async def test_it_waits_for_another_process_and_goes_on_with_what_that_made(first: Process, tmp_path: Path) -> None:
     second = Process(tmp_path / "memory.db")
     second.gate.set()
     async with second.memory:
-        before = asyncio.create_task(first.memory.reflect(thread="t", guidance="keep all"))
+        before = asyncio.create_task(first.memory.diary.reflect(thread="t", guidance="keep all"))
         await first.asked.wait()
-        if way == "reflect":
-            after = asyncio.create_task(second.memory.reflect(thread="t", guidance="keep all"))
-        else:
-            after = asyncio.create_task(second.memory.compact(1, thread="t"))
+        after = asyncio.create_task(second.memory.diary.reflect(thread="t", guidance="keep all"))
         await second.storage.refused.wait()
         assert not after.done()
         first.gate.set()
         assert (await before).text == f"- 🔴 condensed {word(1)}"
         log = await after
-    if way == "reflect":
-        assert log.text == f"- 🔴 condensed again {word(1)}"
-        assert log.generation == 2
-    else:  # nothing more was gained
-        assert log.text == f"- 🔴 condensed {word(1)}"
+    assert log.text == f"- 🔴 condensed again {word(1)}"
+    assert log.generation == 2
     assert "condensed" in second.reflector.requests[0].text
 
 
 async def test_it_waits_no_longer_than_thread_wait(first: Process, tmp_path: Path) -> None:
     second = Process(tmp_path / "memory.db", thread_wait=0.01)
     async with second.memory:
-        before = asyncio.create_task(first.memory.reflect(thread="t", guidance="keep all"))
+        before = asyncio.create_task(first.memory.diary.reflect(thread="t", guidance="keep all"))
         await first.asked.wait()
-        for late in (second.memory.reflect(thread="t"), second.memory.compact(1, thread="t")):
-            with pytest.raises(ThreadBusyError, match=r"'t'.*0\.01 s of thread_wait"):
-                await late
+        with pytest.raises(ThreadBusyError, match=r"'t'.*0\.01 s of thread_wait"):
+            await second.memory.diary.reflect(thread="t")
         assert second.reflector.requests == []
         first.gate.set()
         assert (await before).generation == 1
@@ -100,8 +90,8 @@ async def test_what_fails_by_hand_is_not_tried_again(reflector: ScriptedModel) -
     await told(memory, [1, 2])
     heard: list[Any] = []
     with pytest.raises(Exception, match=r"down|not worth it"):
-        await memory.reflect(thread="t", on_event=heard.append)
-    kept = (await memory.events(thread="t"))[-1]
+        await memory.diary.reflect(thread="t", on_event=heard.append)
+    kept = (await memory.diary.events(thread="t"))[-1]
     assert heard[-1].type == kept.type == "data-om-observation-failed"
     assert heard[-1].data["operationType"] == "reflection"
     assert heard[-1].data["willRetry"] is kept.data["willRetry"] is False

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory
-from diarist.memory.observational.log.coverage import Coverage, seq_of
+from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.rows import seq_of
 from diarist.storage import SQLiteStorage
 from tests.memory.diary_kit import everything, keeping_diary, message, word
 from tests.scenarios.kit import answering
@@ -28,19 +29,17 @@ acts = st.tuples(
 @settings(max_examples=40, deadline=None)
 @given(
     history=st.lists(acts, min_size=3, max_size=14),
-    echoes=st.booleans(),
     scope=st.sampled_from(["thread", "resource"]),
     last=st.sampled_from(["message", "thread", "resource"]),
 )
 async def test_no_word_of_a_forgotten_message_is_left(
     history: list[tuple[str, str, int]],
-    echoes: bool,
     scope: Literal["thread", "resource"],
     last: Literal["message", "thread", "resource"],
 ) -> None:
     with TemporaryDirectory() as folder:
         async with SQLiteStorage(Path(folder) / "memory.db") as storage:
-            story = Story(storage, keeping_diary(storage, echoes=echoes, scope=scope))
+            story = Story(storage, keeping_diary(storage, scope=scope))
             for act, thread, number in [("say", "t", 3), ("say", "u", 3), *history]:
                 await story.play(act, thread, number)
             await story.end(last)
@@ -59,21 +58,21 @@ class Story:
         match act:
             case "say":
                 numbers = range(self.said + 1, self.said + 1 + number)
-                await memory.save_messages([message(n) for n in numbers], thread=thread, resource="ada")
+                await memory.messages.save([message(n) for n in numbers], thread=thread, resource="ada")
                 self.said = numbers[-1]
                 self.kept[thread] += numbers
             case "observe":
-                await memory.observe(thread=thread)
+                await memory.diary.observe(thread=thread)
             case "reflect":
-                await memory.reflect(thread=thread, guidance="keep all")
+                await memory.diary.reflect(thread=thread, guidance="keep all")
             case "run":
                 await Agent(model=answering(), memory=memory).generate("go on", thread=thread, resource="ada")
                 await memory.settled()
             case "edit":
-                entries = (await memory.observations(thread=thread)).entries
+                entries = (await memory.diary.get(thread=thread)).entries
                 if entries:
                     entry = entries[number % len(entries)]
-                    await memory.edit_observation(entry.id, f"{entry.text} edited", thread=thread)
+                    await memory.diary.edit(entry.id, f"{entry.text} edited", thread=thread)
             case _:
                 gone = self.kept[thread][number - 1 :: 4]
                 receipt = await memory.forget(message_ids=[f"m{n}" for n in gone], thread=thread)
@@ -92,7 +91,7 @@ class Story:
             self.kept.clear()
         await self.check()
         for thread in self.kept:
-            await self.memory.observe(thread=thread)
+            await self.memory.diary.observe(thread=thread)
             assert await self.raw(thread) == []
         await self.check()
 
@@ -106,7 +105,7 @@ class Story:
 
     async def raw(self, thread: str) -> list[str]:
         """The messages that no entry covers, none being covered twice."""
-        entries = (await self.memory.observations(thread=thread)).active
+        entries = (await self.memory.diary.get(thread=thread)).active
         raw: list[str] = []
         for row in await self.storage.list_messages(thread):
             covering = sum(seq_of(row) in Coverage([entry], thread) for entry in entries)

@@ -28,23 +28,23 @@ __all__ = ["made_storage", "storage"]
 
 
 async def lines_of(memory: Memory, resource: str | None = None) -> list[str]:
-    return [line async for line in memory.export_threads(resource=resource)]
+    return [line async for line in memory.threads.export_all(resource=resource)]
 
 
 async def imported(lines: Sequence[str], storage: Storage | None = None) -> Memory:
     memory = keeping_diary(storage or InMemoryStorage())
-    await memory.import_threads(lines)
+    await memory.threads.import_all(lines)
     return memory
 
 
 async def filled(storage: Storage, scope: Literal["thread", "resource"] = "thread") -> Memory:
     """Two threads, one with a diary in its second generation and messages that it does not cover."""
     memory = keeping_diary(storage, scope=scope)
-    await memory.create_thread("t", resource="ada", title="Rome", metadata={"n": 1, "when": {"day": 2}})
+    await memory.threads.create("t", resource="ada", title="Rome", metadata={"n": 1, "when": {"day": 2}})
     await told(memory, [1, 2, 3, 4])
-    await memory.reflect(thread="t", guidance="keep all")
+    await memory.diary.reflect(thread="t", guidance="keep all")
     await told(memory, [5, 6])
-    await memory.save_messages([message(7)], thread="t", resource="ada")
+    await memory.messages.save([message(7)], thread="t", resource="ada")
     await Agent(model=answering(), memory=memory).generate("go on", thread="u", resource="ada")
     await memory.settled()
     return memory
@@ -73,75 +73,75 @@ async def test_it_comes_back_the_same(storage: Storage) -> None:
     for name in ("t", "u"):
         old, new = [await m.storage.list_messages(name) for m in (memory, copy)]
         assert [unplaced(row) for row in new] == [unplaced(row) for row in old]
-        assert (await copy.observations(thread=name)).text == (await memory.observations(thread=name)).text
-    thread = await copy.thread("t")
+        assert (await copy.diary.get(thread=name)).text == (await memory.diary.get(thread=name)).text
+    thread = await copy.threads.get("t")
     assert (thread.resource_id, thread.title, thread.metadata) == ("ada", "Rome", {"n": 1, "when": {"day": 2}})
-    assert thread.created_at == (await memory.thread("t")).created_at
-    assert [log.generation for log in await copy.history(thread="t")] == [0]
+    assert thread.created_at == (await memory.threads.get("t")).created_at
+    assert [log.generation for log in await copy.diary.history(thread="t")] == [0]
 
 
 async def test_into_every_storage(storage: Storage) -> None:
     lines = await lines_of(await filled(InMemoryStorage()))
     copy = await imported(lines, storage)
     assert await lines_of(copy) == lines
-    await copy.save_messages([message(8)], thread="t", resource="ada")
-    await copy.observe(thread="t")
-    assert word(8) in (await copy.observations(thread="t")).text
+    await copy.messages.save([message(8)], thread="t", resource="ada")
+    await copy.diary.observe(thread="t")
+    assert word(8) in (await copy.diary.get(thread="t")).text
 
 
-async def test_the_diary_of_a_resource_comes_along(storage: Storage) -> None:
+async def test_the_diary_of_a_resource_is_moved_too(storage: Storage) -> None:
     memory = await filled(storage, "resource")
     await told(memory, [11, 12], thread="v")
     await memory.storage.save_resource(await memory.storage.get_resource("ada"))
     lines = await lines_of(memory)
     other = keeping_diary(InMemoryStorage(), scope="resource")
-    await other.import_threads(lines)
-    assert (await other.observations(thread="v")).text == (await memory.observations(thread="v")).text
+    await other.threads.import_all(lines)
+    assert (await other.diary.get(thread="v")).text == (await memory.diary.get(thread="v")).text
     assert await lines_of(other) == lines
 
 
 async def test_resources_without_threads_come_along(storage: Storage) -> None:
     source = Memory(storage=storage, working_memory=True)
-    await source.save_messages("Hi", thread="t", resource="ada")
-    await source.update_working_memory("Bob lives in Rome.", resource="bob")
+    await source.messages.save("Hi", thread="t", resource="ada")
+    await source.working.update("Bob lives in Rome.", resource="bob")
     await storage.save_resource(replace(await storage.get_resource("cy"), metadata={"plan": "free"}))
     lines = await lines_of(source)
     copy = Memory(storage=InMemoryStorage(), working_memory=True)
-    moved = await copy.import_threads(lines)
+    moved = await copy.threads.import_all(lines)
     assert (moved.threads, moved.resources) == (1, 2)
-    assert await copy.working_memory(resource="bob") == "Bob lives in Rome."
+    assert await copy.working.get(resource="bob") == "Bob lives in Rome."
     assert (await copy.storage.get_resource("cy")).metadata == {"plan": "free"}
     assert await lines_of(copy) == lines
 
 
 async def test_one_thread_alone(storage: Storage) -> None:
     memory = await filled(storage)
-    lines = [line async for line in memory.export_thread("t", resource="ada")]
+    lines = [line async for line in memory.threads.export("t", resource="ada")]
     copy = await imported(lines)
-    assert [thread.id for thread in (await copy.threads()).items] == ["t"]
+    assert [thread.id for thread in (await copy.threads.list()).items] == ["t"]
     with pytest.raises(InputError, match="bob"):
-        [line async for line in memory.export_thread("t", resource="bob")]
+        [line async for line in memory.threads.export("t", resource="bob")]
 
 
 async def test_one_thread_alone_has_nothing_of_a_shared_diary(storage: Storage) -> None:
     memory = await filled(storage, "resource")
-    alone = [line async for line in memory.export_thread("t")]
+    alone = [line async for line in memory.threads.export("t")]
     assert {orjson.loads(line)["type"] for line in alone} == {"diarist", "thread", "message", "end"}
     other = keeping_diary(InMemoryStorage(), scope="resource")
     await told(other, [21, 22], thread="v")
-    await other.import_threads(alone)
-    assert word(1) not in (await other.observations(resource="ada")).text
-    log = await other.observe(thread="t")
+    await other.threads.import_all(alone)
+    assert word(1) not in (await other.diary.get(resource="ada")).text
+    log = await other.diary.observe(thread="t")
     assert all(word(number) in log.text for number in (1, 7, 21))
 
 
 async def test_only_the_threads_of_a_resource_or_with_metadata() -> None:
     memory = Memory(storage=InMemoryStorage())
     for name, resource, kind in (("a", "ada", 1), ("b", "ada", 2), ("c", "bob", 1)):
-        await memory.create_thread(name, resource=resource, metadata={"kind": kind})
+        await memory.threads.create(name, resource=resource, metadata={"kind": kind})
 
     async def exported(**which: Any) -> set[str]:
-        values = [orjson.loads(line) async for line in memory.export_threads(**which)]
+        values = [orjson.loads(line) async for line in memory.threads.export_all(**which)]
         return {value["id"] for value in values if value["type"] == "thread"}
 
     assert await exported() == {"a", "b", "c"}
@@ -165,7 +165,7 @@ async def test_what_was_removed_leaves_no_gap_behind() -> None:
 async def raw_after(memory: Memory) -> str:
     """What the Observer is shown when it is asked for all that no entry covers."""
     notes = note_taker()
-    await keeping_diary(memory.storage, observer_model=notes).observe(thread="t")
+    await keeping_diary(memory.storage, observer_model=notes).diary.observe(thread="t")
     return notes.requests[-1].text.split("<transcript>")[-1]
 
 
@@ -212,10 +212,10 @@ contents = st.lists(
 async def test_any_content_comes_back_the_same(content: list[Any]) -> None:
     memory, copy = Memory(storage=InMemoryStorage()), Memory(storage=InMemoryStorage())  # as strict as the others
     for name, resource, title, metadata, rows in content:
-        await memory.create_thread(name, resource=resource, title=title, metadata=metadata)
-        await memory.save_messages(rows, thread=name, resource=resource)
+        await memory.threads.create(name, resource=resource, title=title, metadata=metadata)
+        await memory.messages.save(rows, thread=name, resource=resource)
     lines = await lines_of(memory)
-    moved = await copy.import_threads(lines)
+    moved = await copy.threads.import_all(lines)
     assert await lines_of(copy) == lines
     assert moved.threads == len(content)
     for name, *_ in content:
@@ -246,9 +246,9 @@ async def test_any_history_comes_back_the_same(history: list[tuple[str, str]], s
                 said += 3
                 await told(memory, [said - 2, said - 1, said], thread=thread)
             case "observe":
-                await memory.save_messages([message(said := said + 1)], thread=thread, resource="ada")
+                await memory.messages.save([message(said := said + 1)], thread=thread, resource="ada")
             case "reflect":
-                await memory.reflect(thread=thread, guidance="keep all")
+                await memory.diary.reflect(thread=thread, guidance="keep all")
             case "forget":
                 await memory.forget(message_ids=[f"m{said - 1}"], thread=thread)
             case _:
@@ -256,12 +256,12 @@ async def test_any_history_comes_back_the_same(history: list[tuple[str, str]], s
                 await memory.settled()
     lines = await lines_of(memory)
     copy = keeping_diary(InMemoryStorage(), scope=scope)
-    await copy.import_threads(lines)
+    await copy.threads.import_all(lines)
     assert await lines_of(copy) == lines
     for thread in "tu":
-        assert (await copy.observations(thread=thread)).text == (await memory.observations(thread=thread)).text
+        assert (await copy.diary.get(thread=thread)).text == (await memory.diary.get(thread=thread)).text
     for thread in "tu":
-        await copy.observe(thread=thread)
+        await copy.diary.observe(thread=thread)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -273,39 +273,39 @@ async def test_a_thread_that_is_there_is_refused_or_skipped(storage: Storage) ->
     lines = await lines_of(memory)
     before = await everything(storage)
     with pytest.raises(ConflictError, match="'t'"):
-        await memory.import_threads(lines)
-    moved = await memory.import_threads(lines, existing="skip")
+        await memory.threads.import_all(lines)
+    moved = await memory.threads.import_all(lines, existing="skip")
     assert (moved.threads, moved.messages, moved.skipped) == (0, 0, ["t"])
     assert await everything(storage) == before
     with pytest.raises(InputError, match="'refuse' or 'skip'"):
-        await memory.import_threads(lines, existing="replace")  # type: ignore[arg-type]
+        await memory.threads.import_all(lines, existing="replace")  # type: ignore[arg-type]
 
 
-async def test_a_working_memory_that_is_written_meanwhile_stays() -> None:
+async def test_a_concurrently_written_working_memory_stays() -> None:
     class Slow(InMemoryStorage):
         meanwhile = True
 
         async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
             if self.meanwhile:
                 self.meanwhile = False
-                await Memory(storage=self, working_memory=True).update_working_memory("Ada moved.", resource="ada")
+                await Memory(storage=self, working_memory=True).working.update("Ada moved.", resource="ada")
             return await super().save_working_memory(memory)
 
     source = Memory(storage=InMemoryStorage(), working_memory=True)
-    await source.save_messages([Message.user("Hi")], thread="t", resource="ada")
-    await source.update_working_memory("Ada lives in Rome.", resource="ada")
+    await source.messages.save([Message.user("Hi")], thread="t", resource="ada")
+    await source.working.update("Ada lives in Rome.", resource="ada")
     target = Memory(storage=Slow(), working_memory=True)
-    await target.import_threads([line async for line in source.export_threads()])
-    assert await target.working_memory(resource="ada") == "Ada moved."
+    await target.threads.import_all([line async for line in source.threads.export_all()])
+    assert await target.working.get(resource="ada") == "Ada moved."
 
 
 async def test_threads_of_another_resource_are_refused_if_asked() -> None:
     lines = await lines_of(await filled(InMemoryStorage()))
     memory = Memory(storage=InMemoryStorage())
     with pytest.raises(InputError, match="'ada', not 'bob'"):
-        await memory.import_threads(lines, resource="bob")
-    assert (await memory.threads()).items == []
-    assert (await memory.import_threads(lines, resource="ada")).threads == 2
+        await memory.threads.import_all(lines, resource="bob")
+    assert (await memory.threads.list()).items == []
+    assert (await memory.threads.import_all(lines, resource="ada")).threads == 2
 
 
 @pytest.mark.parametrize(
@@ -316,13 +316,13 @@ async def test_threads_of_another_resource_are_refused_if_asked() -> None:
         (lambda lines: [], "cut off"),
         (lambda lines: ['{"role": "user"}\n', *lines[1:]], "line 1: not an export"),
         (lambda lines: ['{"type": "diarist", "version": 99}\n', *lines[1:]], "version 99"),
-        (lambda lines: [lines[0], *lines[2:]], "before the first thread"),
+        (lambda lines: [lines[0], *lines[2:]], "precedes the first thread"),
         (lambda lines: [line for line in lines if '"m2"' not in line], "made from messages|messages and has"),
         (lambda lines: [lines[0], '{"type": "secret"}\n', *lines[1:]], "line 2: not a secret"),
-        (lambda lines: [*lines, lines[1]], "behind the end"),
+        (lambda lines: [*lines, lines[1]], "follow the last one"),
         (
             lambda lines: [lines[0], lines[1].replace('"ada"', "7"), *lines[2:]],
-            "line 2: not a thread: resource_id is 7",
+            "line 2: not a thread: resource_id must be a str, not 7",
         ),
         (lambda lines: [*lines[:2], lines[2].replace('"text"', '"smell"'), *lines[3:]], "line 3: not a message"),
         (lambda lines: [*lines[:2], lines[2].replace('"user"', '"system"'), *lines[3:]], "the role 'system'"),
@@ -335,12 +335,12 @@ async def test_threads_of_another_resource_are_refused_if_asked() -> None:
         (lambda lines: [lines[0], lines[1].replace("{}", "[]"), *lines[2:]], "line 2: not a thread: metadata"),
     ],
 )
-async def test_what_is_no_whole_export_is_refused(change: Any, said: str) -> None:
+async def test_an_incomplete_export_is_refused(change: Any, said: str) -> None:
     source = keeping_diary(InMemoryStorage())
     await told(source, [1, 2])
     memory = keeping_diary(InMemoryStorage())
     with pytest.raises(InputError, match=said):
-        await memory.import_threads(change(await lines_of(source)))
+        await memory.threads.import_all(change(await lines_of(source)))
 
 
 @pytest.mark.parametrize(
@@ -356,32 +356,32 @@ async def test_what_is_no_whole_export_is_refused(change: Any, said: str) -> Non
 async def test_overrides_that_cannot_be_are_refused_by_their_line(overrides: Any, says: str, scope: Any) -> None:
     source = keeping_diary(InMemoryStorage(), scope=scope)
     await told(source, [1, 2])
-    await source.set_overrides(thread="t", message_tokens=70)
+    await source.diary.set_overrides(thread="t", message_tokens=70)
     lines = await lines_of(source)
     number, line = next((n, line) for n, line in enumerate(lines, 1) if "message_tokens" in line)
     broken = line.replace('{"message_tokens":70}', orjson.dumps(overrides).decode())
     assert broken != line
     memory = keeping_diary(InMemoryStorage(), scope=scope)
     with pytest.raises(InputError, match=rf"(?s)^line {number}: not a .*({says})"):
-        await memory.import_threads([*lines[: number - 1], broken, *lines[number:]])
+        await memory.threads.import_all([*lines[: number - 1], broken, *lines[number:]])
     assert await memory.storage.get_log("thread:t") is None
     assert await memory.storage.get_log("resource:ada") is None
-    assert (await memory.threads()).items == []
-    await memory.import_threads(lines)
+    assert (await memory.threads.list()).items == []
+    await memory.threads.import_all(lines)
     assert await lines_of(memory) == lines
-    assert await memory.overrides(thread="t") == {"message_tokens": 70}
+    assert await memory.diary.overrides(thread="t") == {"message_tokens": 70}
 
 
 async def test_a_failed_import_leaves_whole_threads_only(storage: Storage) -> None:
     source = Memory(storage=InMemoryStorage())
     for name in ("one", "two"):
-        await source.save_messages([message(n) for n in range(1, 700)], thread=name, resource="ada")
+        await source.messages.save([message(n) for n in range(1, 700)], thread=name, resource="ada")
     lines = await lines_of(source)
     memory = Memory(storage=storage)
     with pytest.raises(InputError, match="cut off"):
-        await memory.import_threads(lines[:-50])
-    assert [thread.id for thread in (await memory.threads()).items] == ["two"]
-    moved = await memory.import_threads(lines, existing="skip")
+        await memory.threads.import_all(lines[:-50])
+    assert [thread.id for thread in (await memory.threads.list()).items] == ["two"]
+    moved = await memory.threads.import_all(lines, existing="skip")
     assert (moved.threads, moved.messages, moved.skipped) == (1, 699, ["two"])
     assert sorted(await lines_of(memory)) == sorted(lines)
 
@@ -392,16 +392,16 @@ async def test_going_on_after_a_failure_is_like_an_unbroken_import(storage: Stor
     it."""
     source = keeping_diary(InMemoryStorage(), scope="resource")
     for name, numbers in (("a", [1, 2, 3, 4]), ("b", [5, 6]), ("c", [7, 8])):
-        await source.save_messages([replace(message(n), id=f"{name}{n}") for n in numbers], thread=name, resource="ada")
-        await source.observe(thread=name)
-    await source.reflect(resource="ada", guidance="keep all")
+        await source.messages.save([replace(message(n), id=f"{name}{n}") for n in numbers], thread=name, resource="ada")
+        await source.diary.observe(thread=name)
+    await source.diary.reflect(resource="ada", guidance="keep all")
     lines = await lines_of(source)
     memory = keeping_diary(storage, scope="resource")
     heads = [place for place, line in enumerate(lines) if '"type":"thread"' in line or '"type":"resource"' in line]
     next_thread = lines[heads[0]].replace('"id":"c"', '"id":"next"')  # it ends the one before, and does not come in
     with pytest.raises(InputError, match="not JSON"):
-        await memory.import_threads([*lines[: heads[kept]], next_thread, "{damaged"])
-    moved = await memory.import_threads(lines, existing="skip")
+        await memory.threads.import_all([*lines[: heads[kept]], next_thread, "{damaged"])
+    moved = await memory.threads.import_all(lines, existing="skip")
     assert (moved.threads, len(moved.skipped), moved.resources) == (3 - kept, kept, 1)
     assert await lines_of(memory) == lines
 
@@ -412,9 +412,9 @@ async def test_notes_of_a_thread_that_is_another_do_not_come_in(storage: Storage
     await told(source, [3, 4], thread="u")
     lines = await lines_of(source)
     memory = keeping_diary(storage, scope="resource")
-    await memory.save_messages([message(1), message(6)], thread="t", resource="ada")
-    await memory.import_threads(lines, existing="skip")
-    notes = (await memory.observations(resource="ada")).text
+    await memory.messages.save([message(1), message(6)], thread="t", resource="ada")
+    await memory.threads.import_all(lines, existing="skip")
+    notes = (await memory.diary.get(resource="ada")).text
     assert word(3) in notes
     assert word(1) not in notes
 
@@ -424,15 +424,15 @@ async def test_what_a_killed_import_left_does_not_stand_in_the_way(storage: Stor
     killed = await storage.begin_run("killed", Thread(id="t", resource_id="ada", title="half"), ttl=0, guarded=True)
     await storage.append_messages(killed, [message(1), message(2)])
     memory = keeping_diary(storage)
-    await memory.import_threads(lines, existing="skip")
+    await memory.threads.import_all(lines, existing="skip")
     assert await lines_of(memory) == lines
 
 
-async def test_an_import_of_the_same_thread_under_way_is_waited_for_by_nobody(storage: Storage) -> None:
+async def test_a_running_import_of_the_same_thread_is_refused_at_once(storage: Storage) -> None:
     lines = await lines_of(await filled(InMemoryStorage()))
     await storage.begin_run("other", Thread(id="t", resource_id="ada"), guarded=True)
     with pytest.raises(ThreadBusyError):
-        await keeping_diary(storage).import_threads(lines)
+        await keeping_diary(storage).threads.import_all(lines)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ async def test_what_it_was_told_is_not_noted_again(storage: Storage, meanwhile: 
     await memory.settled()
     assert word(5) in model.requests[0].text
     assert word(5) not in model.requests[2].text
-    log = await memory.observations(thread="new")
+    log = await memory.diary.get(thread="new")
     assert any(word(101) in entry.text for entry in log.entries)
     assert (word(1) in await everything(storage), word(5) in await everything(storage)) == (False, False)
 
@@ -161,17 +161,17 @@ async def test_a_diary_that_came_in_is_another_one(storage: Storage, scope: Lite
     key = {"thread": "thread:t", "resource": "resource:ada"}[scope]
     memory = keeping_diary(storage, scope=scope)
     await told(memory, range(1, 5))
-    await memory.reflect(thread="t")
-    lines = [line async for line in memory.export_threads(resource="ada")]
+    await memory.diary.reflect(thread="t")
+    lines = [line async for line in memory.threads.export_all(resource="ada")]
     assert not any("born" in line for line in lines)
     born = {await born_of(storage, key)}
     for _ in range(2):
         await memory.forget(resource="ada")
-        await memory.import_threads(lines)
+        await memory.threads.import_all(lines)
         born.add(await born_of(storage, key))
     assert len(born) == 3
     if scope == "thread":
-        await memory.clone_thread("t", new_thread="copy")
+        await memory.threads.clone("t", new_thread="copy")
         born.add(await born_of(storage, "thread:copy"))
         assert len(born) == 4
 
@@ -195,10 +195,10 @@ async def test_notes_of_a_thread_that_came_in_stay_as_they_were_sent(storage: St
     await agent.generate("What was planned?", thread="t", resource="ada")
     await memory.settled()
     if how == "imported":
-        lines = [line async for line in memory.export_thread("t")]
+        lines = [line async for line in memory.threads.export("t")]
         await memory.forget(resource="ada")
-        await memory.import_threads(lines)
-    copy = "t" if how == "imported" else (await memory.clone_thread("t", new_thread="copy")).id
+        await memory.threads.import_all(lines)
+    copy = "t" if how == "imported" else (await memory.threads.clone("t", new_thread="copy")).id
     await agent.generate("And now?", thread=copy, resource="ada")
     await memory.settled()
     sent = (await storage.list_messages(copy))[2].sent

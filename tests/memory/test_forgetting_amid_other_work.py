@@ -11,7 +11,7 @@ import pytest
 from diarist import Agent, tool
 from diarist.models.base import ModelRequest
 from diarist.testing import ScriptedModel, ToolCall
-from tests.memory.diary_kit import everything, keeping_diary, message, told, word
+from tests.memory.diary_kit import everything, keeping_diary, message, take_notes, told, transcript_of, word
 from tests.scenarios.kit import WatchedStorage, failing, observational, words
 
 
@@ -52,24 +52,13 @@ async def assert_gone(storage: Interrupted, *numbers: int) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [("m1", "m6"), ("m6", "m1")])
 async def test_two_forget_at_once(storage: Interrupted, first: str, second: str) -> None:
-    memory = keeping_diary(storage, echoes=True)
+    memory = keeping_diary(storage)
     for numbers in ([1, 2], [3, 4], [5, 6]):
         await told(memory, numbers)
-    await memory.reflect(thread="t", guidance="keep all")
+    await memory.diary.reflect(thread="t", guidance="keep all")
     storage.interrupt("rewrite_generation", lambda: memory.forget(message_ids=[second], thread="t"))
     await memory.forget(message_ids=[first], thread="t")
     await assert_gone(storage, 1, 6)
-
-
-async def test_a_thread_is_copied_while_something_is_forgotten(storage: Interrupted) -> None:
-    memory = keeping_diary(storage, scope="resource")
-    await told(memory, [1, 2, 3, 4])
-    await memory.reflect(thread="t", guidance="keep all")
-    storage.interrupt("rewrite_generation", lambda: memory.forget(message_ids=["m1"], thread="t"))
-    copy = await memory.clone_thread("t", message_ids=["m3", "m4"])
-    await assert_gone(storage, 1)
-    for log in await memory.history(thread="t"):
-        assert {source.thread_id for entry in log.entries for source in entry.sources} == {"t", copy.id}
 
 
 # --- errors that quote -------------------------------------------------------------------------------------------
@@ -80,8 +69,8 @@ async def test_an_error_in_an_earlier_generation(storage: Interrupted) -> None:
     await told(memory, [1, 2])
     with pytest.raises(RuntimeError, match=word(3)):
         await told(memory, [3])
-    await memory.reflect(thread="t", guidance="keep all")
-    assert word(3) in (await memory.history(thread="t"))[0].observer_failures.last_error
+    await memory.diary.reflect(thread="t", guidance="keep all")
+    assert word(3) in (await memory.diary.history(thread="t"))[0].observer_failures.last_error
     await memory.forget(message_ids=["m3"], thread="t")
     await assert_gone(storage, 3)
 
@@ -129,7 +118,7 @@ async def test_an_error_is_told_while_all_of_its_thread_is_forgotten(
     assert log is None or (scope, whose) == ("resource", {"thread": "t"})
 
 
-async def test_an_error_quotes_what_is_just_being_removed(storage: Interrupted) -> None:
+async def test_an_error_that_quotes_words_being_removed(storage: Interrupted) -> None:
     """The run began before; the Observer is asked when all is cleaned, but for the message itself."""
     cleaned, go_on = asyncio.Event(), asyncio.Event()
     jobs: list[asyncio.Task[object]] = []
@@ -151,7 +140,7 @@ async def test_an_error_quotes_what_is_just_being_removed(storage: Interrupted) 
 
     observer = failing(RuntimeError(f"cannot take {word(3)}"))
     memory = observational(storage, observer_model=observer, buffer_tokens=False)
-    await memory.save_messages([message(3, size=60), message(4)], thread="t", resource="ada")
+    await memory.messages.save([message(3, size=60), message(4)], thread="t", resource="ada")
     agent = Agent(model=ScriptedModel(look_up, "Sunny."), memory=memory, tools=[weather])
     await agent.generate("and now?", thread="t", resource="ada")
     assert len(observer.requests) > 0
@@ -164,12 +153,53 @@ async def test_an_error_quotes_what_is_just_being_removed(storage: Interrupted) 
 # --- titles --------------------------------------------------------------------------------------------------
 
 
-async def test_the_observer_names_a_thread_by_what_is_just_forgotten(storage: Interrupted) -> None:
+async def test_the_observer_titles_a_thread_with_words_being_forgotten(storage: Interrupted) -> None:
     memory = keeping_diary(storage, titles=True)
     await told(memory, [1, 2])
     storage.interrupt("update_thread", lambda: memory.forget(message_ids=["m4"], thread="t"))
     await told(memory, [3, 4])
     await assert_gone(storage, 4)
-    assert (await memory.thread("t")).title == ""
+    assert (await memory.threads.get("t")).title == ""
     await told(memory, [5, 6])
-    assert (await memory.thread("t")).title == f"of {word(6)}"
+    assert (await memory.threads.get("t")).title == f"of {word(6)}"
+
+
+# --- notes that know nothing of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+async def test_notes_in_flight_are_kept_where_something_else_is_forgotten(
+    storage: Interrupted, scope: Literal["thread", "resource"]
+) -> None:
+    """The Observer was told nothing of it: to ask again would be wasted money."""
+    asked = list[str]()
+
+    async def write(request: ModelRequest) -> str:
+        asked.extend(word(number) for number in (1, 3, 5, 7) if word(number) in transcript_of(request))
+        if word(5) in asked[-1:]:
+            await memory.forget(message_ids=["m7"], thread="t")
+        return take_notes(request)
+
+    memory = keeping_diary(storage, scope=scope, observer_model=ScriptedModel(write, name="observer"))
+    await told(memory, range(1, 9))
+    assert asked == [word(number) for number in (1, 3, 5)]
+    log = await memory.diary.get(thread="t")
+    assert [word(number) in log.text for number in (1, 3, 5, 7, 8)] == [True, True, True, False, True]
+
+
+async def test_notes_in_flight_that_were_told_of_it_are_dropped(storage: Interrupted) -> None:
+    asked = 0
+
+    async def write(request: ModelRequest) -> str:
+        nonlocal asked
+        if word(5) in transcript_of(request):
+            asked += 1
+            if asked == 1:
+                await memory.forget(message_ids=["m3"], thread="t")
+        return take_notes(request, echoes=True)
+
+    memory = keeping_diary(storage, observer_model=ScriptedModel(write, name="observer"))
+    await told(memory, range(1, 9))
+    assert asked == 2
+    stored = await everything(storage)
+    assert (word(3) in stored, word(5) in stored) == (False, True)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from diarist import Agent, Memory
 from diarist.exceptions import InputError
-from diarist.memory import mastra_lines
+from diarist.memory import WorkingMemoryConfig, mastra_lines
 from diarist.messages import FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
 from diarist.storage import InMemoryStorage
 from tests.memory.diary_kit import keeping_diary
+from tests.memory.jsonb_writer import to_jsonb
 from tests.scenarios.kit import answering
 
 TABLES = """
@@ -28,7 +33,9 @@ CREATE TABLE mastra_resources (id TEXT PRIMARY KEY NOT NULL, "workingMemory" TEX
 CREATE TABLE mastra_observational_memory (id TEXT PRIMARY KEY NOT NULL, "lookupKey" TEXT NOT NULL, scope TEXT NOT NULL,
     "resourceId" TEXT, "threadId" TEXT, "activeObservations" TEXT NOT NULL, "originType" TEXT NOT NULL, config TEXT,
     "generationCount" INTEGER NOT NULL, "lastObservedAt" TEXT, "totalTokensObserved" INTEGER NOT NULL,
-    "observationTokenCount" INTEGER NOT NULL, "createdAt" TEXT NOT NULL, "updatedAt" TEXT NOT NULL);
+    "observationTokenCount" INTEGER NOT NULL, "createdAt" TEXT NOT NULL, "updatedAt" TEXT NOT NULL,
+    "observedMessageIds" TEXT, "bufferedObservationChunks" TEXT, "bufferedReflection" TEXT);
+CREATE TABLE mastra_scorers (id TEXT PRIMARY KEY NOT NULL);
 """
 
 
@@ -57,13 +64,20 @@ class Mastra:
     def resource(self, name: str, working: str, **metadata: Any) -> None:
         self._insert("mastra_resources", name, working, json.dumps(metadata), self.now(), self.now())
 
-    def observed(self, key: str, text: str, until: str, *, generation: int = 0) -> None:
+    def observed(
+        self, key: str, text: str, until: str | None, *, generation: int = 0, ids: Any = None, waiting: Any = None
+    ) -> None:
         scope, _, name = key.partition(":")
         thread, resource = (name, "ada") if scope == "thread" else (None, name)
         self._insert(
-            "mastra_observational_memory", f"{key}-{generation}", key, scope, resource, thread, text, "initial", "{}",
-            generation, until, 120, 9, until, until,
+            "mastra_observational_memory", f"{key}-{generation}", key, scope, resource, thread, text,
+            "reflection" if generation else "initial", "{}", generation, until, 120, 9, until or "", until or "",
+            ids and json.dumps(ids), waiting if isinstance(waiting, str | bytes) else json.dumps(waiting), None,
         )  # fmt: skip
+
+    def execute(self, statement: str, *values: Any) -> None:
+        with self.connection:
+            self.connection.execute(statement, values)
 
     def now(self) -> str:
         self.minute += 1
@@ -81,10 +95,17 @@ def mastra(tmp_path: Path) -> Iterator[Mastra]:
     made.connection.close()
 
 
-async def brought_in(mastra: Mastra, memory: Memory | None = None) -> Memory:
+async def brought_in(mastra: Mastra, memory: Memory | None = None, *, notes: Sequence[str] = ()) -> Memory:
+    """Everything comes in, but what ``notes`` says."""
     memory = memory or Memory(storage=InMemoryStorage())
-    await memory.import_threads(mastra_lines(mastra.path))
+    told: list[str] = []
+    await memory.threads.import_all(mastra_lines(mastra.path, on_note=told.append))
+    assert told == list(notes)
     return memory
+
+
+async def said(memory: Memory, thread: str = "trip") -> list[str]:
+    return [row.text for row in await memory.messages.list(thread=thread)]
 
 
 async def test_threads_messages_and_working_memory(mastra: Mastra) -> None:
@@ -93,9 +114,9 @@ async def test_threads_messages_and_working_memory(mastra: Mastra) -> None:
     mastra.says("m2", "trip", "Noted.", "assistant")
     mastra.resource("ada", "# User\n- Ada", plan="pro")
     memory = await brought_in(mastra)
-    thread = await memory.thread("trip", resource="ada")
+    thread = await memory.threads.get("trip", resource="ada")
     assert (thread.title, thread.metadata) == ("About trip", {"kind": "travel"})
-    rows = await memory.messages(thread="trip")
+    rows = await memory.messages.list(thread="trip")
     assert [(row.id, row.role, row.text) for row in rows] == [
         ("m1", "user", "I fly to Rome."),
         ("m2", "assistant", "Noted."),
@@ -103,9 +124,7 @@ async def test_threads_messages_and_working_memory(mastra: Mastra) -> None:
     assert str(rows[0].created_at) == "2026-03-02 10:03:00+00:00"
     assert (await memory.storage.get_resource("ada")).metadata == {"plan": "pro"}
     assert (await memory.storage.get_working_memory("resource:ada")).text == "# User\n- Ada"
-    assert (await Memory(storage=memory.storage, working_memory=True).working_memory(resource="ada")) == (
-        "# User\n- Ada"
-    )
+    assert (await Memory(storage=memory.storage, working_memory=True).working.get(resource="ada")) == ("# User\n- Ada")
 
 
 async def test_every_kind_of_part_of_format_2(mastra: Mastra) -> None:
@@ -130,8 +149,8 @@ async def test_every_kind_of_part_of_format_2(mastra: Mastra) -> None:
     ]})  # fmt: skip
     notes: list[str] = []
     memory = Memory(storage=InMemoryStorage())
-    await memory.import_threads(mastra_lines(mastra.path, on_note=notes.append))
-    user, assistant = await memory.messages(thread="trip")
+    await memory.threads.import_all(mastra_lines(mastra.path, on_note=notes.append))
+    user, assistant = await memory.messages.list(thread="trip")
     assert user.metadata == {"from": "web"}
     assert user.parts == [
         TextPart(text="Book it."),
@@ -161,11 +180,165 @@ async def test_messages_of_the_older_format(mastra: Mastra) -> None:
     mastra.message("m3", "trip", "tool", [answer], type="tool-result")
     mastra.message("m4", "trip", "tool", [{**answer, "toolCallId": "gone"}], type="tool-result")
     mastra.message("m5", "trip", "assistant", '"Booked."', type="text")
-    memory = await brought_in(mastra)
-    rows = await memory.messages(thread="trip")
-    assert [row.id for row in rows] == ["m1", "m2", "m5"]
+    memory = await brought_in(mastra, notes=["messages of the role 'system', left out: 1"])
+    rows = await memory.messages.list(thread="trip")
+    assert [row.id for row in rows] == ["m1", "m2", "m4", "m5"]
     assert rows[1].tool_parts == [ToolPart(call_id="c1", name="book", args={}, state="result", result="done")]
-    assert rows[2].text == "Booked."
+    assert rows[3].text == "Booked."
+
+
+async def test_results_without_their_call_are_kept(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    mastra.says("m1", "trip", "Book it.")
+    result = {"type": "tool-result", "toolCallId": "gone", "toolName": "book", "result": "AZ 204"}
+    mastra.message("m2", "trip", "tool", [result], type="tool-result")
+    mastra.message("m3", "trip", "tool", "aisle seat", type="tool-result")
+    memory = await brought_in(mastra)
+    assert [row.role for row in await memory.messages.list(thread="trip")] == ["user", "tool", "tool"]
+    model = answering()
+    await Agent(model=model, memory=memory).generate("go on", thread="trip", resource="ada")
+    for known in ("[Late result of book, call gone]\nAZ 204", "[Late result, call m3]\naisle seat"):
+        assert known in model.requests[0].text
+
+
+async def test_a_tools_text_answers_the_call_before_it(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    calls = [{"type": "tool-call", "toolCallId": name, "toolName": name, "args": {}} for name in ("book", "pay")]
+    mastra.message("m1", "trip", "assistant", calls, type="tool-call")
+    mastra.message("m2", "trip", "tool", "booked", type="tool-result")
+    mastra.message("m3", "trip", "tool", {"format": 2, "parts": [
+        {"type": "text", "text": "paid"}, {"type": "source", "source": {"url": "https://example.com"}},
+    ]})  # fmt: skip
+    memory = await brought_in(mastra, notes=["parts of a tool's message that are not results, left out: 1"])
+    (row,) = await memory.messages.list(thread="trip")
+    assert [(part.name, part.result) for part in row.tool_parts] == [("book", "booked"), ("pay", "paid")]
+
+
+async def test_messages_without_a_thread_row_are_a_thread(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    mastra.says("m1", "lost", "I fly to Oslo.")
+    mastra.says("m2", "", "Nowhere.")
+    memory = await brought_in(
+        mastra,
+        notes=[
+            "threads without a row of their own, made from their messages: 1",
+            "messages that name no thread, left out: 1",
+        ],
+    )
+    lost = await memory.threads.get("lost", resource="ada")
+    assert (lost.title, str(lost.created_at)) == ("", "2026-03-02 10:03:00+00:00")
+    assert await said(memory, "lost") == ["I fly to Oslo."]
+
+
+async def test_what_users_said_by_signals_is_theirs(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    for name, kind, parts, more in (
+        ("m1", "user", [{"type": "text", "text": "Stop."}], {}),
+        ("m2", "user-message", [], {"contents": "Not Oslo."}),
+        ("m3", "user-message", [], {"contents": {"role": "user", "content": [{"type": "text", "text": "Rome."}]}}),
+        ("m4", "reactive", [{"type": "text", "text": "Mind the budget."}], {}),
+    ):
+        metadata = {"signal": {"type": kind, **more}}
+        mastra.message(name, "trip", "signal", {"format": 2, "parts": parts, "metadata": metadata})
+    memory = await brought_in(mastra, notes=["signals of the type 'reactive', left out: 1"])
+    assert await said(memory) == ["Stop.", "Not Oslo.", "Rome."]
+    assert {row.role for row in await memory.messages.list(thread="trip")} == {"user"}
+
+
+async def test_contents_that_are_damaged(mastra: Mastra) -> None:
+    """A character that JavaScript cut in two is no damage."""
+    mastra.thread("trip")
+    mastra.message("m1", "trip", "user", '{"format": 2, "parts": [{"type": "text", "text": "cut \\ud83d"}]}')
+    mastra.message("m2", "trip", "user", '{"format": 2, "parts": [{"type": "te')
+    mastra.message("m3", "trip", "user", {"format": 2, "parts": [{"type": "text", "text": 7}, 8, "plain"]})
+    mastra.message(
+        "m4", "trip", "assistant", {"format": 2, "parts": [{"type": "tool-invocation", "toolInvocation": 1}]}
+    )
+    mastra.message("m5", "trip", "user", {"format": 2, "parts": [{"type": "file", "data": {"url": 1}}]})
+    mastra.message("m6", "trip", "user", {"format": 2, "parts": [{"type": "text", "text": "deep"}], "metadata": deep()})
+    mastra.execute("UPDATE mastra_threads SET metadata = '{'")
+    mastra.resource("ada", "")
+    mastra.execute("UPDATE mastra_resources SET metadata = '[1]'")
+    memory = await brought_in(
+        mastra,
+        notes=[
+            "metadata of threads that are not JSON objects, left out: 1",
+            "contents that are not JSON, imported as text: 1",
+            "parts of the type 'text' without a text, left out: 1",
+            "parts that are not objects, left out: 1",
+            "unreadable files, left out: 1",
+            "empty messages, left out: 1",
+            "messages that cannot be stored (metadata['deep'] is not JSON (it is nested more than 100 deep); use texts,"
+            " finite numbers, booleans, None, lists and dictionaries), left out: 1",
+            "metadata of resources that are not JSON objects, left out: 1",
+        ],
+    )
+    assert await said(memory) == ["cut \ud83d", '{"format": 2, "parts": [{"type": "te', "plain", ""]
+
+
+def deep() -> dict[str, Any]:
+    value: Any = "end"
+    for _ in range(102):
+        value = {"deep": value}
+    return value
+
+
+async def test_what_early_and_late_versions_write_elsewhere(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    mastra.message("m1", "trip", "assistant", {"format": 2, "reasoning": "Think.", "content": "Booked.", "parts": [],
+        "toolInvocations": [{"state": "result", "toolCallId": "c1", "toolName": "book", "args": "Rome", "result": 1}],
+    })  # fmt: skip
+    mastra.message("m2", "trip", "assistant", {"format": 2, "parts": [
+        {"type": "source-document", "sourceId": "s", "mediaType": "application/pdf", "filename": "guide.pdf"},
+    ]})  # fmt: skip
+    early, late = await (await brought_in(mastra)).messages.list(thread="trip")
+    assert early.parts == [
+        ReasoningPart(text="Think."),
+        TextPart(text="Booked."),
+        ToolPart(call_id="c1", name="book", args={"arguments": "Rome"}, state="result", result=1),
+    ]
+    assert late.parts == [SourcePart(url="", title="guide.pdf", id="s")]
+
+
+async def test_order_is_by_time_in_whatever_form(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    for name, moment in (
+        ("fourth", "2026-03-02 12:00:00"),
+        ("third", "2026-03-02T13:30:00+02:00"),
+        ("second", 1772448300000),
+        ("first", "2026-03-02T10:00:00.000Z"),
+        ("behind first", "yesterday"),
+    ):
+        mastra.says(name, "trip", name)
+        mastra.execute('UPDATE mastra_messages SET "createdAt" = ? WHERE id = ?', moment, name)
+    memory = await brought_in(mastra, notes=["unreadable times, left out: 1"])
+    assert await said(memory) == ["first", "behind first", "second", "third", "fourth"]
+    times = [row.created_at for row in await memory.messages.list(thread="trip")]
+    assert [moment and f"{moment:%H:%M}" for moment in times] == ["10:00", None, "10:45", "11:30", "12:00"]
+
+
+async def test_two_messages_of_one_id(mastra: Mastra) -> None:
+    mastra.execute("DROP TABLE mastra_messages")
+    mastra.connection.executescript(TABLES.split(";")[1].replace("PRIMARY KEY", ""))
+    mastra.thread("trip")
+    for text in ("one", "two"):
+        mastra.says("m1", "trip", text)
+    memory = await brought_in(mastra, notes=["messages of the same id as another one, left out: 1"])
+    assert await said(memory) == ["one"]
+
+
+async def test_what_diarist_has_nothing_for_is_counted(mastra: Mastra) -> None:
+    mastra.execute("INSERT INTO mastra_scorers VALUES ('a'), ('b')")
+    mastra.observed("thread:gone", "notes", mastra.now())
+    mastra.thread("trip", mastra={"om": {"extracted": {"mood": "calm"}}})
+    await brought_in(
+        mastra,
+        notes=[
+            "extracted in the metadata of threads, left out: 1",
+            "diaries of missing threads, left out: 1",
+            "rows of mastra_scorers, left out: 2",
+        ],
+    )
 
 
 async def test_observations_cover_what_was_observed(mastra: Mastra) -> None:
@@ -176,9 +349,9 @@ async def test_observations_cover_what_was_observed(mastra: Mastra) -> None:
     mastra.observed("thread:trip", "old notes", until)
     mastra.observed("thread:trip", "Date: Mar 2, 2026\n* 🔴 (10:02) User flies to Rome", until, generation=1)
     memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
-    log = await memory.observations(thread="trip")
+    log = await memory.diary.get(thread="trip")
     assert log.text == "Date: Mar 2, 2026\n* 🔴 (10:02) User flies to Rome"
-    assert [row.id for row in (await memory.sources(log.entries[0].id, thread="trip")).items] == ["m1", "m2"]
+    assert [row.id for row in (await memory.diary.sources(log.entries[0].id, thread="trip")).items] == ["m1", "m2"]
     model = answering()
     await Agent(model=model, memory=memory).generate("go on", thread="trip", resource="ada")
     await memory.settled()
@@ -187,35 +360,207 @@ async def test_observations_cover_what_was_observed(mastra: Mastra) -> None:
     assert "I fly to Rome." not in model.requests[0].text
 
 
-async def test_what_is_left_out_is_counted_once_where_there_is_a_diary(mastra: Mastra) -> None:
+async def test_skipped_messages_are_counted_once_with_a_diary(mastra: Mastra) -> None:
     mastra.thread("trip")
-    mastra.message(
-        "m0", "trip", "user", {"format": 2, "parts": [{"type": "hologram"}, {"type": "text", "text": "Hi."}]}
+    parts = [{"type": "hologram"}, {"type": "text", "text": "Hi."}]
+    mastra.message("m0", "trip", "user", {"format": 2, "parts": parts})
+    until = mastra.says("m1", "trip", "I fly to Rome.")
+    mastra.observed("thread:trip", "old notes", until, waiting="{")
+    mastra.observed("resource:ada", "old notes", until, waiting="{")
+    mastra.execute("UPDATE mastra_observational_memory SET bufferedReflection = 'short notes'")
+    await brought_in(
+        mastra,
+        notes=[
+            "bufferedObservationChunks of diaries that are not JSON, left out: 2",
+            "buffered reflections, left out: 2",
+            "parts of the unknown type 'hologram', left out: 1",
+        ],
     )
-    mastra.observed("thread:trip", "old notes", mastra.says("m1", "trip", "I fly to Rome."))
-    notes: list[str] = []
-    await Memory(storage=InMemoryStorage()).import_threads(mastra_lines(mastra.path, on_note=notes.append))
-    assert notes == ["parts of the unknown type 'hologram', left out: 1"]
 
 
 async def test_observations_of_a_resource(mastra: Mastra) -> None:
     for name in ("trip", "work"):
-        mastra.thread(name)
+        mastra.thread(name, mastra={"om": {"currentTask": f"about {name}"}})
         until = mastra.says(f"{name}-1", name, f"talk of {name}")
     mastra.says("trip-2", "trip", "later")
     mastra.observed("resource:ada", "* 🔴 User flies and works", until)
     memory = await brought_in(mastra, keeping_diary(InMemoryStorage(), scope="resource"))
-    (entry,) = (await memory.observations(thread="work")).entries
+    (entry,) = (await memory.diary.get(thread="work")).entries
     assert {(source.thread_id, source.last_seq) for source in entry.sources} == {("trip", 1), ("work", 1)}
+    for name in ("trip", "work"):
+        assert (await memory.diary.get(thread=name)).current_task == f"about {name}"
 
 
-async def test_metadata_in_sqlites_binary_json(mastra: Mastra) -> None:
-    if sqlite3.sqlite_version_info < (3, 45):
-        pytest.skip("this SQLite does not know binary JSON")
+async def test_a_thread_was_observed_as_far_as_its_own_metadata_says(mastra: Mastra) -> None:
+    """The diary of a resource says until when any thread was."""
+    mastra.thread("trip", mastra={"om": {"lastObservedAt": "2026-03-02T10:03:30Z"}})
+    for name in ("m1", "m2"):
+        until = mastra.says(name, "trip", name)
+    mastra.observed("resource:ada", "* 🔴 notes", until)
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage(), scope="resource"))
+    assert (await memory.diary.get(thread="trip")).entries[0].sources[0].last_seq == 1
+
+
+async def test_observations_that_wait_go_on_waiting(mastra: Mastra) -> None:
+    mastra.thread("trip", mastra={"om": {"currentTask": "fly", "suggestedResponse": "Ask when."}})
+    until = mastra.says("m1", "trip", "I fly to Rome.")
+    for name in ("m2", "m3", "m4"):
+        mastra.says(name, "trip", f"talk {name}", "assistant")
+    chunks = [
+        {"id": "a", "observations": "* 🔴 notes of m2 and m3", "messageIds": ["m2", "m3", "gone"], "messageTokens": 7,
+         "lastObservedAt": until, "currentTask": "land", "suggestedContinuation": "Ask where."},
+        {"id": "b", "observations": "* 🔴 notes of what is gone", "messageIds": ["gone"]},
+        {"id": "c", "observations": ""},
+    ]  # fmt: skip
+    mastra.observed("thread:trip", "* 🔴 notes of m1", until, waiting=to_jsonb(chunks))
+    memory = await brought_in(
+        mastra,
+        keeping_diary(InMemoryStorage()),
+        notes=["buffered observations of missing messages, left out: 1"],
+    )
+    log = await memory.diary.get(thread="trip")
+    assert [(entry.text, entry.state) for entry in log.entries] == [
+        ("* 🔴 notes of m1", "active"),
+        ("* 🔴 notes of m2 and m3", "buffered"),
+    ]
+    assert (log.current_task, log.suggested_response) == ("fly", "Ask when.")
+    assert (log.entries[1].current_task, log.entries[1].suggested_response) == ("land", "Ask where.")
+    sources = (await memory.diary.sources(log.entries[1].id, thread="trip")).items
+    assert [row.id for row in sources] == ["m2", "m3"]
+
+
+async def test_only_observations_that_wait(mastra: Mastra) -> None:
     mastra.thread("trip")
-    mastra.connection.execute("""UPDATE mastra_threads SET metadata = jsonb('{"kind": "travel"}')""")
-    mastra.connection.commit()
-    assert (await (await brought_in(mastra)).thread("trip")).metadata == {"kind": "travel"}
+    mastra.says("m1", "trip", "I fly to Rome.")
+    mastra.observed("thread:trip", "", None, waiting=[{"id": "a", "observations": "notes", "messageIds": ["m1"]}])
+    log = await (await brought_in(mastra, keeping_diary(InMemoryStorage()))).diary.get(thread="trip")
+    assert [(entry.state, entry.message_count) for entry in log.entries] == [("buffered", 1)]
+
+
+async def test_earlier_generations_are_history(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    first = mastra.says("m1", "trip", "I fly to Rome.")
+    second = mastra.says("m2", "trip", "On the aisle.")
+    mastra.observed("thread:trip", "long notes", first)
+    mastra.observed("thread:trip", "short notes", second, generation=2)
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
+    (earlier,) = await memory.diary.history(thread="trip")
+    now = await memory.diary.get(thread="trip")
+    assert [(log.generation, log.text, log.entries[0].kind) for log in (earlier, now)] == [
+        (0, "long notes", "observation"),
+        (2, "short notes", "reflection"),
+    ]
+    assert [entry.message_count for log in (earlier, now) for entry in log.entries] == [1, 2]
+
+
+async def test_notes_outlive_their_messages(mastra: Mastra) -> None:
+    """As where old messages are deleted to save room."""
+    mastra.thread("trip")
+    mastra.observed("thread:trip", "* 🔴 User flies to Rome", mastra.now())
+    mastra.observed("resource:bob", "* 🔴 User flies to Oslo", mastra.now())
+    mastra.says("m1", "trip", "On the aisle.")
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
+    model = answering()
+    agent = Agent(model=model, memory=memory)
+    for text in ("go on", "and on"):
+        await agent.generate(text, thread="trip", resource="ada")
+        assert "User flies to Rome" in model.requests[-1].text
+    await memory.diary.observe(thread="trip")
+    await memory.diary.reflect(thread="trip")
+    lines = [line async for line in memory.threads.export_all()]
+    again = keeping_diary(InMemoryStorage())
+    await again.threads.import_all(lines)
+    assert [line async for line in again.threads.export_all()] == lines
+    assert "User flies to Oslo" in "".join(lines)
+
+
+async def test_what_marks_in_a_message_say(mastra: Mastra) -> None:
+    """A message that grew after it was observed stays raw; one that was observed to its end does not."""
+    mark, text = {"type": "data-om-observation-end"}, {"type": "text", "text": "Looked."}
+    mastra.thread("trip")
+    for name, parts in (("grew", [text, mark, text]), ("whole", [text, mark, {"type": "step-start"}])):
+        mastra.message(name, "trip", "assistant", {"format": 2, "parts": parts})
+    until = mastra.says("m3", "trip", "And then?")
+    mastra.message("later", "trip", "assistant", {"format": 2, "parts": [text, mark]})
+    mastra.says("m5", "trip", "Hm.")
+    mastra.says("named", "trip", "Hm.", "assistant")
+    mastra.observed("thread:trip", "notes", until, ids=["named"])
+    (entry,) = (await (await brought_in(mastra, keeping_diary(InMemoryStorage()))).diary.get(thread="trip")).entries
+    assert [(source.first_seq, source.last_seq) for source in entry.sources] == [(2, 4), (6, 6)]
+
+
+async def test_two_diaries_of_one_generation(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    until = mastra.says("m1", "trip", "I fly to Rome.")
+    mastra.observed("thread:trip", "first", until)
+    mastra.execute("UPDATE mastra_observational_memory SET id = 'other'")
+    mastra.observed("thread:trip", "second", until)
+    notes = ["diaries of the same generation as another one, left out: 1"]
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()), notes=notes)
+    assert (await memory.diary.get(thread="trip")).text == "second"
+
+
+async def test_sqlites_binary_json(mastra: Mastra) -> None:
+    """As the newest version writes it; SQLite itself reads it from 3.45 on."""
+    mastra.thread("trip")
+    mastra.thread("work")
+    mastra.execute(
+        "UPDATE mastra_threads SET metadata = ? WHERE id = 'trip'",
+        to_jsonb({"kind": "travel", "workingMemory": "# Trip", "mastra": {"om": {"currentTask": "fly"}}}),
+    )
+    mastra.execute("UPDATE mastra_threads SET metadata = ? WHERE id = 'work'", b'{"kind": "text in a blob"}')
+    mastra.resource("ada", "# Ada")
+    mastra.execute("UPDATE mastra_resources SET metadata = ?", to_jsonb({"plan": "pro"}))
+    until = mastra.says("m1", "trip", "")
+    content = {"format": 2, "parts": [{"type": "text", "text": "I fly to “Rome”."}]}
+    mastra.execute("UPDATE mastra_messages SET content = ?", to_jsonb(content))
+    mastra.observed("thread:trip", "notes", until)
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
+    assert (await memory.threads.get("trip")).metadata == {"kind": "travel"}
+    assert (await memory.threads.get("work")).metadata == {"kind": "text in a blob"}
+    assert (await memory.storage.get_resource("ada")).metadata == {"plan": "pro"}
+    of_thread = Memory(storage=memory.storage, working_memory=WorkingMemoryConfig(scope="thread"))
+    assert await of_thread.working.get(thread="trip") == "# Trip"
+    assert await said(memory) == ["I fly to “Rome”."]
+    assert (await memory.diary.get(thread="trip")).current_task == "fly"
+
+
+PARTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "reasoning", "tool-invocation", "file", "source", "data-x", "step-start", "?"])},
+    optional={
+        name: st.sampled_from(["word", "", 7, None, [], {"state": "result", "toolCallId": "c"}, ["x"], deep()])
+        for name in ("text", "toolInvocation", "data", "source", "args", "details", "id")
+    },
+)
+CONTENTS = (
+    st.fixed_dictionaries(
+        {"parts": st.lists(PARTS | st.sampled_from(["word", 7, None]), max_size=3)},
+        optional={
+            name: st.sampled_from(["word", None, [], {}, 7, deep()]) for name in ("content", "metadata", "reasoning")
+        },
+    )
+    | st.lists(PARTS, max_size=2)
+    | st.sampled_from(["word", 7, None, True, '{"parts"'])
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "signal"]), CONTENTS), max_size=6))
+def test_every_message_comes_in_or_is_counted(rows: list[tuple[str, Any]]) -> None:
+    async def brought(folder: str) -> None:
+        mastra = Mastra(Path(folder, "mastra.db"))
+        mastra.thread("trip")
+        for number, (role, content) in enumerate(rows):
+            mastra.message(f"m{number}", "trip", role, content)
+        mastra.connection.close()
+        notes: list[str] = []
+        memory = Memory(storage=InMemoryStorage())
+        moved = await memory.threads.import_all(mastra_lines(mastra.path, on_note=notes.append))
+        counted = [int(note.rpartition(": ")[2]) for note in notes if note.startswith(("messages", "empty", "signals"))]
+        assert moved.messages + sum(counted) == len(rows)
+
+    with TemporaryDirectory() as folder:
+        asyncio.run(brought(folder))
 
 
 async def test_an_older_database_has_fewer_tables_and_columns(mastra: Mastra) -> None:
@@ -225,7 +570,7 @@ async def test_an_older_database_has_fewer_tables_and_columns(mastra: Mastra) ->
         "DROP TABLE mastra_resources; DROP TABLE mastra_observational_memory;"
         ' ALTER TABLE mastra_messages DROP COLUMN "resourceId"'
     )
-    assert [row.text for row in await (await brought_in(mastra)).messages(thread="trip")] == ["hello"]
+    assert await said(await brought_in(mastra)) == ["hello"]
 
 
 async def test_another_database_is_refused(tmp_path: Path) -> None:
@@ -235,6 +580,6 @@ async def test_another_database_is_refused(tmp_path: Path) -> None:
     other.close()
     (tmp_path / "text.db").write_text("hello")
     memory = Memory(storage=InMemoryStorage())
-    for name, said in (("other.db", "no table mastra_threads"), ("text.db", "no SQLite database")):
+    for name, said in (("other.db", "no table mastra_threads"), ("text.db", "not an SQLite database")):
         with pytest.raises(InputError, match=said):
-            await memory.import_threads(mastra_lines(tmp_path / name))
+            await memory.threads.import_all(mastra_lines(tmp_path / name))

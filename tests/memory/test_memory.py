@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.exceptions import ConfigError, ConflictError, DiaristError, InputError, ThreadBusyError
+from diarist.exceptions import ConfigError, DiaristError, InputError, ThreadBusyError
 from diarist.storage import InMemoryStorage, SQLiteStorage, Thread
+from diarist.storage.records import own_resource
 from diarist.testing import ScriptedModel
 from tests.scenarios.kit import answering, failing, observational, observer, raw_rows, talk, words
 
@@ -56,7 +57,7 @@ def test_contradictions_are_refused_by_name(options: dict[str, Any], name: str) 
         (SQLiteStorage, r"such as SQLiteStorage\('memory.db'\) .* not <class"),
     ],
 )
-def test_what_is_no_storage_is_refused_with_the_remedy(storage: Any, words: str) -> None:
+def test_a_wrong_storage_is_refused_with_the_remedy(storage: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Memory(storage=storage)
 
@@ -74,7 +75,7 @@ async def test_switched_off_means_history(storage: InMemoryStorage) -> None:
     await talk(Agent(model=model, memory=memory), 3)
     assert len(model.requests[-1].prompt.messages) == 3
     with pytest.raises(ConfigError, match="observational_memory"):
-        await memory.observe(thread="t")
+        await memory.diary.observe(thread="t")
 
 
 # --- who observes --------------------------------------------------------------------------------------
@@ -130,9 +131,9 @@ def test_a_model_that_cannot_be_used_is_refused_at_once(config: ObservationalMem
 
 async def test_a_memory_without_an_agent_needs_a_model(storage: InMemoryStorage) -> None:
     memory = Memory(storage=storage, observational_memory=True)
-    await memory.save_messages([Message.user("hello")], thread="t")
+    await memory.messages.save([Message.user("hello")], thread="t")
     with pytest.raises(ConfigError, match="Observer has no model"):
-        await memory.observe(thread="t")
+        await memory.diary.observe(thread="t")
 
 
 async def test_one_role_lends_its_model_to_the_other(storage: InMemoryStorage) -> None:
@@ -152,10 +153,10 @@ async def test_one_role_lends_its_model_to_the_other(storage: InMemoryStorage) -
 
 async def test_messages_are_paged_from_the_newest(storage: InMemoryStorage) -> None:
     memory = Memory(storage=storage)
-    assert await memory.save_messages([Message.user(f"m{n}") for n in range(1, 8)], thread="t") == 7
-    page = await memory.messages(thread="t", limit=3)
+    assert await memory.messages.save([Message.user(f"m{n}") for n in range(1, 8)], thread="t") == 7
+    page = await memory.messages.list(thread="t", limit=3)
     assert [message.text for message in page] == ["m5", "m6", "m7"]
-    page = await memory.messages(thread="t", limit=3, before=page[0].seq)
+    page = await memory.messages.list(thread="t", limit=3, before=page[0].seq)
     assert [message.text for message in page] == ["m2", "m3", "m4"]
 
 
@@ -163,29 +164,29 @@ async def test_saved_messages_are_new_once_and_known_to_agents(storage: InMemory
     memory = observational(storage)
     model = answering()
     batch = [Message.user(words("early", 5), id="m1"), Message.assistant("I see.", id="m2")]
-    assert await memory.save_messages(batch, thread="t", resource="ada", title="Trip") == 2
-    assert await memory.save_messages([*batch, Message.user("more", id="m3")], thread="t", resource="ada") == 1
-    assert await memory.save_messages(batch, thread="t", resource="ada") == 0
+    assert await memory.messages.save(batch, thread="t", resource="ada", title="Trip") == 2
+    assert await memory.messages.save([*batch, Message.user("more", id="m3")], thread="t", resource="ada") == 1
+    assert await memory.messages.save(batch, thread="t", resource="ada") == 0
     await Agent(model=model, memory=memory).generate("and?", thread="t", resource="ada")
     assert "early" in model.requests[-1].text
-    (thread,) = (await memory.threads()).items
+    (thread,) = (await memory.threads.list()).items
     assert thread.title == "Trip"
-    assert [row.part_tokens for row in await memory.messages(thread="t")] == [(5,), (2,), (1,), (1,), (2,)]
+    assert [row.part_tokens for row in await memory.messages.list(thread="t")] == [(5,), (2,), (1,), (1,), (2,)]
 
 
 async def test_saving_is_all_or_nothing(storage: InMemoryStorage) -> None:
     memory = Memory(storage=storage)
-    with pytest.raises(ConflictError):
-        await memory.save_messages([Message.user("one", id="m1"), Message.user("two", id="m1")], thread="t")
-    assert (await memory.threads()).items == []
-    await memory.save_messages([Message.user("one", id="m1")], thread="t")
+    with pytest.raises(InputError, match="message id"):
+        await memory.messages.save([Message.user("one", id="m1"), Message.user("two", id="m\0")], thread="t")
+    assert (await memory.threads.list()).items == []
+    await memory.messages.save([Message.user("one", id="m1")], thread="t")
 
 
 async def test_saving_does_not_get_between_the_steps_of_a_run(storage: InMemoryStorage) -> None:
-    memory = Memory(storage=storage)
-    run = await storage.begin_run("run-1", Thread(id="t", resource_id="t"))
+    memory = Memory(storage=storage, thread_wait=0)
+    run = await storage.begin_run("run-1", Thread(id="t", resource_id=own_resource("t")))
     with pytest.raises(ThreadBusyError):
-        await memory.save_messages([Message.user("one")], thread="t")
+        await memory.messages.save([Message.user("one")], thread="t")
     await storage.finish_run(run, "discarded")
 
 
@@ -195,20 +196,20 @@ async def test_saving_does_not_get_between_the_steps_of_a_run(storage: InMemoryS
 async def test_observe_takes_everything_whatever_the_thresholds(storage: InMemoryStorage) -> None:
     memory = observational(storage, message_tokens=100_000)
     await talk(Agent(model=answering(), memory=memory), 5)
-    assert (await memory.observations(thread="t")).entries == ()
+    assert (await memory.diary.get(thread="t")).entries == ()
     progress: list[tuple[int, int]] = []
     events: list[str] = []
-    log = await memory.observe(
+    log = await memory.diary.observe(
         thread="t",
         on_progress=lambda done, total: progress.append((done, total)),
         on_event=lambda event: events.append(event.type),
     )
-    assert log.entries == (await memory.observations(thread="t")).entries
+    assert log.entries == (await memory.diary.get(thread="t")).entries
     assert await raw_rows(storage) == []
     assert progress[0][0] == 0
     assert progress[-1][0] == progress[-1][1] == sum(entry.message_tokens for entry in log.entries)
     assert events == ["data-om-observation-start", "data-om-observation-end"] * len(log.entries)
-    assert await memory.observe(thread="t") == log
+    assert await memory.diary.observe(thread="t") == log
 
 
 async def test_observe_says_why_it_failed_and_keeps_what_was_done(storage: InMemoryStorage) -> None:
@@ -216,13 +217,13 @@ async def test_observe_says_why_it_failed_and_keeps_what_was_done(storage: InMem
     noted = "Date: 2026-03-02\n- 🔴 the first piece"
     replies: list[Any] = [noted, RuntimeError("the observer is down")]
     memory = observational(storage, message_tokens=1000, observer_model=ScriptedModel(*replies))
-    await memory.save_messages([Message.user(words(f"m{n}", 300)) for n in range(6)], thread="t")
+    await memory.messages.save([Message.user(words(f"m{n}", 300)) for n in range(6)], thread="t")
     with pytest.raises(RuntimeError, match="observer is down"):
-        await memory.observe(thread="t")
-    assert [entry.text for entry in (await memory.observations(thread="t")).entries] == [noted]
+        await memory.diary.observe(thread="t")
+    assert [entry.text for entry in (await memory.diary.get(thread="t")).entries] == [noted]
     await raw_rows(storage)
     again = observational(storage, message_tokens=1000, observer_model=writes)
-    log = await again.observe(thread="t")
+    log = await again.diary.observe(thread="t")
     assert log.entries[0].text == noted
     assert await raw_rows(storage) == []
 
@@ -230,7 +231,7 @@ async def test_observe_says_why_it_failed_and_keeps_what_was_done(storage: InMem
 async def test_an_agent_that_fails_to_observe_does_not_keep_people_from_it(storage: InMemoryStorage) -> None:
     """A call by hand does not back off."""
     await talk(Agent(model=answering(), memory=observational(storage, observer_model=failing())), 6)
-    log = await observational(storage).observe(thread="t")
+    log = await observational(storage).diary.observe(thread="t")
     assert log.entries
     assert log.observer_failures.count == 0
 
@@ -242,19 +243,19 @@ async def test_a_deleted_thread_is_gone_with_its_diary(storage: InMemoryStorage)
     memory = observational(storage)
     agent = Agent(model=answering(), memory=memory)
     await talk(agent, 6)
-    await memory.delete_thread("t")
-    assert (await memory.threads()).items == []
+    await memory.threads.delete("t")
+    assert (await memory.threads.list()).items == []
     assert await storage.get_log("thread:t") is None
     await agent.generate("fresh start", thread="t")
-    assert len(await memory.messages(thread="t")) == 2
+    assert len(await memory.messages.list(thread="t")) == 2
 
 
 async def test_threads_are_paged(storage: InMemoryStorage) -> None:
     memory = Memory(storage=storage)
     for number in range(5):
-        await memory.save_messages([Message.user("hello")], thread=f"t{number}", resource="ada")
-    first = await memory.threads(resource="ada", limit=3)
-    rest = await memory.threads(resource="ada", limit=3, cursor=first.cursor)
+        await memory.messages.save([Message.user("hello")], thread=f"t{number}", resource="ada")
+    first = await memory.threads.list(resource="ada", limit=3)
+    rest = await memory.threads.list(resource="ada", limit=3, cursor=first.cursor)
     assert sorted(thread.id for thread in [*first.items, *rest.items]) == [f"t{n}" for n in range(5)]
     assert rest.cursor is None
 
@@ -269,11 +270,11 @@ async def test_the_default_storage_is_a_file_in_the_working_directory(
         assert len(await storage.list_messages("t")) == 2
 
 
-async def test_closing_an_agent_leaves_its_memory_open(storage: InMemoryStorage) -> None:
-    memory = observational(storage)
+async def test_a_memory_that_its_agent_closed_opens_again(tmp_path: Path) -> None:
+    memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"))
     async with Agent(model=answering(), memory=memory) as agent:
         await agent.generate("hello", thread="t")
-    assert len(await memory.messages(thread="t")) == 2
+    assert len(await memory.messages.list(thread="t")) == 2
     await memory.close()
 
 
@@ -286,13 +287,13 @@ def test_errors_of_memory_are_ours() -> None:
 )
 async def test_messages_are_saved_in_every_form_that_generate_takes(storage: InMemoryStorage, messages: Any) -> None:
     memory = Memory(storage=storage)
-    assert await memory.save_messages(messages, thread="t") == 1
-    assert [(row.role, row.text) for row in await memory.messages(thread="t")] == [("user", "hi")]
-    assert await memory.save_messages([], thread="t") == 0
+    assert await memory.messages.save(messages, thread="t") == 1
+    assert [(row.role, row.text) for row in await memory.messages.list(thread="t")] == [("user", "hi")]
+    assert await memory.messages.save([], thread="t") == 0
 
 
-async def test_what_is_no_message_is_not_saved(storage: InMemoryStorage) -> None:
+async def test_a_wrong_message_is_not_saved(storage: InMemoryStorage) -> None:
     for value, wrong in ((5, "not int"), ([Message.user("a"), "b"], "message 1")):
         with pytest.raises(InputError, match=wrong):
-            await Memory(storage=storage).save_messages(value, thread="t")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            await Memory(storage=storage).messages.save(value, thread="t")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert await storage.get_thread("t") is None

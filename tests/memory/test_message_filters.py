@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -33,18 +34,18 @@ def on_day(day: int, text: str | None = None, **metadata: Any) -> Message:
 
 
 async def keep(memory: Memory, *messages: Message, thread: str = "t", resource: str = "ada") -> None:
-    await memory.save_messages(list(messages), thread=thread, resource=resource)
+    await memory.messages.save(list(messages), thread=thread, resource=resource)
     await memory.settled()
 
 
 async def asked(memory: Memory, verb: str, **options: Any) -> list[str]:
     """The texts that a verb gives for a thread, in their order."""
-    if verb == "messages":
-        return [row.text for row in await memory.messages(thread="t", **options)]
-    return [hit.message.text for hit in (await getattr(memory, verb)("rome", thread="t", **options)).items]
+    if verb == "messages.list":
+        return [row.text for row in await memory.messages.list(thread="t", **options)]
+    return [hit.message.text for hit in (await attrgetter(verb)(memory)("rome", thread="t", **options)).items]
 
 
-@pytest.mark.parametrize("verb", ["messages", "search", "recall"])
+@pytest.mark.parametrize("verb", ["messages.list", "messages.search", "recall"])
 async def test_only_what_was_said_in_a_time(memory: Memory, verb: str) -> None:
     await keep(memory, *[on_day(day) for day in range(6)])
     assert set(await asked(memory, verb, since=MONDAY + 4 * DAY)) == {"rome 4", "rome 5"}
@@ -53,7 +54,7 @@ async def test_only_what_was_said_in_a_time(memory: Memory, verb: str) -> None:
     assert await asked(memory, verb, since=MONDAY + 9 * DAY) == []
 
 
-@pytest.mark.parametrize("verb", ["messages", "search", "recall"])
+@pytest.mark.parametrize("verb", ["messages.list", "messages.search", "recall"])
 async def test_only_what_has_all_of_this_metadata(memory: Memory, verb: str) -> None:
     await keep(
         memory,
@@ -72,7 +73,7 @@ async def test_only_what_has_all_of_this_metadata(memory: Memory, verb: str) -> 
     assert await asked(memory, verb, metadata={"unknown": "x"}) == []
 
 
-@pytest.mark.parametrize("verb", ["messages", "search", "recall"])
+@pytest.mark.parametrize("verb", ["messages.list", "messages.search", "recall"])
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -90,7 +91,7 @@ async def test_what_cannot_be_asked_for(memory: Memory, verb: str, options: dict
 
 
 @pytest.mark.parametrize("size", [1, 3, 250])
-@pytest.mark.parametrize("verb", ["search", "recall"])
+@pytest.mark.parametrize("verb", ["messages.search", "recall"])
 async def test_pages_of_what_passes_have_each_message_once(memory: Memory, verb: str, size: int) -> None:
     """More messages than are read at a time, few of which pass."""
     many = [
@@ -100,13 +101,13 @@ async def test_pages_of_what_passes_have_each_message_once(memory: Memory, verb:
     found: list[str] = []
     cursor: str | None = None
     for number in range(20):
-        page = await getattr(memory, verb)("rome", thread="t", metadata={"topic": "rare"}, limit=size, cursor=cursor)
+        page = await attrgetter(verb)(memory)("rome", thread="t", metadata={"topic": "rare"}, limit=size, cursor=cursor)
         assert len(page.items) <= size
         found += [hit.message.text for hit in page.items]
         cursor = page.cursor
         if cursor is None:
             break
-        if verb == "search":  # the best first is an order that others can change
+        if verb == "messages.search":  # the best first is an order that others can change
             await keep(memory, on_day(1, f"rome new {number}", topic="rare"))
     assert sorted(found) == sorted(f"rome {n}" for n in range(0, 230, 23))
     assert verb == "recall" or found == [f"rome {n}" for n in reversed(range(0, 230, 23))]
@@ -116,20 +117,20 @@ async def test_pages_of_messages_that_pass(memory: Memory) -> None:
     await keep(memory, *[on_day(n, str(n), topic="rare" if n % 100 == 0 else "often") for n in range(430)])
     pages: list[list[str]] = []
     before = None
-    while rows := await memory.messages(thread="t", limit=2, before=before, metadata={"topic": "rare"}):
+    while rows := await memory.messages.list(thread="t", limit=2, before=before, metadata={"topic": "rare"}):
         pages.append([row.text for row in rows])
         before = rows[0].seq
     assert pages == [["300", "400"], ["100", "200"], ["0"]]
-    rows = await memory.messages(thread="t", limit=2, after=1, metadata={"topic": "rare"})
+    rows = await memory.messages.list(thread="t", limit=2, after=1, metadata={"topic": "rare"})
     assert [row.text for row in rows] == ["100", "200"]
-    assert len(await memory.messages(thread="t", metadata={"topic": "often"})) == 425
+    assert len(await memory.messages.list(thread="t", metadata={"topic": "often"})) == 425
 
 
 async def test_messages_newest_first_page_by_page(memory: Memory) -> None:
     await keep(memory, *[on_day(n, str(n + 1)) for n in range(5)])
 
     async def read(**where: Any) -> list[str]:
-        return [row.text for row in await memory.messages(thread="t", newest_first=True, **where)]
+        return [row.text for row in await memory.messages.list(thread="t", newest_first=True, **where)]
 
     assert await read() == ["5", "4", "3", "2", "1"]
     assert [await read(limit=2), await read(limit=2, before=4), await read(limit=2, before=2)] == [
@@ -144,29 +145,29 @@ async def test_messages_newest_first_page_by_page(memory: Memory) -> None:
 
 async def test_threads_oldest_first_page_by_page(memory: Memory) -> None:
     for number in range(5):
-        await memory.create_thread(f"t{number}", resource="ada", metadata={"kind": "travel"})
+        await memory.threads.create(f"t{number}", resource="ada", metadata={"kind": "travel"})
     found: list[str] = []
     cursor = None
     for turn in range(9):
-        page = await memory.threads(
+        page = await memory.threads.list(
             resource="ada", metadata={"kind": "travel"}, limit=2, cursor=cursor, newest_first=False
         )
         found += [thread.id for thread in page.items]
         cursor = page.cursor
         if cursor is None:
             break
-        await memory.update_thread("t0", title=str(turn))
+        await memory.threads.update("t0", title=str(turn))
     assert found == ["t0", "t1", "t2", "t3", "t4"]
 
 
-@pytest.mark.parametrize("verb", ["search", "recall"])
+@pytest.mark.parametrize("verb", ["messages.search", "recall"])
 async def test_the_messages_around_a_hit(memory: Memory, verb: str) -> None:
     texts = ["one", "two", "rome", "four", "five"]
     await keep(memory, *[on_day(n, text) for n, text in enumerate(texts)])
     await keep(memory, on_day(0, "of another thread"), thread="u")
 
     async def around(message_range: Any) -> tuple[list[str], list[str]]:
-        (hit,) = (await getattr(memory, verb)("rome", resource="ada", message_range=message_range)).items
+        (hit,) = (await attrgetter(verb)(memory)("rome", resource="ada", message_range=message_range)).items
         return [row.text for row in hit.before], [row.text for row in hit.after]
 
     assert await around(0) == ([], [])

@@ -28,8 +28,8 @@ from diarist import (
 )
 from diarist.cli.app import app
 from diarist.exceptions import ConfigError, SchemaError, StorageError
+from diarist.memory.observational.jobs import Job
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.work.jobs import Job
 from diarist.memory.queue import PostgresQueue
 from diarist.processors import ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, ObservationLog
@@ -172,7 +172,7 @@ async def test_the_workers_make_all_notes_of_a_conversation(
             await talk(agent, 1, first=turn)
             await memory.settled()
             await until(lambda: idle(postgres_url))
-        log = await memory.observations(thread="trip")
+        log = await memory.diary.get(thread="trip")
         assert [entry.state for entry in log.entries].count("active") > 0
         assert [f"seat {n} of" in text for n, text in enumerate(noted(log), start=1)] == [True] * len(log.entries)
         assert len(openai_server.requests) == len(log.entries)
@@ -209,7 +209,7 @@ async def test_two_workers_never_do_one_cycle_twice(
         await asyncio.gather(*(talk(agent, 8, thread=thread) for thread in threads))
         await memory.settled()
         await until(lambda: idle(postgres_url))
-        logs = [await memory.observations(thread=thread) for thread in threads]
+        logs = [await memory.diary.get(thread=thread) for thread in threads]
         made = [len(log.entries) for log in logs]
         assert (min(made) > 0, len(openai_server.requests)) == (True, sum(made))
 
@@ -222,6 +222,7 @@ async def age(url: str) -> None:
     await fetch(url, "UPDATE diarist_queue.procrastinate_workers SET last_heartbeat = now() - interval '1 hour'")
 
 
+@pytest.mark.slow
 async def test_the_work_of_a_killed_worker_is_done_by_another(
     workers: Workers, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
@@ -241,13 +242,13 @@ async def test_the_work_of_a_killed_worker_is_done_by_another(
             return any(job["scheduled_at"] for job in await jobs(postgres_url, "todo"))
 
         await until(put_back)  # since the lease of the dead holds for up to a minute
-        assert noted(await memory.observations(thread="trip")) == []
+        assert noted(await memory.diary.get(thread="trip")) == []
         await fetch(postgres_url, "UPDATE diarist_leases SET expires_at = 0")
         await fetch(
             postgres_url, "UPDATE diarist_queue.procrastinate_jobs SET scheduled_at = NULL WHERE status = 'todo'"
         )
         await until(lambda: idle(postgres_url))
-        assert noted(await memory.observations(thread="trip"))
+        assert noted(await memory.diary.get(thread="trip"))
 
 
 async def test_a_worker_that_is_told_to_stop_finishes_what_it_does(
@@ -260,7 +261,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_does(
         await openai_server.came()
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(worker.wait, 60) == 0
-        assert len(noted(await memory.observations(thread="trip"))) == 1
+        assert len(noted(await memory.diary.get(thread="trip"))) == 1
         assert await jobs(postgres_url, "doing") == []
 
 
@@ -277,9 +278,10 @@ async def test_what_a_worker_cannot_finish_goes_back(
         assert [len(await jobs(postgres_url, status)) for status in ("todo", "doing")] == [1, 0]
         workers.start()
         await until(lambda: idle(postgres_url))
-        assert noted(await memory.observations(thread="trip"))
+        assert noted(await memory.diary.get(thread="trip"))
 
 
+@pytest.mark.slow
 async def test_a_worker_outlives_an_outage_of_its_database(
     workers: Workers, postgres_server: str, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
@@ -301,7 +303,7 @@ async def test_a_worker_outlives_an_outage_of_its_database(
 
 
 async def idle_with_notes(memory: Memory, url: str, thread: str = "trip") -> bool:
-    return await idle(url) and bool(noted(await memory.observations(thread=thread)))
+    return await idle(url) and bool(noted(await memory.diary.get(thread=thread)))
 
 
 async def test_a_model_that_fails_is_told_and_the_job_ends(
@@ -369,7 +371,7 @@ async def test_a_job_of_another_version_is_kept_as_failed(
     (failed,) = await jobs(postgres_url, "failed")
     assert "of another version" in failed["args"]
     said = next(record.message for record in caplog.records if record.name == "diarist" and complaint in record.message)
-    assert "background work 'of another version' is not done" in said
+    assert "background work 'of another version' is not understood" in said
 
 
 async def test_a_reflection_does_not_wait_for_an_observation_that_is_put_off(postgres_url: str) -> None:
@@ -461,7 +463,7 @@ async def test_a_run_does_not_depend_on_the_queue(
     )
     async with memory:
         await talk(agent_of(memory), 9)
-        assert noted(await memory.observations(thread="trip"))
+        assert noted(await memory.diary.get(thread="trip"))
     assert "cannot hand over a job to the queue in postgresql://127.0.0.1:9/nowhere" in caplog.text
 
 
@@ -469,7 +471,7 @@ async def test_a_run_does_not_depend_on_the_queue(
 
 SUBMIT = """
 import asyncio, sys
-from diarist.memory.observational.work.jobs import Job
+from diarist.memory.observational.jobs import Job
 from diarist.memory.queue import PostgresQueue
 queue = PostgresQueue(sys.argv[1])
 go()
@@ -551,7 +553,7 @@ def test_a_queue_that_cannot_be_is_refused(url: str, options: dict[str, str]) ->
 
 async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     queue = PostgresQueue("postgresql://ada:secret@127.0.0.1:9/app")
-    with pytest.raises(StorageError, match="start PostgreSQL there") as caught:
+    with pytest.raises(StorageError, match="start PostgreSQL") as caught:
         await queue.submit(Job(name="n", operation="observation", thread_id="t", resource_id="t"))
     assert "postgresql://ada@127.0.0.1:9/app" in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -563,11 +565,11 @@ async def test_a_server_that_is_not_there_is_named_without_its_password() -> Non
         ("app", 2, "MODULE:NAME"),
         ("nothing:memory", 2, "there is no module 'nothing'"),
         ("app:nothing", 2, "the module 'app' has no 'nothing'"),
-        ("app:number", 2, "app:number is no Memory, but int"),
-        ("app:memory", 1, "start PostgreSQL there"),
+        ("app:number", 2, "app:number must be a Memory, not int"),
+        ("app:memory", 1, "start PostgreSQL"),
     ],
 )
-def test_the_command_says_what_is_wrong(
+def test_the_command_names_the_mistake(
     place: str, status: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "app.py").write_text(APP)

@@ -28,8 +28,8 @@ kinds = pytest.mark.parametrize("kind", ["history", "diary"])
 async def content(storage: Storage) -> str:
     """All that a storage keeps, whatever it is."""
     memory = Memory(storage=storage)
-    lines = [line async for line in memory.export_threads()]
-    threads = [str(thread) for thread in (await memory.threads()).items]
+    lines = [line async for line in memory.threads.export_all()]
+    threads = [str(thread) for thread in (await memory.threads.list()).items]
     events = [str(await storage.list_events(f"thread:{thread}")) for thread in "tu"]
     return "\n".join([*lines, *threads, *events])
 
@@ -53,36 +53,36 @@ async def test_the_model_sees_the_thread_and_nothing_is_written(storage: Storage
 async def test_a_thread_that_is_not_there_is_not_made(storage: Storage, kind: str) -> None:
     memory = reader(storage, kind)
     assert (await Agent(model=answering(), memory=memory).generate("hello", thread="new", resource="ada")).text
-    assert (await memory.threads()).items == []
+    assert (await memory.threads.list()).items == []
 
 
 @kinds
 async def test_a_thread_of_another_resource_is_refused(storage: Storage, kind: str) -> None:
     memory = reader(storage, kind)
-    await memory.create_thread("t", resource="ada")
-    with pytest.raises(InputError, match="belongs to resource 'ada'"):
+    await memory.threads.create("t", resource="ada")
+    with pytest.raises(InputError, match="'bob'"):
         await Agent(model=answering(), memory=memory).generate("hello", thread="t", resource="bob")
 
 
 @kinds
-async def test_what_is_sent_again_is_shown_once(storage: Storage, kind: str) -> None:
+async def test_a_message_sent_again_is_shown_once(storage: Storage, kind: str) -> None:
     rows = [Message.user("first", id="m1"), Message.assistant("second", id="m2")]
     memory = reader(storage, kind)
-    await memory.save_messages(rows, thread="t", resource="ada")
+    await memory.messages.save(rows, thread="t", resource="ada")
     model = answering()
     await Agent(model=model, memory=memory).generate(
         [*rows, Message.user("third", id="m3")], thread="t", resource="ada"
     )
     for text in ("first", "second", "third"):
         assert model.requests[0].text.count(text) == 1
-    assert [row.id for row in await memory.messages(thread="t")] == ["m1", "m2"]
+    assert [row.id for row in await memory.messages.list(thread="t")] == ["m1", "m2"]
 
 
 @pytest.mark.parametrize("scope", ["thread", "resource"])
 async def test_the_diary_is_shown_and_stays_as_it_is(storage: Storage, scope: Any) -> None:
     writing = keeping_diary(storage, scope=scope)
     await told(writing, [1, 2, 3])
-    await writing.save_messages([message(n) for n in range(4, 12)], thread="t", resource="ada")
+    await writing.messages.save([message(n) for n in range(4, 12)], thread="t", resource="ada")
     before = await everything(storage) if "postgres" not in storage.location else await content(storage)
     notes = note_taker()
     memory = Memory(
@@ -104,8 +104,8 @@ async def test_the_diary_is_shown_and_stays_as_it_is(storage: Storage, scope: An
 
 async def test_working_memory_can_be_seen_only(storage: Storage) -> None:
     writing = Memory(storage=storage, working_memory=True)
-    await writing.create_thread("t", resource="ada")
-    await writing.update_working_memory("# Ada lives in Trieste", resource="ada")
+    await writing.threads.create("t", resource="ada")
+    await writing.working.update("# Ada lives in Trieste", resource="ada")
     model = ScriptedModel("You live in Trieste.")
     agent = Agent(model=model, memory=Memory(storage=storage, working_memory=True, read_only=True))
     await agent.generate("Where do I live?", thread="t", resource="ada")
@@ -115,6 +115,6 @@ async def test_working_memory_can_be_seen_only(storage: Storage) -> None:
 
 async def test_what_people_do_by_hand_still_works(storage: Storage) -> None:
     memory = reader(storage, "history")
-    await memory.save_messages([message(1)], thread="t", resource="ada")
-    await memory.update_thread("t", title="Mine")
-    assert (await memory.thread("t")).title == "Mine"
+    await memory.messages.save([message(1)], thread="t", resource="ada")
+    await memory.threads.update("t", title="Mine")
+    assert (await memory.threads.get("t")).title == "Mine"

@@ -73,17 +73,17 @@ async def observed(memory: Memory, *, tries: int = 8) -> ObservationLog:
     """The diary after it was observed so often, or well."""
     for _ in range(tries):
         try:
-            return await memory.observe(thread="t")
+            return await memory.diary.observe(thread="t")
         except (DiaristError, ValueError):
             continue
-    return await memory.observations(thread="t")
+    return await memory.diary.get(thread="t")
 
 
 @pytest.fixture
 async def storage(tmp_path: Path) -> SQLiteStorage:
     """Somebody has said something that the Observer may refuse."""
     storage = SQLiteStorage(tmp_path / "memory.db")
-    await Memory(storage=storage).save_messages([message(1)], thread="t")
+    await Memory(storage=storage).messages.save([message(1)], thread="t")
     return storage
 
 
@@ -95,9 +95,7 @@ async def test_an_observer_that_cannot_read_an_answer_refuses_nothing(storage: S
 
 
 @pytest.mark.parametrize("error", [*UNREADABLE, ValueError("oops")], ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize(
-    "name", ["before_observation", "after_observation", "on_observation_start", "on_observation_end"]
-)
+@pytest.mark.parametrize("name", ["before_observation", "after_observation"])
 async def test_a_hook_that_fails_at_a_message_refuses_nothing(
     storage: SQLiteStorage, name: str, error: Exception
 ) -> None:
@@ -122,7 +120,7 @@ async def test_what_writing_a_message_off_has_cost_is_counted(storage: SQLiteSto
     assert LOST in entry.text
     assert sum(HARMLESS in request.text for request in model.requests) == 1
     assert entry.usage == PRICE
-    assert (await memory.usage(thread="t")).observer == PRICE
+    assert (await memory.diary.usage(thread="t")).observer == PRICE
 
 
 @pytest.mark.parametrize("control", [refusal(), ModelConnectionError("down")], ids=lambda error: type(error).__name__)
@@ -145,11 +143,11 @@ async def test_nothing_is_written_off_where_a_hook_withholds_the_harmless_questi
     assert not any(HARMLESS in request.text for request in model.requests)
 
 
-async def test_what_is_noted_ends_a_streak_of_failures_but_forgets_no_refusal(tmp_path: Path) -> None:
+async def test_a_success_ends_a_streak_of_failures_and_keeps_refusals(tmp_path: Path) -> None:
     """A good call is not followed by the long pause of many failures, and a bad message is found all the same."""
     storage = SQLiteStorage(tmp_path / "memory.db")
     memory = keeping(storage, observer(refusal()))
-    await memory.save_messages([message(2), message(1)], thread="t")
+    await memory.messages.save([message(2), message(1)], thread="t")
 
     await observed(memory, tries=3)
     failures = await failures_of(storage)

@@ -40,13 +40,13 @@ class Turn:
 
 
 async def texts(memory: Memory) -> list[str]:
-    return [row.text for row in await memory.messages(thread="t")]
+    return [row.text for row in await memory.messages.list(thread="t")]
 
 
 async def test_it_waits_for_a_live_turn(storage: Storage) -> None:
     memory = Memory(storage=storage)
     turn = await Turn(memory).begun()
-    saving = asyncio.create_task(memory.save_messages("a message of a webhook", thread="t"))
+    saving = asyncio.create_task(memory.messages.save("a message of a webhook", thread="t"))
     await asyncio.wait({saving}, timeout=0.05)
     assert not saving.done()
     await turn.ended()
@@ -56,16 +56,16 @@ async def test_it_waits_for_a_live_turn(storage: Storage) -> None:
 
 async def test_of_many_at_once_all_come_in(storage: Storage) -> None:
     memory = Memory(storage=storage)
-    saved = await asyncio.gather(*[memory.save_messages(f"{n}", thread="t") for n in range(8)])
+    saved = await asyncio.gather(*[memory.messages.save(f"{n}", thread="t") for n in range(8)])
     assert saved == [1] * 8
     assert sorted(await texts(memory)) == [f"{n}" for n in range(8)]
 
 
-async def test_what_came_in_meanwhile_is_not_saved_twice(storage: Storage) -> None:
+async def test_messages_stored_during_the_wait_are_not_saved_twice(storage: Storage) -> None:
     memory = Memory(storage=storage)
     turn = await Turn(memory).begun()
     both = [Message.user("hi", id="m-hi"), Message.user("more", id="m-more")]
-    saving = [asyncio.create_task(memory.save_messages(both, thread="t")) for _ in range(3)]
+    saving = [asyncio.create_task(memory.messages.save(both, thread="t")) for _ in range(3)]
     await turn.ended()
     assert sorted(await asyncio.gather(*saving)) == [0, 0, 1]
     assert await texts(memory) == ["hi", "ok", "more"]
@@ -75,7 +75,7 @@ async def test_it_waits_no_longer_than_thread_wait(storage: Storage) -> None:
     memory = Memory(storage=storage, thread_wait=0.01)
     turn = await Turn(memory).begun()
     with pytest.raises(ThreadBusyError, match=r"'t'.*0\.01 s of thread_wait"):
-        await memory.save_messages("a message of a webhook", thread="t")
+        await memory.messages.save("a message of a webhook", thread="t")
     await turn.ended()
     assert await texts(memory) == ["hi", "ok"]
 
@@ -83,21 +83,32 @@ async def test_it_waits_no_longer_than_thread_wait(storage: Storage) -> None:
 async def test_a_save_that_is_cancelled_while_it_waits_leaves_nothing(storage: Storage) -> None:
     memory = Memory(storage=storage)
     turn = await Turn(memory).begun()
-    saving = asyncio.create_task(memory.save_messages("late", thread="t"))
+    saving = asyncio.create_task(memory.messages.save("late", thread="t"))
     await asyncio.wait({saving}, timeout=0.05)
     saving.cancel()
     await turn.ended()
     with pytest.raises(asyncio.CancelledError):
         await saving
-    assert await memory.save_messages("next", thread="t") == 1
+    assert await memory.messages.save("next", thread="t") == 1
     assert await texts(memory) == ["hi", "ok", "next"]
 
 
-async def test_what_is_saved_again_elsewhere_is_the_words_alone(storage: Storage) -> None:
+async def test_messages_saved_in_another_thread_keep_only_their_words(storage: Storage) -> None:
     """A message has the note that was sent with it, which may quote a diary."""
     memory = Memory(storage=storage)
     noted = Message.user("hi", sent=SentBlock(text="In your diary: Ada is ill.", tokens=8), seq=7, run_id="r")
-    assert await memory.save_messages([noted], thread="u", resource="bob") == 1
+    assert await memory.messages.save([noted], thread="u", resource="bob") == 1
     [row] = await storage.list_messages("u")
     assert (row.text, row.sent, row.part_tokens) == ("hi", None, (1,))
     assert (noted.seq, noted.part_tokens) == (7, None), "the caller's stays as it is"
+
+
+@pytest.mark.parametrize("way", ["save_messages", "generate"])
+async def test_of_two_messages_with_one_id_the_later_one_counts(storage: Storage, way: str) -> None:
+    memory = Memory(storage=storage)
+    given = [Message.user("draft", id="m1"), Message.user("between", id="m2"), Message.user("final", id="m1")]
+    if way == "save_messages":
+        assert await memory.messages.save(given, thread="t") == 2
+    else:
+        await Agent(model=ScriptedModel("ok"), memory=memory).generate(given, thread="t")
+    assert (await texts(memory))[:2] == ["final", "between"]

@@ -10,7 +10,8 @@ import pytest
 
 from diarist import Agent, Memory, ObservationalMemoryConfig
 from diarist.exceptions import ConfigError, DiaristError, StorageError
-from diarist.memory.observational.work.jobs import Job
+from diarist.memory import run_recorder
+from diarist.memory.observational.jobs import Job
 from diarist.memory.queue import PostgresQueue
 from diarist.messages import TextPart
 from diarist.models import ModelRequest
@@ -20,6 +21,8 @@ from diarist.testing import ScriptedModel
 from diarist.vectors.postgres import PgVectorStore
 from tests.dead_line import DeadLine
 from tests.postgres import fetch
+
+pytestmark = pytest.mark.slow  # each test waits until a time limit has passed
 
 BOUND = 60
 """Seconds in which what is bounded has ended, on however busy a machine."""
@@ -72,9 +75,10 @@ async def test_a_turn_ends(line: DeadLine, postgres_url: str, diary: bool) -> No
 
 
 @pytest.mark.parametrize("commits", range(1, 5))
-async def test_a_turn_whose_answers_are_lost_is_stored_once_or_not_at_all(
-    line: DeadLine, postgres_url: str, commits: int
+async def test_a_turn_with_lost_replies_is_stored_once_or_not_at_all(
+    line: DeadLine, postgres_url: str, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_recorder, "RUN_TTL", 3.0)  # after which the next call takes the thread over
     async with PostgresStorage(line.url, **SHORT) as storage:
         agent = agent_of(storage)
         await agent.generate("Rome", thread="trip")

@@ -42,21 +42,21 @@ Begin = Callable[[Memory, list[str]], Awaitable[object]]
 
 
 async def saved(memory: Memory, lines: list[str]) -> None:
-    await memory.save_messages([message(5), message(6)], thread="t", resource="ada")
+    await memory.messages.save([message(5), message(6)], thread="t", resource="ada")
 
 
 async def created_and_saved(memory: Memory, lines: list[str]) -> None:
-    await memory.create_thread("t", resource="ada")
+    await memory.threads.create("t", resource="ada")
     await saved(memory, lines)
 
 
 async def copied(memory: Memory, lines: list[str]) -> None:
-    await memory.clone_thread("other", new_thread="t")
+    await memory.threads.clone("other", new_thread="t")
 
 
 async def imported(memory: Memory, lines: list[str]) -> None:
     """As it was, with the moment at which it was made."""
-    await memory.import_threads(lines)
+    await memory.threads.import_all(lines)
 
 
 async def talked(memory: Memory, lines: list[str]) -> None:
@@ -64,7 +64,7 @@ async def talked(memory: Memory, lines: list[str]) -> None:
 
 
 async def saved_for_another(memory: Memory, lines: list[str]) -> None:
-    await memory.save_messages([message(5), message(6)], thread="t", resource="grace")
+    await memory.messages.save([message(5), message(6)], thread="t", resource="grace")
 
 
 anew = pytest.mark.parametrize("begin", [saved, created_and_saved, copied, imported, talked, saved_for_another])
@@ -86,19 +86,19 @@ async def memory(storage: Dying) -> Memory:
 async def assert_kept(memory: Memory) -> None:
     """A turn of another thread finishes what was left of the removal, and the new thread loses nothing by that."""
     await Agent(model=answering(), memory=memory).generate("hello", thread="other", resource="ada")
-    assert (await memory.observations(resource="ada")).tombstones == ()
-    assert len(await memory.messages(thread="t")) == 2
-    assert (await memory.observe(thread="t")).active[-1].sources[-1].thread_id == "t"
+    assert (await memory.diary.get(resource="ada")).tombstones == ()
+    assert len(await memory.messages.list(thread="t")) == 2
+    assert (await memory.diary.observe(thread="t")).active[-1].sources[-1].thread_id == "t"
 
 
 @anew
 async def test_the_thread_was_gone_and_the_diary_still_told_of_it(storage: Dying, memory: Memory, begin: Begin) -> None:
     """The process ended there: tombstones were left, which name rows by their places in the thread."""
-    lines = [line async for line in memory.export_thread("t")]
+    lines = [line async for line in memory.threads.export("t")]
     storage.dies_at = "thread"
     with pytest.raises(Power):
         await memory.forget(thread="t")
-    assert (await memory.observations(resource="ada")).tombstones
+    assert (await memory.diary.get(resource="ada")).tombstones
     await begin(memory, lines)
     await assert_kept(memory)
 
@@ -106,10 +106,10 @@ async def test_the_thread_was_gone_and_the_diary_still_told_of_it(storage: Dying
 @anew
 async def test_a_message_was_gone_and_then_the_thread(storage: Dying, memory: Memory, begin: Begin) -> None:
     """The thread was removed whole, after the removal of a message that was cut short."""
-    lines = [line async for line in memory.export_thread("t")]
+    lines = [line async for line in memory.threads.export("t")]
     storage.dies_at = "messages"
     with pytest.raises(Power):
         await memory.forget(message_ids=["m1"], thread="t")
-    await memory.delete_thread("t")
+    await memory.threads.delete("t")
     await begin(memory, lines)
     await assert_kept(memory)

@@ -29,7 +29,7 @@ def naming(*titles: str) -> ScriptedModel:
 
 async def title(memory: Memory, thread: str = "t") -> str:
     await memory.settled()
-    return (await memory.thread(thread)).title
+    return (await memory.threads.get(thread)).title
 
 
 async def test_it_is_made_from_the_first_message(storage: Storage) -> None:
@@ -75,7 +75,7 @@ async def test_the_turn_does_not_wait() -> None:
     result = await Agent(model=answering(), memory=memory).generate("hello", thread="t")
     assert result.text
     await asked.wait()
-    assert (await memory.thread("t")).title == ""
+    assert (await memory.threads.get("t")).title == ""
     answer.set()
     assert await title(memory) == "Rome"
 
@@ -94,7 +94,7 @@ async def test_a_failing_title_fails_no_turn_and_is_tried_again(
     assert await title(memory) == "Greetings"
 
 
-async def test_a_title_that_somebody_gave_stays(storage: Storage) -> None:
+async def test_a_title_set_by_hand_stays(storage: Storage) -> None:
     namer = naming("never")
     memory = Memory(storage=storage, generate_title=TitleConfig(model=namer))
     agent = Agent(model=answering(), memory=memory)
@@ -103,12 +103,12 @@ async def test_a_title_that_somebody_gave_stays(storage: Storage) -> None:
     assert namer.requests == []
 
 
-async def test_a_title_that_is_given_meanwhile_stays() -> None:
+async def test_a_title_set_during_the_model_call_stays() -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
     memory = Memory(storage=InMemoryStorage(), generate_title=TitleConfig(model=slow(asked, answer)))
     await Agent(model=answering(), memory=memory).generate("hello", thread="t")
     await asked.wait()
-    await memory.update_thread("t", title="Mine")
+    await memory.threads.update("t", title="Mine")
     answer.set()
     assert await title(memory) == "Mine"
 
@@ -122,7 +122,7 @@ async def test_a_blocked_run_gets_none(storage: Storage) -> None:
     memory = Memory(storage=storage, generate_title=TitleConfig(model=namer))
     await Agent(model=answering(), memory=memory, input_processors=[Block()]).generate("hello", thread="t")
     await memory.settled()
-    assert (await memory.threads()).items == []
+    assert (await memory.threads.list()).items == []
     assert namer.requests == []
 
 
@@ -136,7 +136,7 @@ async def test_forgetting_the_message_empties_its_title(storage: Storage) -> Non
     assert await title(memory) == ""
 
 
-async def test_a_message_that_is_forgotten_meanwhile_names_nothing() -> None:
+async def test_a_message_forgotten_during_titling_gives_no_title() -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
     memory = Memory(storage=InMemoryStorage(), generate_title=TitleConfig(model=slow(asked, answer)))
     agent = Agent(model=answering(), memory=memory)
@@ -147,13 +147,13 @@ async def test_a_message_that_is_forgotten_meanwhile_names_nothing() -> None:
     assert await title(memory) == ""
 
 
-async def test_a_message_that_is_changed_meanwhile_names_nothing() -> None:
+async def test_a_message_changed_during_titling_gives_no_title() -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
     memory = Memory(storage=InMemoryStorage(), generate_title=TitleConfig(model=slow(asked, answer)))
     agent = Agent(model=answering(), memory=memory)
     await agent.generate([Message.user("secret", id="m1")], thread="t")
     await asked.wait()
-    await memory.update_message("m1", thread="t", text="hello")
+    await memory.messages.update("m1", thread="t", text="hello")
     answer.set()
     assert await title(memory) == ""
 
@@ -221,28 +221,28 @@ async def test_the_observers_title_takes_the_place_of_a_generated_one(storage: S
     agent = Agent(model=answering(), memory=memory)
     await agent.generate("hello", thread="t")
     assert await title(memory) == "Greetings"
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     assert await title(memory) == "Trip to Rome"
     await agent.generate("zebra", thread="t")
     await memory.settled()
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     assert await title(memory) == "Rome and Oslo"
 
 
-async def test_and_never_that_of_somebody_who_named_it(storage: Storage) -> None:
+async def test_and_never_a_title_set_by_hand(storage: Storage) -> None:
     memory = Memory(storage=storage, observational_memory=observing())
     agent = Agent(model=answering(), memory=memory)
     await agent.generate("hello", thread="t")
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     assert await title(memory) == "Trip to Rome"
-    await memory.update_thread("t", title="Mine")
+    await memory.threads.update("t", title="Mine")
     await agent.generate("zebra", thread="t")
     await memory.settled()
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     assert await title(memory) == "Mine"
 
 
-def test_what_is_no_configuration_is_refused() -> None:
+def test_a_wrong_configuration_is_refused() -> None:
     with pytest.raises(ConfigError, match="generate_title"):
         Memory(storage=InMemoryStorage(), generate_title="openai/gpt-5-nano")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="nowhere"):

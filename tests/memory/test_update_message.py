@@ -1,9 +1,10 @@
-"""``memory.update_message``: a message says something else, and nothing that was made from its old words is left."""
+"""``memory.messages.update``: a message says something else, and nothing that was made from its old words is left."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -32,15 +33,15 @@ def keeping(storage: Storage, scope: Any = "thread", **more: Any) -> Memory:
 
 async def keep(memory: Memory) -> list[Message]:
     rows = [Message.user(text, metadata={"n": n}) for n, text in enumerate(SAID)]
-    await memory.save_messages(rows, thread="t", resource="ada")
-    await memory.observe(thread="t")
+    await memory.messages.save(rows, thread="t", resource="ada")
+    await memory.diary.observe(thread="t")
     await memory.settled()
-    return await memory.messages(thread="t")
+    return await memory.messages.list(thread="t")
 
 
 async def found(memory: Memory, verb: str, query: str) -> list[str]:
     near = {"threshold": 0.5} if verb == "recall" else {}
-    page = await getattr(memory, verb)(query, resource="ada", **near)
+    page = await attrgetter(verb)(memory)(query, resource="ada", **near)
     return [hit.message.text for hit in page.items]
 
 
@@ -48,22 +49,22 @@ async def found(memory: Memory, verb: str, query: str) -> list[str]:
 async def test_everything_follows_the_new_words(storage: Storage, scope: str) -> None:
     memory = keeping(storage, scope)
     first, *others = await keep(memory)
-    assert await found(memory, "search", "rome") == [SAID[0]]
-    assert "Rome" in str(await memory.observations(thread="t"))
-    changed = await memory.update_message(
+    assert await found(memory, "messages.search", "rome") == [SAID[0]]
+    assert "Rome" in str(await memory.diary.get(thread="t"))
+    changed = await memory.messages.update(
         first.id, thread="t", resource="ada", text="I decided to plant roses on 12 June 2026."
     )
     await memory.settled()
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert rows == [changed, *others]
     assert (rows[0].id, rows[0].seq, rows[0].created_at) == (first.id, first.seq, first.created_at)
-    assert await found(memory, "search", "rome") == []
-    assert await found(memory, "search", "roses") == [rows[0].text]
+    assert await found(memory, "messages.search", "rome") == []
+    assert await found(memory, "messages.search", "roses") == [rows[0].text]
     assert await found(memory, "recall", "italy") == []
     assert (await found(memory, "recall", "garden"))[0] == rows[0].text
-    assert "Rome" not in str(await memory.observations(thread="t"))
-    await memory.observe(thread="t")
-    notes = str(await memory.observations(thread="t"))
+    assert "Rome" not in str(await memory.diary.get(thread="t"))
+    await memory.diary.observe(thread="t")
+    notes = str(await memory.diary.get(thread="t"))
     assert "roses" in notes
     assert "Rome" not in notes
 
@@ -71,7 +72,7 @@ async def test_everything_follows_the_new_words(storage: Storage, scope: str) ->
 async def test_the_next_prompt_has_the_new_words(storage: Storage) -> None:
     memory = keeping(storage)
     first, *_ = await keep(memory)
-    await memory.update_message(first.id, thread="t", parts=[TextPart(text="I decided to"), TextPart(text=" stay.")])
+    await memory.messages.update(first.id, thread="t", parts=[TextPart(text="I decided to"), TextPart(text=" stay.")])
     model = ScriptedModel("Fine.")
     await Agent(model=model, memory=memory).generate("And?", thread="t", resource="ada")
     assert "I decided to stay." in model.requests[-1].text
@@ -81,12 +82,12 @@ async def test_the_next_prompt_has_the_new_words(storage: Storage) -> None:
 async def test_metadata_changes_by_itself(storage: Storage) -> None:
     memory = keeping(storage)
     first, *_ = await keep(memory)
-    before = await memory.observations(thread="t")
-    await memory.update_message(first.id, thread="t", metadata={"n": None, "topic": "work"})
+    before = await memory.diary.get(thread="t")
+    await memory.messages.update(first.id, thread="t", metadata={"n": None, "topic": "work"})
     await memory.settled()
-    (row,) = await memory.messages(thread="t", metadata={"topic": "work"})
+    (row,) = await memory.messages.list(thread="t", metadata={"topic": "work"})
     assert (row.text, row.metadata) == (SAID[0], {"topic": "work"})
-    assert await memory.observations(thread="t") == before
+    assert await memory.diary.get(thread="t") == before
     page = await memory.recall("italy", resource="ada", metadata={"topic": "work"}, threshold=0.5)
     assert [hit.message.id for hit in page.items] == [first.id]
 
@@ -95,7 +96,7 @@ async def test_what_cannot_be_changed(storage: Storage) -> None:
     memory = keeping(storage, thread_wait=0)
     first, *_ = rows = await keep(memory)
     for options, words in (
-        ({}, "say what is to change"),
+        ({}, "name the change"),
         ({"text": "x", "parts": [TextPart(text="x")]}, "not both"),
         ({"text": ""}, "use forget"),
         ({"parts": []}, "use forget"),
@@ -103,17 +104,17 @@ async def test_what_cannot_be_changed(storage: Storage) -> None:
         ({"metadata": {"x": {1}}}, "is not JSON"),
     ):
         with pytest.raises(InputError, match=words):
-            await memory.update_message(first.id, thread="t", **options)  # pyright: ignore
+            await memory.messages.update(first.id, thread="t", **options)  # pyright: ignore
     with pytest.raises(NotFoundError, match="'nowhere'"):
-        await memory.update_message(first.id, thread="nowhere", text="x")
+        await memory.messages.update(first.id, thread="nowhere", text="x")
     with pytest.raises(NotFoundError, match="no message 'm'"):
-        await memory.update_message("m", thread="t", text="x")
-    run = await storage.begin_run("r", await memory.thread("t"))
+        await memory.messages.update("m", thread="t", text="x")
+    run = await storage.begin_run("r", await memory.threads.get("t"))
     with pytest.raises(ThreadBusyError, match="thread_wait"):
-        await memory.update_message(first.id, thread="t", text="x")
+        await memory.messages.update(first.id, thread="t", text="x")
     await storage.finish_run(run, "discarded")
-    assert await memory.messages(thread="t") == rows
-    assert "Rome" in str(await memory.observations(thread="t"))
+    assert await memory.messages.list(thread="t") == rows
+    assert "Rome" in str(await memory.diary.get(thread="t"))
 
 
 class Failing(InMemoryStorage):
@@ -148,12 +149,12 @@ async def test_wherever_it_breaks_off_the_notes_never_tell_what_the_message_does
         first, *_ = await keep(memory)
         storage.left = step
         with suppress(StorageError):
-            await memory.update_message(first.id, thread="t", text="I decided to stay on 12 June 2026.")
+            await memory.messages.update(first.id, thread="t", text="I decided to stay on 12 June 2026.")
         storage.left = None
-        is_old = "Rome" in (await memory.messages(thread="t"))[0].text
+        is_old = "Rome" in (await memory.messages.list(thread="t"))[0].text
         seen.add(is_old)
         if not is_old:
-            assert "Rome" not in str(await memory.observations(thread="t"))
+            assert "Rome" not in str(await memory.diary.get(thread="t"))
             await memory.settled()
             assert await found(memory, "recall", "italy") == []
     assert seen == {True, False}
@@ -169,10 +170,10 @@ async def test_notes_that_are_being_made_of_the_old_words_are_dropped() -> None:
 
     config = ObservationalMemoryConfig(model=ScriptedModel(observe, observe))
     memory = Memory(storage=InMemoryStorage(), observational_memory=config)
-    await memory.save_messages([Message.user(SAID[0], id="m")], thread="t", resource="ada")
-    observing = asyncio.ensure_future(memory.observe(thread="t"))
+    await memory.messages.save([Message.user(SAID[0], id="m")], thread="t", resource="ada")
+    observing = asyncio.ensure_future(memory.diary.observe(thread="t"))
     await reading.wait()
-    await memory.update_message("m", thread="t", text="I decided to stay.")
+    await memory.messages.update("m", thread="t", text="I decided to stay.")
     go_on.set()
     await asyncio.gather(observing, return_exceptions=True)
-    assert "Rome" not in str(await memory.observations(thread="t"))
+    assert "Rome" not in str(await memory.diary.get(thread="t"))

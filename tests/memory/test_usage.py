@@ -31,8 +31,8 @@ async def test_usage_counts_every_entry_once_also_those_that_were_condensed() ->
         for n in range(20):
             await agent.generate(f"question {n}", thread="t")
             await memory.settled()
-        spent = await memory.usage(thread="t")
-        log = await memory.observations(thread="t")
+        spent = await memory.diary.usage(thread="t")
+        log = await memory.diary.get(thread="t")
     assert log.generation > 0
     assert spent.observations == len(keeper.requests)
     assert spent.reflections > 0
@@ -45,11 +45,11 @@ async def test_a_reader_of_the_diary_cannot_change_what_others_read_of_it(tmp_pa
     """Every reading of an unchanged diary may give the same entries."""
     config = ObservationalMemoryConfig(model=ScriptedModel(notes(1)))
     async with Memory(storage=SQLiteStorage(tmp_path / "memory.db"), observational_memory=config) as memory:
-        await memory.save_messages("We moved to Turku.", thread="t")
-        spent = (await memory.observe(thread="t")).entries[0].usage
+        await memory.messages.save("We moved to Turku.", thread="t")
+        spent = (await memory.diary.observe(thread="t")).entries[0].usage
         with pytest.raises(FrozenInstanceError):
             spent.input_tokens = 0  # pyright: ignore[reportAttributeAccessIssue]
         total = spent
         total += spent
         assert total.input_tokens == 2 * spent.input_tokens > 0
-        assert (await memory.usage(thread="t")).observer == spent
+        assert (await memory.diary.usage(thread="t")).observer == spent

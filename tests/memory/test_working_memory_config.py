@@ -26,7 +26,7 @@ class Names(RootModel[list[str]]):
     [
         ({"template": "# User", "schema": {"type": "object"}}, "template or .*schema"),
         ({"template": "  \n"}, "template is empty"),
-        ({"template": 3}, "working_memory.template must be a text of Markdown, not 3"),
+        ({"template": 3}, "working_memory.template must be a Markdown text, not 3"),
         ({"scope": "user"}, "scope"),
         ({"kept_by": "me"}, "kept_by"),
         ({"read_only": "yes"}, "read_only"),
@@ -82,7 +82,7 @@ async def test_where_it_is_off(value: Any) -> None:
     model = ScriptedModel("ok")
     await Agent(model=model, memory=memory).generate("hello", thread="t")
     assert model.requests[0].tools == []
-    for call in (memory.working_memory(thread="t"), memory.update_working_memory("# Ada", thread="t")):
+    for call in (memory.working.get(thread="t"), memory.working.update("# Ada", thread="t")):
         with pytest.raises(ConfigError, match="working_memory=True"):
             await call
 
@@ -100,13 +100,13 @@ async def test_values_come_back(schema: Any) -> None:
     """Whatever JSON can say, and what it cannot as a string."""
     memory = Memory(storage=InMemoryStorage(), working_memory=WorkingMemoryConfig(schema=schema))
     hard: dict[str, Any] = {"emoji": "🦊", "zero": "\0", "large": 2**70, "empty": {}, "nothing": [None], "": ""}
-    await memory.update_working_memory({"note": hard}, resource="ada")
-    await memory.update_working_memory({"born": date(1815, 12, 10)}, resource="ada")
-    assert await memory.working_memory(resource="ada") == {"note": hard, "born": "1815-12-10"}
+    await memory.working.update({"note": hard}, resource="ada")
+    await memory.working.update({"born": date(1815, 12, 10)}, resource="ada")
+    assert await memory.working.get(resource="ada") == {"note": hard, "born": "1815-12-10"}
 
 
 async def test_a_broken_character_breaks_nothing() -> None:
     memory = Memory(storage=InMemoryStorage(), working_memory=WorkingMemoryConfig(schema={"type": "object"}))
-    await memory.update_working_memory({"note": "half \ud83d"}, resource="ada")
-    await memory.update_working_memory({"more": 1}, resource="ada")
-    assert await memory.working_memory(resource="ada") == {"note": "half \ud83d", "more": 1}
+    await memory.working.update({"note": "half \ud83d"}, resource="ada")
+    await memory.working.update({"more": 1}, resource="ada")
+    assert await memory.working.get(resource="ada") == {"note": "half \ud83d", "more": 1}

@@ -325,7 +325,12 @@ class ModelConformance:
         error = await self.failure(wire, model, script, settings=ModelSettings(timeout=0.2))
         assert isinstance(error, ModelTimeoutError)
 
-    async def test_nobody_there(self, wire: Wire) -> None:
+    async def test_a_server_that_drips_is_a_timeout(self, wire: Wire, model: Model) -> None:
+        settings = ModelSettings(timeout=60, total_timeout=0.3)
+        error = await self.failure(wire, model, Answer(text=["Hel"], then="drip"), settings=settings)
+        assert isinstance(error, ModelTimeoutError)
+
+    async def test_a_server_that_is_down(self, wire: Wire) -> None:
         model = wire.model("http://127.0.0.1:1")
         with pytest.raises(ModelConnectionError):
             await read(model)

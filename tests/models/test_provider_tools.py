@@ -111,7 +111,7 @@ async def test_it_is_stored_and_goes_back_to_its_provider(
 
 @pytest.mark.parametrize("compat", [True, False])
 @pytest.mark.parametrize("to", ["chat", "chat, library", "responses", "claude"])
-async def test_nobody_else_gets_it(
+async def test_no_other_caller_gets_it(
     to: str, compat: bool, openai_server: OpenAIServer, anthropic_server: AnthropicServer
 ) -> None:
     target = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Message, ModelSettings, Processor, Tool, TripWire
+from diarist import Agent, Message, ModelSettings, Processor, ProcessorAbort, Tool
 from diarist.chunks import TripwireChunk
 from diarist.exceptions import BlockedError, ConfigError, ProcessorError, StorageError, ThreadBusyError
 from diarist.message_list import MessageList, SystemMessage
@@ -612,7 +612,7 @@ async def test_prepare_step_can_block() -> None:
 async def test_a_tripwire_raised_by_hand_names_the_processor_too() -> None:
     class ByHand(Processor[Any]):
         def process_input(self, args: Any) -> None:
-            raise TripWire("by hand")
+            raise ProcessorAbort("by hand")
 
     result = await Agent(model=ScriptedModel("x"), input_processors=[ByHand()]).generate("hi")
     assert result.tripwire is not None

@@ -71,7 +71,7 @@ REMEDY = "put it into processors="
         ({"processors": [Parallel(Careless())]}, "'careless' has on_error='contnue'"),
     ],
 )
-async def test_what_is_never_asked_is_refused(lists: Any, says: str) -> None:
+async def test_a_processor_without_any_hook_is_refused(lists: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make(**lists)
     with pytest.raises(ConfigError, match=says):
@@ -122,5 +122,5 @@ HELD = Holds()
         {"processors": [processor.output_step(on_error="continue")(lambda args: None)]},
     ],
 )
-def test_what_is_asked_somewhere_is_not(lists: Any) -> None:
+def test_a_hook_that_some_processor_has_is_called(lists: Any) -> None:
     make(**lists)

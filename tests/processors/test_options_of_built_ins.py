@@ -1,4 +1,4 @@
-"""Processors that come along: an option of the wrong kind is refused where it is written, by name."""
+"""Built-in processors refuse options of the wrong type at construction, by name."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         {"name": "x", "fix": bool, "error_patterns": "tool_use"},
         "compatibility rule 'x': error_patterns must be a list of patterns, not 'tool_use'",
     ),
-    (CompatRule, {"name": "x", "fix": bool, "error_patterns": [5]}, "compatibility rule 'x': 5 is no pattern"),
+    (CompatRule, {"name": "x", "fix": bool, "error_patterns": [5]}, "compatibility rule 'x': 5 is not a valid pattern"),
     (CompatRule, {"name": "x", "fix": 5, "error_patterns": ["a"]}, "fix must be a function, not 5"),
     (ProviderHistoryCompat, {"additional_rules": 5}, "additional_rules must be a list of CompatRule, not 5"),
 ]
 
 
 @pytest.mark.parametrize(("make", "options", "says"), WRONG)
-def test_a_wrong_kind_is_refused_by_name(make: Callable[..., Any], options: dict[str, Any], says: str) -> None:
+def test_an_option_of_the_wrong_type_is_refused_by_name(
+    make: Callable[..., Any], options: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         make(**options)

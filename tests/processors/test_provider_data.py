@@ -1,4 +1,4 @@
-"""What providers attach to a part (citations, item ids, signatures) does not give away what was taken out of it."""
+"""Provider data of a part (citations, item ids, signatures) does not reveal redacted text."""
 
 from __future__ import annotations
 
@@ -11,35 +11,33 @@ import pytest
 from diarist import Agent, Memory, Model, Processor
 from diarist.chunks import (
     Chunk,
+    IdPayload,
     ModelFinish,
+    ModelFinishPayload,
     ReasoningDelta,
     ReasoningEnd,
+    ReasoningEndPayload,
     ReasoningStart,
     TextDelta,
     TextEnd,
+    TextPayload,
     TextStart,
     ToolCallChunk,
-    ToolResultChunk,
-)
-from diarist.messages import Message, ReasoningPart, TextPart, ToolPart
-from diarist.models.base import ModelRequest
-from diarist.payloads import (
-    IdPayload,
-    ModelFinishPayload,
-    ReasoningEndPayload,
-    TextPayload,
     ToolCallPayload,
+    ToolResultChunk,
     ToolResultPayload,
     Usage,
 )
+from diarist.messages import Message, ReasoningPart, TextPart, ToolPart
+from diarist.models.base import ModelRequest
 from diarist.processors import (
+    Detection,
     LanguageDetector,
     ModerationProcessor,
     PIIDetector,
     RegexFilter,
     SystemPromptScrubber,
 )
-from diarist.processors.guardrails import Detection
 from diarist.storage import InMemoryStorage
 
 SECRET = "ada@example.com"
@@ -80,13 +78,13 @@ def reasoning(*pieces: str, **end: Any) -> list[Chunk]:
 
 
 async def everything(guard: Processor[Any], *chunks: Chunk) -> tuple[list[Any], str]:
-    """The parts of the answer, and all that anybody gets to see of the run."""
+    """Return the parts of the answer, and everything that the run sends or stores."""
     memory = Memory(storage=InMemoryStorage())
     async with Agent(model=Says(*chunks), memory=memory, processors=[guard]) as agent:
         async with agent.stream("go", thread="t") as stream:
             seen = [chunk.to_dict() async for chunk in stream]
             result = await stream.result()
-        rows = [message.to_dict() for message in await memory.messages(thread="t")]
+        rows = [message.to_dict() for message in await memory.messages.list(thread="t")]
     return list(result.messages[-1].parts), f"{json.dumps([seen, rows], default=str)} {result!r}"
 
 
@@ -96,17 +94,17 @@ async def everything(guard: Processor[Any], *chunks: Chunk) -> tuple[list[Any], 
         (kind, said)
         for kind in REDACTORS
         for said in ("It is known.", f"write to {SECRET}")
-        if SECRET in said or kind != "personal data by a detector"  # it is shown texts, not what is attached to them
+        if SECRET in said or kind != "personal data by a detector"  # it gets texts, not provider data
     ],
 )
-async def test_citations_do_not_repeat_what_was_taken_out(kind: str, said: str) -> None:
+async def test_citations_do_not_repeat_redacted_text(kind: str, said: str) -> None:
     (part,), seen = await everything(REDACTORS[kind](), *text(said[:12], said[12:], data=DATA))
     assert SECRET not in seen
     assert {"provider": "google", "id": "item-1"}.items() <= part.provider_data.items()
 
 
 @pytest.mark.parametrize("kind", REDACTORS)
-async def test_citations_of_a_changed_text_are_left_out_for_they_may_have_pieces_of_it(kind: str) -> None:
+async def test_citations_of_a_changed_text_are_removed(kind: str) -> None:
     data = {"provider": "google", "citations": [SECRET[:9], SECRET[9:]]}
     (part,), seen = await everything(REDACTORS[kind](), *text(f"write to {SECRET}", data=data))
     assert SECRET[9:] not in seen
@@ -114,7 +112,7 @@ async def test_citations_of_a_changed_text_are_left_out_for_they_may_have_pieces
 
 
 @pytest.mark.parametrize("kind", ["patterns", "personal data", "secrets"])
-async def test_calls_of_the_providers_tools_are_redacted_with_what_is_attached(kind: str) -> None:
+async def test_provider_tool_calls_are_redacted_with_their_data(kind: str) -> None:
     call: dict[str, Any] = {"tool_call_id": "a", "tool_name": "search", "args": {}, "provider_executed": True}
     _, seen = await everything(
         REDACTORS[kind](),
@@ -126,7 +124,7 @@ async def test_calls_of_the_providers_tools_are_redacted_with_what_is_attached(k
 
 
 @pytest.mark.parametrize("kind", ["patterns", "personal data", "secrets"])
-async def test_reasoning_whose_data_was_redacted_loses_its_signature(kind: str) -> None:
+async def test_reasoning_with_redacted_data_loses_its_signature(kind: str) -> None:
     data = {"provider": "google", "raw": SECRET}
     chunks = reasoning("hm", signature="s", provider="google", provider_data=data)
     parts, seen = await everything(REDACTORS[kind](), *chunks, *text("done"))
@@ -135,7 +133,7 @@ async def test_reasoning_whose_data_was_redacted_loses_its_signature(kind: str) 
 
 
 @pytest.mark.parametrize("kind", REDACTORS)
-async def test_what_nothing_was_found_in_stays_byte_for_byte(kind: str) -> None:
+async def test_parts_without_a_match_are_unchanged(kind: str) -> None:
     data = {"provider": "google", "id": "i", "details": {"thought_signature": OPAQUE, "n": [1, 2.5, None, True]}}
     thinking = reasoning("hm", signature=OPAQUE, provider="google", provider_data=data)
     parts, _ = await everything(REDACTORS[kind](), *thinking, *text("It is known.", data=data))
@@ -145,7 +143,7 @@ async def test_what_nothing_was_found_in_stays_byte_for_byte(kind: str) -> None:
     ]
 
 
-async def test_a_signature_is_not_taken_for_a_number() -> None:
+async def test_a_signature_is_not_searched() -> None:
     signature = f"{'A' * 40}/DE12ABCD1234ABCD1234/{'A' * 40}"
     data = {"provider": "google", "details": {"thought_signature": signature, "note": "DE12ABCD1234ABCD1234"}}
     (part,), _ = await everything(RegexFilter(("pii",)), *text("ok", data=data))
@@ -159,14 +157,14 @@ async def test_a_signature_is_not_taken_for_a_number() -> None:
         LanguageDetector(["de"], detector=lambda text: "en", strategy="translate", translator=lambda text, to: "Text."),
     ],
 )
-async def test_a_text_that_a_guard_replaced_is_not_quoted(guard: Processor[Any]) -> None:
+async def test_a_replaced_text_is_not_quoted(guard: Processor[Any]) -> None:
     chunks = [*text(f"Please write to {SECRET}.", "  I said so.", data=DATA), *text("Bye, bye now.")]
     _, seen = await everything(guard, *chunks)
     assert SECRET not in seen
 
 
 @pytest.mark.parametrize("kind", REDACTORS)
-async def test_messages_are_redacted_with_what_is_attached_to_them(kind: str) -> None:
+async def test_messages_are_redacted_with_their_data(kind: str) -> None:
     class Adds(Processor[Any]):
         def process_output_result(self, args: Any) -> list[Message]:
             call = ToolPart(call_id="a", name="x", args={}, state="result", result="r", provider_data=DATA)
@@ -180,7 +178,7 @@ async def test_messages_are_redacted_with_what_is_attached_to_them(kind: str) ->
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REDACTORS if kind != "secrets"])  # that looks at answers alone
-async def test_input_is_redacted_with_what_is_attached_to_it(kind: str) -> None:
+async def test_input_is_redacted_with_its_data(kind: str) -> None:
     seen: list[str] = []
 
     class Watches(Says):

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Message, Processor
-from diarist.exceptions import ProcessorResultError
+from diarist.exceptions import ConfigError, InputError, ProcessorResultError
 from diarist.message_list import MessageList, SystemMessage
 from diarist.messages import TextPart
+from diarist.models import ModelSettings
 from diarist.testing import ScriptedModel
 from tests.agent.kit import collect, types
+from tests.processors.test_compositions import acts, agent
 
 INPUT = ("process_input", "process_input_step")
 OUTPUT = ("process_output_step", "process_output_result")
@@ -252,5 +254,44 @@ async def test_a_forgotten_await_is_named(hook: str) -> None:
     async def forgets(self: Any, args: Any) -> Any:
         return later()
 
-    with pytest.raises(ProcessorResultError, match=rf"'forgets'.*{hook}.*nobody has awaited.*`await`"):
+    with pytest.raises(ProcessorResultError, match=rf"'forgets'.*{hook}.*was not awaited.*`await`"):
         await run(type("Forgets", (Processor,), {hook: forgets})())
+
+
+async def test_abort_without_a_reason_names_the_processor() -> None:
+    quiet = acts("quiet", "process_input", lambda args: args.abort())
+    result = await agent(quiet, hook="process_input").generate("go")
+    assert result.tripwire is not None
+    assert result.tripwire.reason == "processor 'quiet' blocked the run without giving a reason"
+
+
+async def test_a_retry_without_a_reason_names_the_processor() -> None:
+    model = ScriptedModel("one", "two")
+    once = acts("once", "process_output_step", lambda args: None if args.retry_count else args.abort(retry=True))
+    result = await Agent(model=model, output_processors=[once], max_processor_retries=1).generate("go")
+    assert result.text == "two"
+    assert "processor 'once' did not accept the answer without giving a reason" in model.requests[-1].text
+
+
+@pytest.mark.parametrize("on_error", ["fail", "continue"])
+@pytest.mark.parametrize("reason", [123, None, {"reason": "no"}])
+async def test_abort_with_a_reason_that_is_no_text(reason: Any, on_error: str) -> None:
+    wrong = acts("wrong", "process_input", lambda args: args.abort(reason), on_error=on_error)
+    with pytest.raises(InputError, match=r"processor 'wrong': abort\(\) takes the reason as a text, not"):
+        await agent(wrong, hook="process_input").generate("go")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"active_tools": ["ad"]}, "processor 'wrong': active_tools: there is no tool 'ad'; tools: weather"),
+        ({"tool_choice": "ad"}, "processor 'wrong': tool_choice must be .*, not 'ad'; offered: weather"),
+        ({"tools": []}, "processor 'wrong': tool_choice must be .*, not 'weather'; offered: none"),
+        ({"active_tools": []}, "processor 'wrong': tool_choice must be .*, not 'weather'; offered: none"),
+    ],
+)
+async def test_names_of_tools_that_a_step_hook_gets_wrong(overrides: dict[str, Any], says: str) -> None:
+    wrong = acts("wrong", "process_input_step", lambda args: overrides)
+    fine = acts("fine", "process_input_step", lambda args: {"model_settings": ModelSettings(seed=1)})
+    with pytest.raises(ConfigError, match=says):
+        await agent(wrong, fine, hook="process_input_step").generate("go", tool_choice="weather")

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diarist import DROP, Agent, DataChunk, Memory, Processor, ToolContext
-from diarist.chunks import Chunk, Finish, TextDelta, TextPayload, ToolCallChunk, Usage
-from diarist.messages import DataPart, TextPart
+from diarist.chunks import (
+    Chunk,
+    Finish,
+    ModelFinish,
+    ModelFinishPayload,
+    ReasoningDelta,
+    TextDelta,
+    TextPayload,
+    ToolCallChunk,
+    Usage,
+)
+from diarist.exceptions import ProcessorResultError
+from diarist.messages import DataPart
+from diarist.models.base import Model, ModelRequest
 from diarist.processors import Branch, ProcessOutputStreamArgs, Sequence
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
-from tests.agent.kit import collect, reasons, run_both, streamed_text, types
+from tests.agent.kit import collect, run_both, streamed_text, types
 
 
 def on_text(change: Any, *, id: str = "changes", is_async: bool = False, **attributes: Any) -> Processor[Any]:
@@ -61,7 +74,7 @@ async def stream(
         (lambda args: [], ""),
     ],
 )
-async def test_what_is_streamed_is_what_is_kept(change: Any, left: str, is_async: bool) -> None:
+async def test_the_streamed_answer_is_the_stored_one(change: Any, left: str, is_async: bool) -> None:
     result, chunks = await stream(on_text(change, is_async=is_async))
     assert streamed_text(chunks) == left
     assert result.text == left
@@ -220,7 +233,7 @@ async def write(context: ToolContext[Any]) -> str:
     return "done"
 
 
-async def test_data_chunks_only_for_those_who_ask() -> None:
+async def test_data_chunks_reach_only_hooks_that_ask() -> None:
     asking: list[str] = []
     others: list[str] = []
     _, chunks = await stream(
@@ -248,7 +261,7 @@ async def test_data_chunks_can_be_dropped_and_changed(change: Any, streamed: lis
     assert [part.data for m in result.messages for part in m.parts if isinstance(part, DataPart)] == kept
 
 
-async def test_a_data_chunk_made_of_text_is_not_shown_to_those_who_do_not_ask() -> None:
+async def test_a_data_chunk_made_from_text_is_hidden_from_hooks_without_data_parts() -> None:
     others: list[str] = []
     result, chunks = await stream(
         on_text(lambda args: DataChunk("data-text", args.part.payload.text), id="makes"),
@@ -373,7 +386,7 @@ async def test_one_that_was_shown_nothing_is_not_warned_about(caplog: pytest.Log
     assert caplog.records == []
 
 
-# -- late text
+# -- text that a hook holds back
 
 
 class Keeps(Processor[Any]):
@@ -393,93 +406,49 @@ class Keeps(Processor[Any]):
         return [TextDelta(payload=TextPayload(text=text)), args.part]
 
 
-class Judges(Processor[Any]):
-    """Notes what it is asked about, and does as it is told."""
-
-    def __init__(self, hook: str, do: Any = None, *, hold_output: bool = False) -> None:
-        self.hook, self.do, self.hold_output = hook, do, hold_output
-        self.seen: list[str] = []
-
-    def handles(self, hook: str) -> bool:
-        return hook == self.hook
-
-    def _judge(self, args: Any) -> Any:
-        text = "".join(message.text for message in args.messages if message.role == "assistant")
-        self.seen.append(text)
-        return self.do(args) if self.do and text else None
-
-    process_output_step = _judge
-    process_output_result = _judge
+@pytest.mark.parametrize("until", ["step-finish", "finish"])
+async def test_text_after_the_response_is_an_error_that_names_the_processor(until: str) -> None:
+    agent = Agent(model=ScriptedModel(["a", "b"]), processors=[Keeps(until)])
+    async with agent.stream("hi") as run:
+        chunks = [chunk async for chunk in run]
+        with pytest.raises(ProcessorResultError, match=f"'keeps'.*text-delta for {until}.*at text-end"):
+            await run.result()
+    assert streamed_text(chunks) == ""
+    assert types(chunks)[-1] == "error"
 
 
-ENDS = ["step-finish", "finish"]
-JUDGES = ["process_output_step", "process_output_result"]
+async def test_text_that_is_held_until_its_block_ends_is_judged_and_stored(tmp_path: Path) -> None:
+    judged: list[str] = []
 
+    class Judges(Processor[Any]):
+        def process_output_step(self, args: Any) -> None:
+            judged.append(args.text)
 
-def rewrite(args: Any) -> None:
-    args.messages[-1].parts = [TextPart(text="clean")]
-
-
-@pytest.mark.parametrize("until", ENDS)
-@pytest.mark.parametrize("hook", JUDGES)
-@pytest.mark.parametrize("hold", [False, True])
-async def test_late_text_is_judged_before_it_goes_out(until: str, hook: str, hold: bool) -> None:
-    judge = Judges(hook, lambda args: args.abort("no"), hold_output=hold)
-    result, chunks = await stream(Keeps(until), judge)
-    assert judge.seen[-1] == "abc"
-    assert (result.stopped_by, result.text, streamed_text(chunks)) == ("tripwire", "", "")
-    assert "finish" not in types(chunks)
-
-
-@pytest.mark.parametrize("until", ENDS)
-@pytest.mark.parametrize("hook", JUDGES)
-async def test_late_text_is_part_of_the_answer_as_it_was_accepted(until: str, hook: str) -> None:
-    result, chunks = await stream(Keeps(until), Judges(hook, rewrite, hold_output=True))
-    assert streamed_text(chunks) == result.text == result.messages[-1].text == result.steps[-1].text == "clean"
-    assert types(chunks)[-1] == "finish"
-    last = chunks[-1]
-    assert isinstance(last, Finish)
-    assert [message.text for message in last.payload.messages] == ["clean"]
-
-
-@pytest.mark.parametrize("until", ENDS)
-async def test_late_text_passes_the_hooks_behind(until: str, tmp_path: Path) -> None:
     storage = SQLiteStorage(tmp_path / "memory.db")
     shouts = on_text(lambda args: TextDelta(payload=TextPayload(text=args.part.payload.text.upper())))
-    agent = Agent(model=ScriptedModel(["a", "b"]), memory=Memory(storage=storage), processors=[Keeps(until), shouts])
+    agent = Agent(
+        model=ScriptedModel(["a", "b"]),
+        memory=Memory(storage=storage),
+        processors=[Keeps("text-end"), shouts, Judges()],
+    )
     async with agent, agent.stream("hi", thread="t") as run:
         chunks = [chunk async for chunk in run]
         result = await run.result()
-    assert streamed_text(chunks) == result.text == "AB"
+    assert streamed_text(chunks) == result.text == judged[-1] == "AB"
     assert [row.text for row in await storage.list_messages("t")] == ["hi", "AB"]
     await storage.close()
 
 
-async def test_only_what_came_late_is_sent_late() -> None:
-    judge = Judges("process_output_step", hold_output=True)
+async def test_a_block_that_the_model_leaves_open_is_ended() -> None:
+    class Open(Model):
+        provider, name = "own", "open"
 
-    class Adds(Processor[Any]):
-        def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
-            more = TextDelta(payload=TextPayload(text=" (end)"))
-            return [more, args.part] if args.part.type in ENDS else args.part
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            yield ReasoningDelta(payload=TextPayload(text="hm", id="r"))
+            yield TextDelta(payload=TextPayload(text="ab", id="t"))
+            yield ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
 
-    result, chunks = await stream(Adds(), judge, model=ScriptedModel(["a", "b", "c"]))
-    assert judge.seen == ["abc", "abc (end)", "abc (end) (end)"]
-    assert streamed_text(chunks) == result.text == "abc (end) (end)"
-
-
-async def test_late_text_may_be_sent_back() -> None:
-    def again(args: Any) -> None:
-        if args.retry_count == 0:
-            args.abort("again", retry=True)
-
-    agent = Agent(
-        model=ScriptedModel("one", "two"),
-        processors=[Keeps("step-finish"), Judges("process_output_step", again)],
-        max_processor_retries=1,
-    )
-    async with agent.stream("hi") as run:
-        chunks = [chunk async for chunk in run]
-        result = await run.result()
-    assert streamed_text(chunks) == result.text == "two"
-    assert reasons(chunks) == ["retry", "stop"]
+    result, chunks = await stream(Keeps("text-end"), model=Open())
+    assert (result.text, streamed_text(chunks)) == ("ab", "ab")
+    assert "reasoning-end" in types(chunks)
+    assert types(chunks)[-4:] == ["text-delta", "text-end", "step-finish", "finish"]

@@ -1,4 +1,4 @@
-"""Text in pieces is redacted as the whole text would be, wherever it is cut."""
+"""``Redactor``: text in pieces is redacted like the whole text, wherever it is cut."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ texts = st.text(alphabet="abcA @-\n", max_size=24)
 cuts = st.lists(st.integers(min_value=0, max_value=24), max_size=6)
 
 
-def redactor(patterns: list[str], *, skims: bool = True) -> Redactor:
+def redactor(patterns: list[str]) -> Redactor:
     found = PatternSet({str(number): pattern for number, pattern in enumerate(patterns)})
-    return Redactor(found.look, lambda text, span: "#", found.skim() if skims else None)
+    return Redactor(found.look, lambda text, span: "#")
 
 
 def pieces(text: str, places: list[int]) -> list[str]:
@@ -70,7 +70,7 @@ def pieces(text: str, places: list[int]) -> list[str]:
 
 
 def whole(text: str, patterns: list[str]) -> str:
-    """What Python's own ``re`` says of the whole text."""
+    """Return the whole text redacted with Python's own ``re``."""
     spans = [Span(*match.span()) for pattern in patterns for match in re.finditer(pattern, text)]
     out, place = "", 0
     for span in merge(spans):
@@ -89,16 +89,15 @@ def whole(text: str, patterns: list[str]) -> str:
 @example(text="abc@", places=[1, 2, 3], patterns=[r"a(?=b(?!c@))"])
 @example(text="a @ @ c", places=[1, 2, 3, 4], patterns=[r"a+(?=.*c)"])
 @example(text="abb", places=[1, 2], patterns=[r"a(?=b\Z)"])
-def test_the_cuts_make_no_difference(text: str, places: list[int], patterns: list[str]) -> None:
-    for skims in (True, False):
-        run = redactor(patterns, skims=skims)
-        out = [run.feed(piece) for piece in pieces(text, places)]
-        assert "".join(out) + run.flush() == whole(text, patterns)
+def test_the_result_is_the_same_wherever_the_text_is_cut(text: str, places: list[int], patterns: list[str]) -> None:
+    run = redactor(patterns)
+    out = [run.feed(piece) for piece in pieces(text, places)]
+    assert "".join(out) + run.flush() == whole(text, patterns)
 
 
 @given(text=texts, patterns=st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2, unique=True))
-def test_nothing_is_let_go_that_could_still_match(text: str, patterns: list[str]) -> None:
-    """At no moment is anything out that the whole text, however it goes on, would take back."""
+def test_text_that_may_still_match_is_never_released(text: str, patterns: list[str]) -> None:
+    """The released text is always a prefix of the redacted whole, however the text continues."""
     run = redactor(patterns)
     out = ""
     for char in text:
@@ -107,13 +106,13 @@ def test_nothing_is_let_go_that_could_still_match(text: str, patterns: list[str]
 
 
 @given(text=st.text(max_size=60), places=st.lists(st.integers(0, 60), max_size=8))
-def test_text_without_a_match_comes_out_whole(text: str, places: list[int]) -> None:
+def test_text_without_a_match_is_unchanged(text: str, places: list[int]) -> None:
     run = redactor([r"\d{4}-\d{4}-\d{4}-\d{4}-\d{4}-\d{4}-\d{4}", "never such a text"])
     assert "".join(run.feed(piece) for piece in pieces(text, places)) + run.flush() == text
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 5000])
-def test_a_match_of_any_length_is_taken_out_whole(size: int) -> None:
+def test_a_match_of_any_length_is_redacted_whole(size: int) -> None:
     secret = "<" + "x" * 50_000 + ">"
     text = "before " * 500 + secret + " after" * 500
     run = redactor(["<x+>"])
@@ -121,7 +120,7 @@ def test_a_match_of_any_length_is_taken_out_whole(size: int) -> None:
     assert "".join(out) + run.flush() == text.replace(secret, "#")
 
 
-def test_text_is_let_go_as_soon_as_it_is_safe() -> None:
+def test_text_is_released_as_soon_as_it_is_decided() -> None:
     run = redactor([r"\bsecret-\d+"])
     assert run.feed("It is a s") == "It is a "
     assert run.feed("imple thing") == "simple thing"
@@ -132,7 +131,7 @@ def test_text_is_let_go_as_soon_as_it_is_safe() -> None:
 
 
 @given(first=texts, second=texts, places=cuts)
-def test_a_match_over_two_blocks_never_stands_whole(first: str, second: str, places: list[int]) -> None:
+def test_a_match_over_two_blocks_is_never_released_whole(first: str, second: str, places: list[int]) -> None:
     run = redactor(["abc", "b@+a"])
     out = "".join(run.feed(piece) for piece in pieces(first, places)) + run.flush()
     out += "".join(run.feed(piece) for piece in pieces(second, places)) + run.flush()
@@ -141,7 +140,7 @@ def test_a_match_over_two_blocks_never_stands_whole(first: str, second: str, pla
     pytest.fail(out)
 
 
-def test_what_is_no_pattern_is_refused() -> None:
+def test_invalid_patterns_are_refused() -> None:
     with pytest.raises(ConfigError, match="patterns: the pattern 'x' is no regular expression"):
         PatternSet({"x": "("})
     with pytest.raises(ConfigError, match="matches the empty text"):

@@ -146,7 +146,7 @@ async def test_the_callers_own_message_is_looked_at_too(fields: Any, says: str) 
     with pytest.raises(InputError, match=rf"^message 1: {says}"):
         await Agent(model=ScriptedModel("x")).generate([fine, unusable(**fields)])
     with pytest.raises(InputError, match=rf"^message 0: {says}"):
-        await Memory(storage=InMemoryStorage()).save_messages([unusable(**fields)], thread="t")
+        await Memory(storage=InMemoryStorage()).messages.save([unusable(**fields)], thread="t")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_and_the_callers_dictionaries(entry: Any, says: str) -> None:
         await Agent(model=ScriptedModel("x")).generate(entry)
 
 
-async def test_what_is_allowed_is_said_as_the_hook_has_it() -> None:
+async def test_the_error_lists_the_results_that_the_hook_allows() -> None:
     for hook in MESSAGES:
         with pytest.raises(ProcessorResultError) as raised:
             await agent(acts("bad", hook, lambda args: 7), hook=hook).generate("hi")

@@ -111,7 +111,7 @@ async def test_a_new_thread_is_not_there(
     agent = Agent(model=answering(f"It is {MARK}."), memory=memory, **blocked_by(hook))
     result = await agent.generate(f"{MARK}?", thread="t")
     assert result.tripwire is not None
-    assert (await memory.threads()).items == []
+    assert (await memory.threads.list()).items == []
     assert await storage.get_log("thread:t") is None
     assert await storage.list_events("thread:t") == []
     assert tells(path, MARK) == []
@@ -180,7 +180,7 @@ async def test_steps_that_were_observed_within_the_run(
     assert len(await storage.list_messages("t")) == before
     assert tells(path, MARK) == []
     if new_thread:
-        assert (await memory.threads()).items == []
+        assert (await memory.threads.list()).items == []
     model = answering()
     await talk(Agent(model=model, memory=memory, input_processors=[Recount(storage)]), 6, first=10)
     assert MARK not in "".join(request.text for request in model.requests)
@@ -248,11 +248,11 @@ async def test_blocked_while_another_process_looks_on(storage: SQLiteStorage, pa
     await reached.wait()
     async with SQLiteStorage(path) as other:
         onlooker = observational(other)
-        assert len(await onlooker.messages(thread="t")) == 2
-        assert MARK not in repr(await onlooker.observations(thread="t"))
+        assert len(await onlooker.messages.list(thread="t")) == 2
+        assert MARK not in repr(await onlooker.diary.get(thread="t"))
         go_on.set()
         await run
-        assert len(await onlooker.messages(thread="t")) == 2
+        assert len(await onlooker.messages.list(thread="t")) == 2
 
 
 async def test_a_data_chunk_of_a_blocked_run_is_not_kept(storage: SQLiteStorage, path: Path) -> None:
@@ -293,7 +293,7 @@ async def test_an_update_of_working_memory(
     assert seen == [True], "it must have been waiting in storage"
     assert tells(path, MARK) == []
     if not new_thread:
-        assert await memory.working_memory(thread="t") == "# Kept"
+        assert await memory.working.get(thread="t") == "# Kept"
     later = answering()
     await Agent(model=later, memory=memory).generate("go", thread="t", resource="ada")
     assert newest(later.requests[0]) == (TEMPLATE if new_thread else "# Kept")

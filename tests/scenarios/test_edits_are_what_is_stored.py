@@ -30,7 +30,7 @@ def redacted(message: Message) -> Message:
 
 
 async def stored(memory: Memory) -> list[str]:
-    return [row.text for row in await memory.messages(thread="t")]
+    return [row.text for row in await memory.messages.list(thread="t")]
 
 
 class AtTheStep(Processor[Any]):
@@ -120,7 +120,7 @@ async def test_metadata_and_data_parts_of_the_last_hook_are_stored(storage: Stor
     memory = make(storage)
     agent = Agent(model=answering(), memory=memory, output_processors=[Mark()])
     await play(agent, "go", thread="t")
-    last = (await memory.messages(thread="t"))[-1]
+    last = (await memory.messages.list(thread="t"))[-1]
     assert last.metadata == {"rated": 5}
     assert [part for part in last.parts if isinstance(part, DataPart)] == [
         DataPart(type="data-rating", data={"stars": 5})
@@ -176,7 +176,7 @@ async def test_an_edit_after_the_step_was_stored(storage: Storage, make: MakeMem
         input_processors=[OfEarlierSteps()],
     )
     await play(agent, f"go {SECRET}", thread="t", expect=ModelConnectionError if fails else None)
-    assert all(SECRET not in row.text for row in await memory.messages(thread="t"))
+    assert all(SECRET not in row.text for row in await memory.messages.list(thread="t"))
     assert all(SECRET not in request.text for request in model.requests)
     if make is observational:
         await memory.settled()
@@ -230,5 +230,5 @@ async def test_a_late_edit_takes_back_what_was_noted_within_the_run(storage: Sto
     assert f"they said {SECRET}" in model.requests[8].text
     assert all(SECRET not in request.text for request in model.requests[9:])
     await memory.settled()
-    assert SECRET not in repr(await memory.observations(thread="t"))
+    assert SECRET not in repr(await memory.diary.get(thread="t"))
     await raw_rows(storage)

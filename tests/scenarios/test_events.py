@@ -25,6 +25,7 @@ from tests.scenarios.kit import (
     play,
     reflector,
     talk,
+    ways,
     words,
 )
 
@@ -192,6 +193,28 @@ async def test_background_work_of_a_long_conversation(storage: Storage) -> None:
     assert thread.title == "Rome and Oslo"
 
 
+@ways
+async def test_a_new_title_is_streamed(storage: Storage, buffer_tokens: Any) -> None:
+    """Each in the stream of the run that found it, before its model call; and once."""
+    memory = configured(
+        storage,
+        observation={"model": titled(), "thread_title": True, "buffer_tokens": buffer_tokens},
+        await_background=True,
+    )
+    agent = Agent(model=answering(), memory=memory)
+    titles: list[tuple[str, str]] = []
+    for number in range(20):
+        played = await play(agent, words(f"turn-{number}", 15), thread="t")
+        check_streamed([{"type": "data-om-thread-update", **data} for data in played.data("thread-update")])
+        titles += [(data["oldTitle"], data["threadTitle"]) for data in played.data("thread-update")]
+        thread = await storage.get_thread("t")
+        assert thread is not None
+        assert thread.title == (titles[-1][1] if titles else "")
+    assert titles == [("", "Rome"), ("Rome", "Rome and Oslo")]
+    kept = [event.type for event in await events_of(storage)]
+    assert kept.count("data-om-thread-update") == 2
+
+
 async def test_work_that_a_turn_waits_for(storage: Storage) -> None:
     told: list[Mapping[str, Any]] = []
     memory = configured(
@@ -233,8 +256,8 @@ async def test_manual_work(storage: Storage) -> None:
     await talk(Agent(model=answering(), memory=memory), 3, size=5)
     await memory.settled()
     before = len(await events_of(storage))
-    await memory.observe(thread="t", on_event=heard.append)
-    await memory.reflect(thread="t", guidance="short", on_event=heard.append)
+    await memory.diary.observe(thread="t", on_event=heard.append)
+    await memory.diary.reflect(thread="t", guidance="short", on_event=heard.append)
     seen = check_all(await events_of(storage))
     assert {("observation-end", "observation"), ("observation-end", "reflection"), ("thread-update", "")} <= seen
     logged = [event.type for event in (await events_of(storage))[before:]]
@@ -302,7 +325,7 @@ async def test_a_status_is_true_of_the_prompt_that_follows_it(storage: Storage) 
         order = [c.type for c in played.chunks if c.type in ("data-om-status", "data-om-activation", "step-start")]
         assert [kind for kind in order if kind != "data-om-activation"] == ["data-om-status", "step-start"] * 2
         assert all(order[n + 1] != "step-start" for n, kind in enumerate(order) if kind == "data-om-activation")
-        log = await memory.observations(thread="t")
+        log = await memory.diary.get(thread="t")
         for status, request in zip(statuses, model.requests[first:], strict=True):
             windows = status["windows"]
             shown = [message for message in request.prompt if message.role != "system"]
@@ -412,7 +435,7 @@ async def test_a_debug_callback_that_raises_breaks_no_turn(storage: Storage, cap
     model = answering()
     await talk(Agent(model=model, memory=memory), 12)
     assert len(model.requests) == 12
-    assert (await memory.observations(thread="t")).active
+    assert (await memory.diary.get(thread="t")).active
     assert "cannot print data-om-status" in caplog.text
 
 
@@ -427,7 +450,7 @@ async def test_a_debug_callback_is_a_plain_function(storage: Storage, callback: 
         configured(storage, on_debug_event=later)
 
 
-async def test_whoever_asks_by_hand_hears_of_its_own_error(storage: Storage) -> None:
+async def test_a_call_by_hand_raises_its_own_error(storage: Storage) -> None:
     memory = configured(storage)
     await talk(Agent(model=answering(), memory=memory), 2, size=5)
 
@@ -435,5 +458,5 @@ async def test_whoever_asks_by_hand_hears_of_its_own_error(storage: Storage) -> 
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        await memory.observe(thread="t", on_event=burst)
-    assert (await memory.observe(thread="t")).entries
+        await memory.diary.observe(thread="t", on_event=burst)
+    assert (await memory.diary.observe(thread="t")).entries

@@ -149,8 +149,8 @@ async def test_observer_batch_tokens_is_the_most_for_one_call(
         observation={"model": notes, "observer_batch_tokens": observer_batch_tokens, "buffer_tokens": 60},
     )
     messages = [Message.user(words(f"said-{n}", 20)) for n in range(3)]
-    await memory.save_messages(messages, thread="t")
-    await memory.observe(thread="t")
+    await memory.messages.save(messages, thread="t")
+    await memory.diary.observe(thread="t")
     assert len(notes.requests) == calls
 
 
@@ -172,8 +172,8 @@ async def observed(storage: Storage, *messages: Message, times: int = 1, **optio
     observation = {"model": notes, **options.pop("observation", {})}
     memory = configured(storage, observation=observation, **options)
     for message in messages:
-        await memory.save_messages([message], thread="t")
-        await memory.observe(thread="t")
+        await memory.messages.save([message], thread="t")
+        await memory.diary.observe(thread="t")
     return notes.requests
 
 
@@ -191,7 +191,7 @@ async def test_tool_result_tokens_is_how_much_of_a_result_it_sees(storage: Stora
     model = ScriptedModel(ToolCall("look", {}), "Done.")
     agent = Agent(model=model, memory=memory, tools=[Tool(name="look", function=lambda: words("found", 50))])
     await agent.generate("go", thread="t")
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     assert notes.requests[-1].text.count("found") == 12
     assert "38 of 50 tokens left out" in notes.requests[-1].text
 
@@ -222,9 +222,9 @@ async def test_reflection_model_settings_and_reflection_instruction_reach_the_re
             "instruction": "Keep part numbers.",
         },
     )
-    await memory.save_messages([Message.user("said")], thread="t")
-    await memory.observe(thread="t")
-    await memory.reflect(thread="t", guidance="short")
+    await memory.messages.save([Message.user("said")], thread="t")
+    await memory.diary.observe(thread="t")
+    await memory.diary.reflect(thread="t", guidance="short")
     settings = condenses.requests[-1].settings
     assert (settings.temperature, settings.max_output_tokens) == (0.0, 77)
     assert "Keep part numbers." in condenses.requests[-1].text
@@ -235,10 +235,10 @@ async def test_temporal_markers_name_pauses_to_both_models(storage: Storage, tem
     notes, model = observer(), answering()
     memory = configured(storage, observation={"model": notes}, temporal_markers=temporal_markers)
     agent = Agent(model=model, memory=memory)
-    await memory.save_messages([Message.assistant("Hello.", created_at=MONDAY)], thread="t")
+    await memory.messages.save([Message.assistant("Hello.", created_at=MONDAY)], thread="t")
     await agent.generate(Message.user("again", created_at=MONDAY + timedelta(minutes=125)), thread="t")
     assert ("2 hours 5 minutes later" in model.requests[-1].text) is temporal_markers
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     assert ("2 hours 5 minutes later" in notes.requests[-1].text) is temporal_markers
 
 
@@ -301,7 +301,7 @@ async def test_reflection_observation_tokens_is_how_far_the_log_grows(storage: S
         reflection={"observation_tokens": 60},
     )
     await sizes(memory, 60)
-    log = await memory.observations(thread="t")
+    log = await memory.diary.get(thread="t")
     assert log.generation >= 2
     assert log.tokens < 60
 
@@ -394,7 +394,7 @@ async def test_overrides_hold_for_their_thread_alone(
     agent = Agent(model=answering(), memory=memory)
     for thread in ("t", "other"):
         await agent.generate("hello", thread=thread)
-    await memory.set_overrides(thread="t", **overrides)
+    await memory.diary.set_overrides(thread="t", **overrides)
     assert grows_to - 30 <= largest(await sizes(memory, 30)) < grows_to + 20
     played = await play(agent, "hello", thread="other")
     assert played.data("status")[-1]["windows"]["active"]["messages"]["threshold"] == 100
@@ -406,10 +406,10 @@ async def test_overrides_of_the_log_act_too(storage: Storage) -> None:
     )
     agent = Agent(model=answering(), memory=memory)
     await agent.generate("hello", thread="t")
-    await memory.set_overrides(thread="t", observation_tokens=40)
+    await memory.diary.set_overrides(thread="t", observation_tokens=40)
     parts: list[DataChunk] = []
     for number in range(30):
         played = await play(agent, words(f"turn-{number}", 17), thread="t")
         parts += [c for c in played.chunks if isinstance(c, DataChunk) and c.type == "data-om-observation-end"]
     assert "reflection" in {part.data["operationType"] for part in parts}  # type: ignore[index]
-    assert (await memory.observations(thread="t")).tokens < 40
+    assert (await memory.diary.get(thread="t")).tokens < 40

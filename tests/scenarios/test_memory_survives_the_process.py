@@ -51,7 +51,7 @@ async def test_the_next_process_goes_on(tmp_path: Path, ending: str) -> None:
         assert after.active[: len(before.active)] == before.active
         told = [(entry.cycle_id, entry.text) for entry in after.entries]
         assert told[: len(before.entries)] == [(entry.cycle_id, entry.text) for entry in before.entries]  # chunks too
-        assert len(await memory.messages(thread="t")) == 20
+        assert len(await memory.messages.list(thread="t")) == 20
         await raw_rows(storage)
 
 

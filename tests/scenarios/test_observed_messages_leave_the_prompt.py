@@ -138,7 +138,7 @@ async def test_the_diary_of_a_thread_can_be_read(storage: Storage, turns_played:
     memory = observational(storage)
     agent = Agent(model=answering(), memory=memory)
     await talk(agent, turns_played)
-    log = await memory.observations(thread="t")
+    log = await memory.diary.get(thread="t")
     assert log.key == "thread:t"
-    assert bool(log.entries) is (turns_played == 8)
+    assert bool(log.active) is (turns_played == 8)
     assert log.tokens == sum(entry.tokens for entry in log.active)

@@ -27,7 +27,7 @@ async def test_results_of_tools(storage: Storage, result: Any, observes: bool) -
     agent = Agent(model=model, memory=memory, tools=[Tool(name="ls", function=lambda: result)])
     assert (await agent.generate("List my files.", thread="t")).text == "One file."
     assert (await agent.generate("Still there?", thread="t")).text == "Still here."
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [part.result for row in rows for part in row.tool_parts] == [result]
 
 
@@ -36,19 +36,19 @@ async def test_words_of_the_user(storage: Storage) -> None:
     agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
     await agent.generate(f"What is in {NAME}?", thread="t")
     assert (await agent.generate("Well?", thread="t")).text == "Yes."
-    assert (await memory.messages(thread="t"))[0].text == f"What is in {NAME}?"
+    assert (await memory.messages.list(thread="t"))[0].text == f"What is in {NAME}?"
 
 
 async def test_half_a_character_does_not_stop_the_diary(storage: Storage) -> None:
     memory = Memory(storage=storage, observational_memory=OBSERVING)
     said = f"My sister Bea lives in Trieste, see {NAME}, and I was born in 1971."
-    await memory.save_messages([Message.user(said), Message.assistant("Noted.")], thread="t")
-    log = await memory.observe(thread="t")
+    await memory.messages.save([Message.user(said), Message.assistant("Noted.")], thread="t")
+    log = await memory.diary.observe(thread="t")
     assert "caf\ufffd.txt" in log.text
     titled = Memory(storage=storage, generate_title=True)
     await Agent(model=ScriptedModel("Yes.", f"About {NAME}"), memory=titled).generate("Well?", thread="u")
     await titled.settled()
-    assert (await titled.thread("u")).title == "About caf\ufffd.txt"
+    assert (await titled.threads.get("u")).title == "About caf\ufffd.txt"
 
 
 @pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)])
@@ -61,7 +61,7 @@ async def test_the_first_and_the_last_day_of_the_calendar(storage: Storage, mome
     memory = Memory(storage=storage, observational_memory=config)
     agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
     await agent.generate(Message.user("I live in Rome.", created_at=moment), thread="t")
-    assert "Rome" in (await memory.observe(thread="t")).text
+    assert "Rome" in (await memory.diary.observe(thread="t")).text
     assert (await agent.generate("Well?", thread="t")).text == "Yes."
 
 
@@ -88,4 +88,4 @@ async def test_a_date_that_none_can_read_back_is_refused(storage: Storage, momen
     with pytest.raises(InputError, match=r"created_at .*(years 1 to 9999|must be datetime)"):
         await agent.generate(Message.user("When?", created_at=moment), thread="t")
     assert (await agent.generate("And now?", thread="t")).text == "Yes."
-    assert [row.text for row in await memory.messages(thread="t")] == ["And now?", "Yes."]
+    assert [row.text for row in await memory.messages.list(thread="t")] == ["And now?", "Yes."]

@@ -52,7 +52,7 @@ async def test_concurrent_calls_of_a_thread_take_turns(storage: Storage, make: M
     agent = Agent(model=overlap.model, memory=memory)
     await asyncio.gather(*[agent.generate(words(f"turn-{n}", 30), thread="t") for n in range(5)])
     assert overlap.most == 1
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [row.role for row in rows] == ["user", "assistant"] * 5
     assert [row.run_id for row in rows[::2]] == [row.run_id for row in rows[1::2]]
     await raw_rows(storage)
@@ -86,10 +86,10 @@ async def test_who_does_not_want_to_wait_is_told(storage: Storage, make: MakeMem
     with pytest.raises(ThreadBusyError, match="'t'"):
         await agent.generate("two", thread="t")
     with pytest.raises(ThreadBusyError):
-        await memory.save_messages([Message.user("three")], thread="t")
+        await memory.messages.save([Message.user("three")], thread="t")
     go_on.set()
     await first
-    assert [row.text for row in await memory.messages(thread="t")] == ["one", "Noted."]
+    assert [row.text for row in await memory.messages.list(thread="t")] == ["one", "Noted."]
 
 
 @both
@@ -118,7 +118,7 @@ async def test_generate_sync_from_several_threads(tmp_path: Path, make: MakeMemo
             await asyncio.to_thread(thread.join)
         assert errors == []
         for thread_id in ("t-a", "t-b"):
-            rows = await memory.messages(thread=thread_id)
+            rows = await memory.messages.list(thread=thread_id)
             assert [row.role for row in rows] == ["user", "assistant", "assistant"] * 6
             await raw_rows(storage, thread_id)
 
@@ -147,7 +147,7 @@ async def test_two_processes_take_turns(tmp_path: Path) -> None:
     def run(name: str) -> subprocess.CompletedProcess[str]:
         arguments = [sys.executable, "-c", CHILD, str(path), name]
         return subprocess.run(
-            arguments, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=60
+            arguments, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=600
         )
 
     done = await asyncio.gather(asyncio.to_thread(run, "one"), asyncio.to_thread(run, "two"))

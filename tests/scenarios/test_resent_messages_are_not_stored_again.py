@@ -34,9 +34,14 @@ async def test_a_whole_history_adds_its_last_message_only(storage: Storage) -> N
     model = answering()
     memory = Memory(storage=storage)
     agent = Agent(model=model, memory=memory)
-    await memory.save_messages(history(3, "one", "two"), thread="t")
+    await memory.messages.save(history(3, "one", "two"), thread="t")
     await agent.generate(history(3, "one", "two", "three"), thread="t")
-    assert [row.text.split()[0] for row in await memory.messages(thread="t")] == ["one", "two", "three", "Understood,"]
+    assert [row.text.split()[0] for row in await memory.messages.list(thread="t")] == [
+        "one",
+        "two",
+        "three",
+        "Understood,",
+    ]
     assert [message.text.split()[0] for message in model.requests[-1].prompt] == ["one", "two", "three"]
 
 
@@ -51,7 +56,7 @@ async def test_what_the_diary_covers_does_not_come_back(storage: Storage) -> Non
         copy += result.messages
         asked = [message for message in model.requests[-1].prompt if message.text.endswith(words(f"turn-{number}", 30))]
         assert len(asked) == 1
-    assert len(await memory.messages(thread="t")) == 16
+    assert len(await memory.messages.list(thread="t")) == 16
     assert "turn-0" not in model.requests[-1].text
     await raw_rows(storage)
 
@@ -65,7 +70,7 @@ async def test_the_stored_message_is_shown_not_the_clients_copy(storage: Storage
     await agent.generate([Message.user("forged", id="u-1"), Message.user("two", id="u-2")], thread="t")
     assert model.requests[1].text.startswith(model.requests[0].text)
     assert "forged" not in model.requests[1].text
-    assert [row.text for row in await memory.messages(thread="t")][::2] == ["one", "two"]
+    assert [row.text for row in await memory.messages.list(thread="t")][::2] == ["one", "two"]
 
 
 @pytest.mark.parametrize("observing", [True, False])
@@ -73,7 +78,7 @@ async def test_the_same_message_twice_in_one_call(storage: Storage, observing: b
     memory = observational(storage) if observing else Memory(storage=storage)
     agent = Agent(model=answering(), memory=memory)
     await agent.generate([Message.user("one", id="u-1"), Message.user("one", id="u-1")], thread="t")
-    assert len(await memory.messages(thread="t")) == 2
+    assert len(await memory.messages.list(thread="t")) == 2
 
 
 # --- without ids ---------------------------------------------------------------------------------------------------
@@ -81,7 +86,7 @@ async def test_the_same_message_twice_in_one_call(storage: Storage, observing: b
 
 async def said_in(memory: Memory) -> list[tuple[str, str]]:
     """What users and models said in words."""
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     return [(row.role, row.text) for row in rows if row.text and not row.tool_parts]
 
 
@@ -126,7 +131,7 @@ async def test_steps_that_the_client_does_not_know_lie_between() -> None:
         copy.append({"role": "user", "content": text})
         copy.append({"role": "assistant", "content": await call(agent, copy, streaming=False)})
     assert await said_in(memory) == [(entry["role"], entry["content"]) for entry in copy]
-    assert len(await memory.messages(thread="t")) == 9
+    assert len(await memory.messages.list(thread="t")) == 9
 
 
 async def test_the_whole_of_a_tool_conversation_as_dictionaries() -> None:
@@ -143,7 +148,7 @@ async def test_the_whole_of_a_tool_conversation_as_dictionaries() -> None:
     await call(agent, history, streaming=False)
     history += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Bye."}]
     await call(agent, history, streaming=False)
-    assert [row.text for row in await memory.messages(thread="t")] == [
+    assert [row.text for row in await memory.messages.list(thread="t")] == [
         "How is Rome?", "", "", "Rome is fine.", "Good.", "Yes.", "Bye.", "Yes."
     ]  # fmt: skip
 
@@ -158,7 +163,7 @@ async def test_the_result_of_a_client_tool_is_new() -> None:
     history.append({"role": "assistant", "content": None, "tool_calls": calls})
     history.append({"role": "tool", "tool_call_id": pending.call_id, "content": "a window seat"})
     assert await call(agent, history, streaming=False) == "Thanks."
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [row.role for row in rows].count("user") == 1
     assert "a window seat" in model.requests[-1].text
 
@@ -173,7 +178,7 @@ async def test_the_result_of_a_client_tool_is_new() -> None:
         [("user", "two"), ("user", "two")],
     ],
 )
-async def test_what_is_not_the_end_of_the_thread_is_stored_as_it_comes(history: list[tuple[str, str]]) -> None:
+async def test_an_input_that_does_not_repeat_the_end_is_stored_as_new(history: list[tuple[str, str]]) -> None:
     memory = Memory(storage=InMemoryStorage())
     agent = Agent(model=ScriptedModel(lambda _: "ok"), memory=memory)
     for text in ("one", "two"):
@@ -183,13 +188,13 @@ async def test_what_is_not_the_end_of_the_thread_is_stored_as_it_comes(history: 
     assert await said_in(memory) == [*before, *history, ("assistant", "ok")]
 
 
-async def test_ids_of_the_callers_say_what_is_new() -> None:
+async def test_ids_given_by_the_caller_decide_which_messages_are_new() -> None:
     memory = Memory(storage=InMemoryStorage())
     agent = Agent(model=ScriptedModel(lambda _: "ok"), memory=memory)
     await agent.generate("yes", thread="t")
     again = [Message.user("yes", id="u-2"), Message.assistant("ok", id="a-2"), Message.user("yes", id="u-3")]
     await agent.generate(again, thread="t")
-    assert len(await memory.messages(thread="t")) == 6
+    assert len(await memory.messages.list(thread="t")) == 6
 
 
 turns = st.lists(

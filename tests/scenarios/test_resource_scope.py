@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Message
+from diarist import Agent, Memory, Message, Processor, Tool
 from diarist.exceptions import ContentFilterError, InputError, NotFoundError
+from diarist.memory.observational.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
 from diarist.memory.observational.prompt.threads import obscure
-from diarist.memory.observational.window import tokens_of
-from diarist.memory.observational.work.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
+from diarist.memory.observational.units import tokens_of
 from diarist.models.base import ModelRequest
+from diarist.processors import ProcessInputStepArgs
+from diarist.prompt_cache import StepCache
 from diarist.storage import Lease, Observation, ObservationLog, SQLiteStorage, Storage
-from diarist.testing import ScriptedModel
+from diarist.testing import ScriptedModel, ToolCall
 from tests.processes import run_at_once
 from tests.scenarios.kit import (
     WatchedStorage,
@@ -62,7 +64,7 @@ def sharing(storage: Storage, *, model: ScriptedModel | None = None, **options: 
 async def say(memory: Memory, name: str, *, thread: str, resource: str = "ada", size: int = 20) -> None:
     """A message of so many words, and a short answer, that are in no run of an agent."""
     rows = [Message.user(words(name, size)), Message.assistant("Noted.")]
-    await memory.save_messages(rows, thread=thread, resource=resource)
+    await memory.messages.save(rows, thread=thread, resource=resource)
 
 
 async def log_of(storage: Storage, resource: str = "ada") -> ObservationLog:
@@ -149,7 +151,7 @@ def test_packing_loses_nothing_and_keeps_the_limit(seed: int) -> None:
 # --- other threads are observed, in the background ----------------------------------------------------------
 
 
-async def test_what_is_said_in_one_thread_is_noted_for_the_others(storage: Storage) -> None:
+async def test_one_threads_messages_are_noted_for_the_others(storage: Storage) -> None:
     memory = sharing(storage, await_background=True)
     for number in range(4):
         await say(memory, f"said-flights-{number}", thread="flights")
@@ -228,7 +230,7 @@ async def test_batches_are_observed_side_by_side_and_saved_in_order(storage: Sto
     )
     for n, name in enumerate("abc"):
         at = MONDAY + timedelta(hours=n)
-        await memory.save_messages(
+        await memory.messages.save(
             [Message.user(words(f"said-{name}-1", 20), created_at=at)], thread=name, resource="ada"
         )
     await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
@@ -271,7 +273,7 @@ async def test_a_batch_that_fails_early_lets_no_later_one_pass(storage: Storage)
         storage, model=ScriptedModel(write), observation={"max_tokens_per_batch": 25}, await_background=True
     )
     rows = [Message.user(f"said-long-{number} " + "word " * 19) for number in range(3)]
-    await memory.save_messages(rows, thread="long", resource="ada")
+    await memory.messages.save(rows, thread="long", resource="ada")
     await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
     assert [entry.text.splitlines()[-1] for entry in (await log_of(storage)).entries] == [
         "- 🟡 said-long-0",
@@ -279,7 +281,7 @@ async def test_a_batch_that_fails_early_lets_no_later_one_pass(storage: Storage)
     ]
 
 
-async def test_what_is_refused_in_one_thread_stops_no_diary(storage: Storage) -> None:
+async def test_a_refusal_in_one_thread_stops_no_diary(storage: Storage) -> None:
     """It shared a call with others; they are noted soon, and it is written off alone."""
     memory = sharing(storage, model=noting("said-b-1"), await_background=True)
     for name in "abc":
@@ -329,7 +331,7 @@ async def test_no_query_loads_all_threads_and_a_turn_does_not_read_them_all() ->
     storage.read.clear()
     await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
     assert 90 <= len(storage.read) <= 101
-    await memory.observe(resource="ada")
+    await memory.diary.observe(resource="ada")
     assert await assert_exactly_once(storage, [f"t{number}" for number in range(230)]) == 460
 
 
@@ -371,10 +373,10 @@ async def test_tails_take_a_twentieth_of_the_window(storage: Storage, message_to
     assert sum(line.startswith("- ") for line in model.requests[-1].text.splitlines()) == lines
 
 
-async def test_what_is_noted_and_rendered_is_no_tail_any_more(storage: Storage) -> None:
+async def test_noted_and_rendered_rows_leave_the_tail(storage: Storage) -> None:
     memory = sharing(storage)
     await say(memory, "said-flights-1", thread="flights")
-    await memory.observe(thread="flights")
+    await memory.diary.observe(thread="flights")
     model = answering()
     await Agent(model=model, memory=memory).generate("hello", thread="now", resource="ada")
     assert "Said in another conversation" not in model.requests[-1].text
@@ -399,7 +401,7 @@ async def test_tasks_and_titles_stay_with_their_thread(storage: Storage) -> None
     memory = sharing(storage, model=notes, observation={"thread_title": True})
     for thread in ("flights", "garden"):
         await say(memory, f"said-{thread}-1", thread=thread)
-        await memory.observe(thread=thread)
+        await memory.diary.observe(thread=thread)
     assert "task of said-flights" not in notes.requests[-1].text
     assert "title is 'said-flights'" not in notes.requests[-1].text
     model = answering()
@@ -425,16 +427,16 @@ async def test_a_reflection_of_several_threads_keeps_the_task_of_each(storage: S
     memory = sharing(storage, model=ScriptedModel(write), reflection={"model": condenses})
     for thread in ("flights", "garden"):
         await say(memory, f"said-{thread}-1", thread=thread)
-        await memory.observe(thread=thread)
-    log = await memory.reflect(thread="flights", guidance="in a word")
+        await memory.diary.observe(thread=thread)
+    log = await memory.diary.reflect(thread="flights", guidance="in a word")
     assert [entry.kind for entry in log.entries] == ["reflection"]
     model = answering()
     for thread in ("flights", "garden"):
-        assert (await memory.observations(thread=thread)).current_task == f"task of said-{thread}-1"
+        assert (await memory.diary.get(thread=thread)).current_task == f"task of said-{thread}-1"
         await Agent(model=model, memory=memory).generate("hello", thread=thread, resource="ada")
         note = model.requests[-1].prompt.messages[-1].text
         assert [line for line in note.splitlines() if "task" in line] == [f"Current task: task of said-{thread}-1"]
-    await memory.delete_thread("garden")
+    await memory.threads.delete("garden")
     assert "garden" not in str(await storage.get_log("resource:ada"))
 
 
@@ -444,14 +446,14 @@ async def test_notes_say_which_thread_they_are_about(storage: Storage) -> None:
     condenses = reflector()
     memory = sharing(storage, model=forgetful, reflection={"model": condenses})
     await say(memory, "said-a-1", thread="a")
-    log = await memory.observe(thread="a")
+    log = await memory.diary.observe(thread="a")
     assert log.text == f"Date: 2026-03-02 (thread {obscure('a')})\n- 🟡 of one"
     assert f"(thread {obscure('a')})\n[#1]" in forgetful.requests[-1].text
-    await memory.reflect(thread="a", guidance="short")
+    await memory.diary.reflect(thread="a", guidance="short")
     assert "Never move a note to another thread" in condenses.requests[-1].text
     alone = configured(storage, model=forgetful)
     await say(alone, "said-b-1", thread="b")
-    assert "thread" not in (await alone.observe(thread="b")).text
+    assert "thread" not in (await alone.diary.observe(thread="b")).text
 
 
 @pytest.mark.parametrize("obscure_thread_ids", [None, True, False])
@@ -518,11 +520,11 @@ async def test_resources_never_meet(storage: Storage, seed: int) -> None:
                 words(f"turn-{resource}-{number}", chance.randint(5, 30)), thread=thread, resource=resource
             )
         elif deed < 0.85:
-            await memory.observe(resource=resource)
+            await memory.diary.observe(resource=resource)
         elif deed < 0.93:
-            await memory.observe(thread=thread, resource=resource)
+            await memory.diary.observe(thread=thread, resource=resource)
         else:
-            await memory.delete_thread(thread)
+            await memory.threads.delete(thread)
         await memory.settled()
         for one, first in zip((notes, condenses, model), begun, strict=True):
             for request in one.requests[first:]:
@@ -549,7 +551,7 @@ async def test_all_threads_of_a_resource_are_observed_by_hand(storage: Storage) 
     await say(memory, "said-bob-1", thread="bobs", resource="bob")
     told: list[tuple[int, int]] = []
     events: list[str] = []
-    log = await memory.observe(
+    log = await memory.diary.observe(
         resource="ada",
         on_progress=lambda done, total: told.append((done, total)),
         on_event=lambda part: events.append(part.type),
@@ -558,10 +560,10 @@ async def test_all_threads_of_a_resource_are_observed_by_hand(storage: Storage) 
     assert [entry.state for entry in log.entries] == ["active"] * 3
     assert events.count("data-om-observation-end") == len(model.requests) == 3
     assert await assert_exactly_once(storage, list("abcdef")) == 12
-    assert (await memory.observations(resource="ada")).entries == log.entries
-    assert (await memory.observations(thread="a")).entries == log.entries
+    assert (await memory.diary.get(resource="ada")).entries == log.entries
+    assert (await memory.diary.get(thread="a")).entries == log.entries
     assert (await log_of(storage, "bob")).entries == ()
-    again = await memory.observe(resource="ada")
+    again = await memory.diary.observe(resource="ada")
     assert again.entries == log.entries
     assert len(model.requests) == 3
 
@@ -573,14 +575,14 @@ async def test_what_waits_is_activated_first_and_not_paid_for_again(storage: Sto
     await Agent(model=answering(), memory=memory).generate("hello", thread="now", resource="ada")
     assert [entry.state for entry in (await log_of(storage)).entries] == ["buffered"]
     heard: list[Any] = []
-    log = await memory.observe(resource="ada", on_event=heard.append)
+    log = await memory.diary.observe(resource="ada", on_event=heard.append)
     assert [entry.state for entry in log.entries] == ["active", "active"]
     assert heard[0].type == "data-om-activation"
     assert heard[0].data["triggeredBy"] == "manual"
     assert len(model.requests) == 2
 
 
-async def test_what_another_process_notes_meanwhile_is_activated_as_well(tmp_path: Path) -> None:
+async def test_notes_of_another_process_are_activated_too(tmp_path: Path) -> None:
     asked, refused = asyncio.Event(), asyncio.Event()
 
     class Refused(SQLiteStorage):
@@ -601,14 +603,14 @@ async def test_what_another_process_notes_meanwhile_is_activated_as_well(tmp_pat
         await say(first, "said-a-1", thread="a")
         await Agent(model=answering(), memory=first).generate("hello", thread="a", resource="ada")
         await asked.wait()
-        assert "said-a-1" in (await second.observe(resource="ada")).text
+        assert "said-a-1" in (await second.diary.observe(resource="ada")).text
 
 
 async def test_a_log_that_grows_too_long_by_hand_is_condensed(storage: Storage) -> None:
     memory = sharing(storage, observation={"max_tokens_per_batch": 30}, reflection={"observation_tokens": 30})
     for name in "abcdef":
         await say(memory, f"said-{name}-1", thread=name)
-    log = await memory.observe(resource="ada")
+    log = await memory.diary.observe(resource="ada")
     assert log.generation > 0
     assert log.tokens < 30
 
@@ -617,35 +619,35 @@ async def test_a_failure_by_hand_is_raised_and_the_rest_is_kept(storage: Storage
     memory = sharing(storage, model=failing())
     await say(memory, "said-a-1", thread="a")
     with pytest.raises(RuntimeError, match="down"):
-        await memory.observe(resource="ada")
+        await memory.diary.observe(resource="ada")
 
 
 async def test_a_resource_alone_can_be_named_only_where_it_has_a_diary(storage: Storage) -> None:
     memory = configured(storage)
     await say(memory, "said-a-1", thread="a")
-    for call in (memory.observe, memory.observations):
+    for call in (memory.diary.observe, memory.diary.get):
         with pytest.raises(InputError, match="name a thread"):
             await call(resource="ada")
         with pytest.raises(InputError, match="name a thread"):
             await call()
     with pytest.raises(NotFoundError, match="nobody"):
-        await sharing(storage).observe(resource="nobody")
+        await sharing(storage).diary.observe(resource="nobody")
 
 
 async def test_a_deleted_thread_leaves_the_diary_of_its_resource(storage: Storage) -> None:
     memory = sharing(storage, observation={"max_tokens_per_batch": 50})
     for name in "abcd":
         await say(memory, f"said-{name}-1", thread=name)
-    await memory.observe(resource="ada")
-    await memory.delete_thread("b")
-    log = await memory.observations(resource="ada")
+    await memory.diary.observe(resource="ada")
+    await memory.threads.delete("b")
+    log = await memory.diary.get(resource="ada")
     assert "said-b-1" not in log.text
     assert not any(source.thread_id == "b" for entry in log.entries for source in entry.sources)
     model = answering()
     await Agent(model=model, memory=memory).generate("hello", thread="a", resource="ada")
     assert "said-b-1" not in model.requests[-1].text
-    await memory.observe(resource="ada")
-    log = await memory.observations(resource="ada")
+    await memory.diary.observe(resource="ada")
+    log = await memory.diary.get(resource="ada")
     assert all(f"said-{name}-1" in log.text for name in "acd"), "what was noted with it is noted anew"
 
 
@@ -653,11 +655,11 @@ async def test_forgetting_a_message_takes_its_notes_out_of_the_diary(storage: St
     memory = sharing(storage)
     for name in "ab":
         await say(memory, f"said-{name}-1", thread=name)
-    await memory.observe(resource="ada")
-    row = (await memory.messages(thread="a"))[0]
+    await memory.diary.observe(resource="ada")
+    row = (await memory.messages.list(thread="a"))[0]
     receipt = await memory.forget(message_ids=[row.id], thread="a", resource="ada")
     assert receipt.message_ids == (row.id,)
-    assert "said-a-1" not in (await memory.observations(resource="ada")).text
+    assert "said-a-1" not in (await memory.diary.get(resource="ada")).text
     model = answering()
     await Agent(model=model, memory=memory).generate("hello", thread="b", resource="ada")
     assert "said-a-1" not in model.requests[-1].text
@@ -707,25 +709,111 @@ async def test_two_threads_of_a_resource_in_two_processes(tmp_path: Path) -> Non
         model = answering()
         await Agent(model=model, memory=memory).generate("and now?", thread="one", resource="ada")
         shown = ids_sent(model.requests[-1])
-        rendered = await memory.observations(thread="one")
+        rendered = await memory.diary.get(thread="one")
         for row in await storage.list_messages("one"):
             noted = [entry for entry in entries_of(rendered, row, "one") if entry.state == "active"]
             assert noted or row.id in shown or row.run_id == (await storage.list_messages("one"))[-1].run_id
         await memory.settled()
 
 
-async def test_a_title_made_of_another_threads_words_is_forgotten_with_them(storage: Storage) -> None:
-    answers = [
-        f"<diary>\nDate: 2026-03-02\n- {note}\n</diary>\n<thread-title>{title}</thread-title>"
-        for note, title in (("wants zanzibar", "Trip"), ("asks for hotels", "Hotels in zanzibar"))
+# --- a run keeps the diary it began with ------------------------------------------------------------------------
+
+
+def _refusing_work(request: ModelRequest) -> Any:
+    """Notes anything but what the thread ``work`` says."""
+    return RuntimeError("down") if "turn-work" in request.text else "<diary>\n- 🟡 noted elsewhere\n</diary>"
+
+
+async def test_a_failing_observer_leaves_the_diary_that_the_run_began_with(storage: Storage) -> None:
+    """Another thread's notes come with this run's own, or with its next turn."""
+    memory = sharing(storage, model=ScriptedModel(_refusing_work), observation={"buffer_tokens": False})
+    await say(memory, "said-b-1", thread="b")
+
+    async def look() -> str:
+        await memory.diary.observe(thread="b")
+        return words("found", 60)
+
+    model = ScriptedModel("Noted.", ToolCall("look", {}), "Done.")
+    agent = Agent(model=model, memory=memory, tools=[Tool(name="look", function=look)])
+    await agent.generate(words("turn-work-0", 50), thread="work", resource="ada")
+    result = await agent.generate(words("turn-work-1", 10), thread="work", resource="ada")
+    failed = [event for event in await storage.list_events("resource:ada") if event.type.endswith("-failed")]
+    assert failed, "the run's own Observer was asked"
+    first, second = model.requests[-2:]
+    assert second.text.startswith(first.text)
+    assert (result.memory.cache[1].changed, result.memory.cache[1].why) == (None, "")
+
+
+async def test_notes_of_another_thread_explain_a_changed_prompt(storage: Storage) -> None:
+    """Also where each request has an agent and a model object of its own."""
+    memory = sharing(storage)
+    await say(memory, "said-b-1", thread="b")
+    steps: list[StepCache] = []
+    for number in range(3):
+        agent = Agent(model=answering(), memory=memory)
+        result = await agent.generate(words(f"turn-{number}", 5), thread="a", resource="ada")
+        steps += result.memory.cache
+        if number == 1:
+            await memory.diary.observe(thread="b")
+    assert [(step.first, step.changed, step.why) for step in steps] == [
+        (True, None, ""),
+        (False, None, ""),
+        (False, "messages", "activation"),
     ]
-    memory = sharing(storage, model=ScriptedModel(*answers), observation={"thread_title": True})
-    await memory.save_messages(words("zanzibar", 40), thread="one", resource="ada")
-    await memory.observe(thread="one", resource="ada")
-    await memory.save_messages(words("hotels", 40), thread="two", resource="ada")
-    await memory.observe(thread="two", resource="ada")
-    assert (await memory.thread("two", resource="ada")).title == "Hotels in zanzibar"
-    rows = await memory.messages(thread="one", resource="ada")
-    receipt = await memory.forget(message_ids=[rows[0].id], thread="one", resource="ada")
-    assert "two" in receipt.title_ids
-    assert (await memory.thread("two", resource="ada")).title == ""
+
+
+async def test_what_changes_between_two_runs_is_told(storage: Storage) -> None:
+    memory = sharing(storage)
+    for name in "bc":
+        await say(memory, f"said-{name}-1", thread=name)
+        await memory.diary.observe(thread=name)
+
+    async def forget() -> None:
+        await memory.forget(message_ids=[(await memory.messages.list(thread="c"))[0].id], thread="c")
+
+    async def edit() -> None:
+        await memory.diary.edit((await memory.diary.get(thread="b")).entries[0].id, "- 🟡 edited", thread="b")
+
+    async def reflect() -> None:
+        await memory.diary.reflect(thread="b", guidance="short")
+
+    told: list[str] = []
+    for number, deed in enumerate((None, edit, forget, reflect)):
+        if deed is not None:
+            await deed()
+        agent = Agent(model=answering(), memory=memory)
+        result = await agent.generate(words(f"turn-{number}", 5), thread="a", resource="ada")
+        told.append(result.memory.cache[0].why)
+    assert told == ["", "edit", "forgetting", "reflection"]
+
+
+async def test_a_rewritten_step_takes_in_no_notes_of_another_thread(storage: Storage) -> None:
+    """What was noted of the step is dropped; the rest of the diary stays as the run began with it."""
+
+    class Redacts(Processor[Any]):
+        def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
+            if args.step_number == 3:
+                args.message_list.response[0].tool_parts[0].result = "redacted"
+
+    async def look() -> str:
+        await memory.settled()
+        if len(model.requests) == 4:
+            await memory.diary.observe(thread="b")
+        return words("found", 12)
+
+    memory = sharing(storage)
+    await say(memory, "said-b-1", thread="b")
+    model = ScriptedModel("Noted.", *[ToolCall("look", {})] * 4, "Done.")
+    agent = Agent(
+        model=model,
+        memory=memory,
+        tools=[Tool(name="look", function=look)],
+        input_processors=[Redacts()],
+        max_steps=6,
+    )
+    await agent.generate("turn-work-0", thread="work", resource="ada")
+    await agent.generate("turn-work-1", thread="work", resource="ada")
+    shown = ["said-b-1" in "".join(m.text for m in r.prompt if m.role == "system") for r in model.requests]
+    assert "redacted" in model.requests[-1].text
+    assert "said-b-1" in (await memory.diary.get(thread="work")).text
+    assert not any(shown)

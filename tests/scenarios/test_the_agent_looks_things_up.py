@@ -37,7 +37,7 @@ async def save(memory: Memory, *messages: str | Message, thread: str = "t", reso
         make = Message.assistant if number % 2 else Message.user
         moment = MONDAY + timedelta(hours=number)
         rows.append(make(message, created_at=moment) if isinstance(message, str) else message)
-    await memory.save_messages(rows, thread=thread, resource=resource, title=f"About {thread}")
+    await memory.messages.save(rows, thread=thread, resource=resource, title=f"About {thread}")
 
 
 async def recall(memory: Memory, *, at: str = "t", **args: Any) -> str:
@@ -90,7 +90,7 @@ async def test_the_tool_is_the_last_and_the_same_in_every_prompt(storage: Storag
 async def test_without_retrieval_there_is_no_tool_and_no_label(storage: Storage) -> None:
     memory = remembering(storage, retrieval=False)
     await save(memory, "I decided to take flight AZ 204.", "Good.")
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     model = ScriptedModel("Yes.")
     await Agent(model=model, memory=memory).generate("Which flight?", thread="t", resource="ada")
     assert model.requests[0].tools == []
@@ -141,7 +141,7 @@ def without_search() -> Storage:
 async def test_a_note_leads_to_the_words_it_was_made_from(storage: Storage) -> None:
     memory = remembering(storage)
     await save(memory, "I decided to take flight AZ 204 on 12 June 2026.", "Seat 14C is booked for you.")
-    await memory.observe(thread="t")
+    await memory.diary.observe(thread="t")
     model = ScriptedModel(
         lambda request: ToolCall("recall", {"mode": "browse", "observation": label(request.text)}), "Seat 14C."
     )
@@ -161,7 +161,7 @@ def label(prompt: str) -> str:
 async def test_a_note_of_the_whole_resource_leads_into_its_other_threads(storage: Storage) -> None:
     memory = remembering(storage, scope="resource")
     await save(memory, "I decided to take flight AZ 204 on 12 June 2026.", "Seat 14C is booked.", thread="flights")
-    await memory.observe(thread="flights")
+    await memory.diary.observe(thread="flights")
     model = ScriptedModel(
         lambda request: ToolCall("recall", {"mode": "browse", "observation": label(request.text)}), "Seat 14C."
     )
@@ -180,7 +180,7 @@ async def test_labels_stay_as_the_diary_grows(storage: Storage) -> None:
     seen: list[list[str]] = []
     for city in ("Rome", "Oslo", "Bern"):
         await save(memory, Message.user(f"I decided to fly to {city} on 12 June 2026.", created_at=MONDAY))
-        await memory.observe(thread="t", resource="ada")
+        await memory.diary.observe(thread="t", resource="ada")
         await agent.generate("Where to?", thread="t", resource="ada")
         seen.append(re.findall(r'<observations id="(\w+)">', model.requests[-1].text))
     assert len(seen[-1]) == len(set(seen[-1])) > 1
@@ -228,7 +228,7 @@ async def test_around_a_message(storage: Storage) -> None:
 async def test_deleted_messages_leave_no_hole(storage: Storage) -> None:
     memory = remembering(storage)
     await save(memory, *(f"text {number}" for number in range(1, 6)))
-    gone = (await memory.messages(thread="t"))[2]
+    gone = (await memory.messages.list(thread="t"))[2]
     await storage.delete_messages("t", [gone.id])
     assert numbers(await recall(memory, mode="browse", message=3))[:3] == [2, 4, 5]
     assert "no messages after 90" in await recall(memory, mode="browse", message=91)
@@ -258,7 +258,7 @@ async def test_long_messages_are_cut_and_read_in_full_piece_by_piece(storage: St
     assert last.endswith("That was it.\n[End of message 2.]")
 
 
-async def test_what_is_not_said_is_not_read_back(storage: Storage) -> None:
+async def test_unsaid_words_are_not_read_back(storage: Storage) -> None:
     memory = remembering(storage)
     parts = [
         TextPart(text="visible"),
@@ -332,7 +332,7 @@ async def test_search_leaves_out_what_can_be_read_anyway_and_its_own_answers(sto
     await Agent(
         model=ScriptedModel(ToolCall("recall", {"mode": "search", "query": "falcon"}), "In the old one."), memory=memory
     ).generate("Look it up.", thread="t", resource="ada")
-    assert len((await memory.search("falcon", resource="ada")).items) == 3
+    assert len((await memory.messages.search("falcon", resource="ada")).items) == 3
     assert numbers_by_thread(await recall(memory, at="new", mode="search", query="falcon")) == [("t", 1), ("old", 1)]
 
 
@@ -424,9 +424,9 @@ async def test_nothing_of_another_resource_can_be_read(storage: Storage, obscure
     memory = remembering(storage, obscure_thread_ids=obscured)
     foreign = ["My password is swordfish, decided on 3 March 2026.", "Your password is safe.", "The password again."]
     await save(memory, *foreign, thread="vault", resource="grace")
-    await memory.observe(thread="vault")
-    (entry,) = (await memory.observations(thread="vault")).active
-    page = await memory.search("password", resource="grace", limit=1)
+    await memory.diary.observe(thread="vault")
+    (entry,) = (await memory.diary.get(thread="vault")).active
+    page = await memory.messages.search("password", resource="grace", limit=1)
     assert page.cursor is not None
     await save(memory, "I have no password.", "I see.")
     prompts: list[str] = []

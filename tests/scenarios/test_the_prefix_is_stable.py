@@ -141,7 +141,7 @@ async def test_the_note_is_stored_with_the_message_and_sent_again_byte_for_byte(
     agent = Agent(model=model, memory=memory)
     for number in range(4):
         await agent.generate(asked(number, MONDAY + timedelta(days=number)), thread="t")
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     notes = [row.sent.text for row in rows if row.sent is not None]
     assert len(notes) == 4
     assert "Today is Monday, 2 March 2026." in notes[0]
@@ -157,7 +157,12 @@ async def test_what_was_said_already_is_not_said_again(storage: Storage) -> None
     agent = Agent(model=answering(), memory=memory)
     for number in range(4):
         await agent.generate(asked(number, MONDAY + timedelta(minutes=number)), thread="t")
-    assert [row.sent is not None for row in (await memory.messages(thread="t"))[::2]] == [True, False, False, False]
+    assert [row.sent is not None for row in (await memory.messages.list(thread="t"))[::2]] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 async def test_the_note_is_never_shown_nor_observed(storage: Storage) -> None:
@@ -168,7 +173,7 @@ async def test_the_note_is_never_shown_nor_observed(storage: Storage) -> None:
         played = await play(agent, asked(number, MONDAY + timedelta(days=number)), thread="t")
         assert played.result is not None
         assert not any("memory-note" in message.text for message in played.result.messages)
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert any(row.sent is not None and "Current task: task" in row.sent.text for row in rows)
     assert not any("memory-note" in row.text or "Today is" in row.text for row in rows)
     assert observer.requests
@@ -178,9 +183,7 @@ async def test_the_note_is_never_shown_nor_observed(storage: Storage) -> None:
 
 
 @ways
-async def test_the_first_prompt_after_an_observation_says_what_is_true_now(
-    storage: Storage, buffer_tokens: float
-) -> None:
+async def test_the_first_prompt_after_an_observation_is_up_to_date(storage: Storage, buffer_tokens: float) -> None:
     """The note is composed before the Observer is asked, and again when the diary has changed by then."""
     model = answering()
     memory = observational(storage, observer_model=dated_observer(), buffer_tokens=buffer_tokens)

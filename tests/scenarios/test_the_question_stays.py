@@ -75,7 +75,7 @@ async def test_the_turn_that_the_diary_cuts_is_shown_with_its_question(storage: 
 async def test_a_thread_that_begins_with_the_assistant(storage: Storage) -> None:
     model = answering()
     memory = observational(storage)
-    await memory.save_messages([Message.assistant(words("welcome", 20))], thread="t")
+    await memory.messages.save([Message.assistant(words("welcome", 20))], thread="t")
     agent = Agent(model=model, memory=memory)
     await talk(agent, 6)
     assert_all_well_formed([model])
@@ -94,7 +94,7 @@ async def test_a_question_that_is_asked_again_with_the_same_id(storage: Storage)
     result = await agent.generate(again, thread="t")
     assert result.text == "Here it is."
     assert model.requests[-1].text.count("question") == 150
-    rows = await memory.messages(thread="t")
+    rows = await memory.messages.list(thread="t")
     assert [row.id for row in rows] == ["q-1", result.messages[0].id]
 
 
@@ -106,11 +106,11 @@ async def test_an_old_question_that_is_asked_again_with_the_same_id(storage: Sto
     await agent.generate(Message.user(words("old", 30), id="q-1"), thread="t")
     await talk(agent, 8)
     assert "old" not in model.requests[-1].text.split()
-    before = len(await memory.messages(thread="t"))
+    before = len(await memory.messages.list(thread="t"))
     await agent.generate(Message.user(words("old", 30), id="q-1"), thread="t")
     last = model.requests[-1].prompt.messages[-1]
     assert (last.role, last.text.split().count("old")) == ("user", 30)
-    assert len(await memory.messages(thread="t")) == before + 1
+    assert len(await memory.messages.list(thread="t")) == before + 1
 
 
 @pytest.mark.parametrize("observing", [True, False])
@@ -124,8 +124,11 @@ async def test_one_message_asked_in_two_threads(storage: Storage, observing: boo
         await agent.generate(question, thread=thread)
         assert "my question" in model.requests[-1].text
         assert ("Today is" in model.requests[-1].text) is observing
-        assert [row.text for row in await memory.messages(thread=thread)] == ["my question", "Understood, noted."]
+        assert [row.text for row in await memory.messages.list(thread=thread)] == [
+            "my question",
+            "Understood, noted.",
+        ]
     assert (question.seq, question.sent, question.thread_id) == (None, None, None)
-    stored = (await memory.messages(thread="a"))[0]
+    stored = (await memory.messages.list(thread="a"))[0]
     await agent.generate(stored, thread="c")
     assert "my question" in model.requests[-1].text

@@ -78,7 +78,7 @@ async def test_an_observer_that_fails(storage: Storage, reply: Any, buffer_token
 
 
 @ways
-async def test_an_observer_whose_client_was_closed(storage: Storage, buffer_tokens: float) -> None:
+async def test_an_observer_with_a_closed_client(storage: Storage, buffer_tokens: float) -> None:
     """What it waits for is cancelled, which nobody meant for the turn."""
 
     async def lost(_: Any) -> str:
@@ -148,7 +148,7 @@ async def test_an_observer_that_never_answers_is_given_up(storage: Storage) -> N
     assert played.result.text == "Three."
 
 
-async def test_a_background_observer_that_never_answers_holds_nobody_up(storage: Storage) -> None:
+async def test_a_background_observer_that_never_answers_blocks_no_turn(storage: Storage) -> None:
     """The run waits for it once, where the window is full, and no longer than a run may."""
     answer = asyncio.Event()
 
@@ -260,6 +260,7 @@ async def first_text(model: ScriptedModel, request: Any) -> str:
 # --- a storage of logs that fails -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["save_log", "append_event", "acquire_lease", "release_lease"])
 async def test_what_memory_alone_needs_may_fail(method: str) -> None:
     class Failing(WatchedStorage):
@@ -276,7 +277,7 @@ async def test_what_memory_alone_needs_may_fail(method: str) -> None:
     await raw_rows(storage)
 
 
-async def test_a_log_that_nobody_can_read_costs_the_notes_and_no_turn(tmp_path: Path) -> None:
+async def test_an_unreadable_diary_costs_the_notes_and_no_turn(tmp_path: Path) -> None:
     storage = SQLiteStorage(tmp_path / "memory.db")
     model = answering()
     agent = Agent(model=model, memory=observational(storage))
@@ -295,7 +296,7 @@ async def test_a_log_that_nobody_can_read_costs_the_notes_and_no_turn(tmp_path: 
     await storage.close()
 
 
-async def test_a_log_that_fails_while_processors_edit_what_is_stored() -> None:
+async def test_a_failing_diary_stops_no_edit_of_stored_messages() -> None:
     class Failing(WatchedStorage):
         down = False
 

@@ -27,17 +27,17 @@ async def test_another_resource_is_refused(storage: Storage, make: MakeMemory) -
         await agent.generate("tell me", thread="t", resource="bob")
     assert len(model.requests) == 1
     for refused in (
-        memory.messages(thread="t", resource="bob"),
-        memory.observations(thread="t", resource="bob"),
-        memory.observe(thread="t", resource="bob"),
-        memory.delete_thread("t", resource="bob"),
+        memory.messages.list(thread="t", resource="bob"),
+        memory.diary.get(thread="t", resource="bob"),
+        memory.diary.observe(thread="t", resource="bob"),
+        memory.threads.delete("t", resource="bob"),
     ):
         with pytest.raises(InputError, match="bob"):
             await refused
-    known = (await memory.messages(thread="t"))[0]
+    known = (await memory.messages.list(thread="t"))[0]
     with pytest.raises(InputError, match="bob"):
-        await memory.save_messages([known], thread="t", resource="bob")
-    assert len(await memory.messages(thread="t", resource="ada")) == 2
+        await memory.messages.save([known], thread="t", resource="bob")
+    assert len(await memory.messages.list(thread="t", resource="ada")) == 2
 
 
 @both
@@ -64,9 +64,9 @@ async def test_title_and_metadata_are_the_threads_from_its_first_call(storage: S
     agent = Agent(model=answering(), memory=memory)
     await agent.generate("hello", thread=ThreadRef(id="t", title="Trip", metadata={"to": "Rome"}), resource="ada")
     await agent.generate("hello", thread=ThreadRef(id="t", title="Other"), resource="ada")
-    (thread,) = (await memory.threads(resource="ada")).items
+    (thread,) = (await memory.threads.list(resource="ada")).items
     assert (thread.title, thread.metadata, thread.resource_id) == ("Trip", {"to": "Rome"}, "ada")
-    assert (await memory.threads(resource="bob")).items == []
+    assert (await memory.threads.list(resource="bob")).items == []
 
 
 @pytest.mark.parametrize("observing", [True, False])
@@ -88,11 +88,11 @@ async def test_without_a_thread_memory_does_nothing(
 async def test_threads_that_are_not_there(storage: Storage) -> None:
     memory = observational(storage)
     with pytest.raises(NotFoundError, match="'t'"):
-        await memory.messages(thread="t")
+        await memory.messages.list(thread="t")
     with pytest.raises(NotFoundError, match="'t'"):
-        await memory.observations(thread="t")
+        await memory.diary.get(thread="t")
     with pytest.raises(NotFoundError, match="'t'"):
-        await memory.delete_thread("t")
-    assert await memory.save_messages([], thread="t") == 0
-    assert await memory.save_messages([Message.system("Be kind.")], thread="t") == 0
-    assert (await memory.threads()).items == []
+        await memory.threads.delete("t")
+    assert await memory.messages.save([], thread="t") == 0
+    assert await memory.messages.save([Message.system("Be kind.")], thread="t") == 0
+    assert (await memory.threads.list()).items == []

@@ -56,10 +56,10 @@ async def waits(memory: Memory, observer_model: HeldUp) -> None:
 
 async def noted(memory: Memory, observer_model: HeldUp) -> bool:
     """Whether the notes are made once the Observer is let."""
-    assert (await memory.observations(thread="t")).entries == ()
+    assert (await memory.diary.get(thread="t")).entries == ()
     observer_model.gate.set()
     await memory.settled()
-    return bool((await memory.observations(thread="t")).entries)
+    return bool((await memory.diary.get(thread="t")).entries)
 
 
 async def test_a_call_waits_for_the_notes(memory: Memory, observer_model: HeldUp) -> None:
@@ -67,7 +67,7 @@ async def test_a_call_waits_for_the_notes(memory: Memory, observer_model: HeldUp
     await observer_model.asked.wait()
     observer_model.gate.set()
     await call
-    assert (await memory.observations(thread="t")).entries
+    assert (await memory.diary.get(thread="t")).entries
 
 
 async def test_who_waits_can_be_cancelled(
@@ -100,23 +100,23 @@ class Refuses(Processor[Any]):
         args.abort("no")
 
 
-async def test_a_call_that_is_blocked_waits_for_nobody(memory: Memory, observer_model: HeldUp) -> None:
-    await memory.save_messages(QUESTION, thread="t")
+async def test_a_blocked_call_does_not_wait_for_background_work(memory: Memory, observer_model: HeldUp) -> None:
+    await memory.messages.save(QUESTION, thread="t")
     agent = Agent(model=_once_asked(observer_model, "Refused."), memory=memory, output_processors=[Refuses()])
     assert (await agent.generate("go on", thread="t")).tripwire is not None
     assert await noted(memory, observer_model)
 
 
-async def test_a_call_that_fails_waits_for_nobody(memory: Memory, observer_model: HeldUp) -> None:
-    await memory.save_messages(QUESTION, thread="t")
+async def test_a_failing_call_does_not_wait_for_background_work(memory: Memory, observer_model: HeldUp) -> None:
+    await memory.messages.save(QUESTION, thread="t")
     agent = Agent(model=_once_asked(observer_model, RuntimeError("the model is down")), memory=memory)
     with pytest.raises(RuntimeError, match="is down"):
         await agent.generate("go on", thread="t")
     assert await noted(memory, observer_model)
 
 
-async def test_a_call_that_is_cancelled_waits_for_nobody(memory: Memory, observer_model: HeldUp) -> None:
-    await memory.save_messages(QUESTION, thread="t")
+async def test_a_cancelled_call_does_not_wait_for_background_work(memory: Memory, observer_model: HeldUp) -> None:
+    await memory.messages.save(QUESTION, thread="t")
     cancel = CancelSignal()
 
     async def stop(request: ModelRequest) -> str:
@@ -139,7 +139,7 @@ def _once_asked(observer_model: HeldUp, answer: str | Exception) -> ScriptedMode
     return ScriptedModel(write, name="actor")
 
 
-async def test_nobody_waits_for_a_loop_that_was_stopped_meanwhile() -> None:
+async def test_no_call_waits_for_a_stopped_loop() -> None:
     """As that of a synchronous server's worker, which stands still between two requests."""
     loop, answered, enough = asyncio.new_event_loop(), threading.Event(), threading.Event()
     observer_model = HeldUp()

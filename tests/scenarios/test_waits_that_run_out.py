@@ -104,26 +104,26 @@ async def test_for_the_observer(storage: Storage, held: Held) -> None:
     assert_it_says_what_happened(await failures_of(storage, played, "observation"))
     held.gate.set()
     await memory.settled()
-    log = await memory.observations(thread="t")
+    log = await memory.diary.get(thread="t")
     assert log.buffered, "it went on"
     assert log.observer_failures.count == 0, "it has not failed: nobody backs off"
 
 
 async def test_for_the_reflector(storage: Storage, held: Held) -> None:
     memory = memory_of(storage, observer(), reflector_model=held.model)
-    await memory.save_messages([Message.user(words(f"said-{n}", 30)) for n in range(8)], thread="t")
-    tokens = (await memory.observe(thread="t")).tokens
-    await memory.set_overrides(thread="t", observation_tokens=tokens + 1)
+    await memory.messages.save([Message.user(words(f"said-{n}", 30)) for n in range(8)], thread="t")
+    tokens = (await memory.diary.observe(thread="t")).tokens
+    await memory.diary.set_overrides(thread="t", observation_tokens=tokens + 1)
     played = await play(Agent(model=answering(), memory=memory), "hello", thread="t")
     assert played.data("observation-failed") == [], "nobody waited yet"
     await held.asked.wait()
-    await memory.set_overrides(thread="t", observation_tokens=tokens // 2)
+    await memory.diary.set_overrides(thread="t", observation_tokens=tokens // 2)
     played = await play(looking_up(storage, memory), "and now?", thread="t")
     assert played.result is not None
     assert_it_says_what_happened(await failures_of(storage, played, "reflection"))
     held.gate.set()
     await memory.settled()
-    log = await memory.observations(thread="t")
+    log = await memory.diary.get(thread="t")
     assert log.reflection is not None, "it went on"
     assert log.reflector_failures.count == 0
 
@@ -137,11 +137,11 @@ async def test_for_another_process(storage: Storage, held: Held) -> None:
     assert_it_says_what_happened(await failures_of(storage, played, "observation"))
     held.gate.set()
     await first.settled()
-    assert (await first.observations(thread="t")).observer_failures.count == 0
+    assert (await first.diary.get(thread="t")).observer_failures.count == 0
     await second.settled()
 
 
-async def test_a_turn_whose_time_went_by_waiting_for_another_process_does_not_begin_to_observe() -> None:
+async def test_a_turn_that_used_up_its_wait_does_not_start_to_observe() -> None:
     """The Observer would be paid for, cancelled, and counted as failing."""
 
     class LetGoAtTheEnd(WatchedStorage):
@@ -158,7 +158,7 @@ async def test_a_turn_whose_time_went_by_waiting_for_another_process_does_not_be
     storage, notes = LetGoAtTheEnd(), observer()
     memory = memory_of(storage, notes)
     agent = Agent(model=answering(), memory=memory, input_processors=[Recount(storage)])
-    await memory.save_messages([Message.user(words(f"said-{n}", 40)) for n in range(10)], thread="t")
+    await memory.messages.save([Message.user(words(f"said-{n}", 40)) for n in range(10)], thread="t")
     played = await play(agent, "go on", thread="t")
     assert storage.calls["acquire_lease"] > 1
     assert played.data("observation-failed") == []

@@ -32,27 +32,27 @@ async def told(storage: Storage, *texts: str) -> Memory:
     """A memory that has observed these words, one by one."""
     memory = configured(storage)
     for text in texts:
-        await memory.save_messages([Message.user(words(text, 20))], thread="t", resource="ada")
-        await memory.observe(thread="t")
+        await memory.messages.save([Message.user(words(text, 20))], thread="t", resource="ada")
+        await memory.diary.observe(thread="t")
     return memory
 
 
 async def test_events_are_read_in_order_and_from_a_place_on(storage: Storage) -> None:
     memory = await told(storage, "one", "two")
-    events = await memory.events(thread="t", resource="ada")
+    events = await memory.diary.events(thread="t", resource="ada")
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert [event.type for event in events].count("data-om-observation-end") == 2
-    assert await memory.events(thread="t", after=1, limit=2) == events[1:3]
+    assert await memory.diary.events(thread="t", after=1, limit=2) == events[1:3]
 
 
 async def test_events_are_watched_as_they_come(storage: Storage) -> None:
     memory = await told(storage, "one")
-    before = await memory.events(thread="t")
-    watched = memory.watch_events(thread="t", every=0.001)
+    before = await memory.diary.events(thread="t")
+    watched = memory.diary.watch(thread="t", every=0.001)
     assert [(await anext(watched)).seq for _ in before] == [event.seq for event in before]
     waiting = asyncio.ensure_future(anext(watched))
-    await memory.save_messages([Message.user(words("two", 20))], thread="t", resource="ada")
-    await memory.observe(thread="t")
+    await memory.messages.save([Message.user(words("two", 20))], thread="t", resource="ada")
+    await memory.diary.observe(thread="t")
     assert (await waiting).seq == len(before) + 1
     await watched.aclose()
 
@@ -61,10 +61,10 @@ async def test_no_event_of_another_process_is_lost_or_told_twice(tmp_path: Path)
     path = str(tmp_path / "memory.db")
     async with SQLiteStorage(path) as storage:
         memory = await told(storage, "one")
-        before = len(await memory.events(thread="t"))
+        before = len(await memory.diary.events(thread="t"))
         writers = asyncio.get_running_loop().run_in_executor(None, run_at_once, WRITING, [[path, "a"], [path, "b"]])
         seen: dict[str, list[int]] = {"a": [], "b": []}
-        async for event in memory.watch_events(thread="t", after=before, every=0.001):
+        async for event in memory.diary.watch(thread="t", after=before, every=0.001):
             seen[event.data["from"]].append(event.data["number"])
             if len(seen["a"]) + len(seen["b"]) == 100:
                 break
@@ -75,10 +75,10 @@ async def test_no_event_of_another_process_is_lost_or_told_twice(tmp_path: Path)
 async def test_bad_requests_are_refused_by_name(storage: Storage) -> None:
     memory = await told(storage, "one")
     with pytest.raises(NotFoundError, match="nowhere"):
-        await memory.events(thread="nowhere")
+        await memory.diary.events(thread="nowhere")
     with pytest.raises(InputError, match="does not belong to resource 'bob'"):
-        await memory.events(thread="t", resource="bob")
+        await memory.diary.events(thread="t", resource="bob")
     with pytest.raises(InputError, match="limit must be a whole number from 1 on, not 0"):
-        await memory.events(thread="t", limit=0)
+        await memory.diary.events(thread="t", limit=0)
     with pytest.raises(InputError, match="every must be positive, not 0"):
-        await anext(memory.watch_events(thread="t", every=0))
+        await anext(memory.diary.watch(thread="t", every=0))

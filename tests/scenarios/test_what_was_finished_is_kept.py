@@ -24,7 +24,7 @@ from diarist.exceptions import (
     StorageError,
     ThreadBusyError,
 )
-from diarist.memory import recording
+from diarist.memory import run_recorder
 from diarist.messages import TextPart
 from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
@@ -58,7 +58,7 @@ def tools() -> list[Tool]:
 
 
 async def texts(memory: Memory) -> list[str]:
-    return [row.text for row in await memory.messages(thread="t")]
+    return [row.text for row in await memory.messages.list(thread="t")]
 
 
 @both
@@ -72,7 +72,7 @@ async def test_a_failing_provider(storage: Storage, make: MakeMemory, failure: A
     with pytest.raises(ModelConnectionError):
         await agent.generate("go", thread="t")
     assert await texts(memory) == ["go", "Step one."]
-    assert (await memory.messages(thread="t"))[1].tool_parts[0].result == "seen"
+    assert (await memory.messages.list(thread="t"))[1].tool_parts[0].result == "seen"
     await agent.generate("again", thread="t")
     assert await texts(memory) == ["go", "Step one.", "again", "Now it works."]
     assert len(ids_sent(model.requests[-1])) == 3
@@ -282,7 +282,7 @@ def expire_runs(path: Path) -> None:
 
 
 async def test_a_run_that_lives_long_is_not_taken_for_dead(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "RUN_TTL", 0.3)
+    monkeypatch.setattr(run_recorder, "RUN_TTL", 0.3)
     beats = 0
     enough = asyncio.Event()
     heartbeat = storage.heartbeat
@@ -382,12 +382,12 @@ async def test_a_lost_reply_is_no_failure(make: MakeMemory, method: str) -> None
     assert await texts(memory) == ["go", "Understood, noted.", "next", "Understood, noted."]
 
 
-async def test_a_lost_reply_is_no_failure_though_somebody_wrote_since() -> None:
+async def test_a_lost_reply_is_no_failure_after_a_later_write() -> None:
     class LosingLate(WatchedStorage):
         async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
             done = await call()
             if name == "finish_run" and self.calls[name] == 1:
-                await memory.save_messages([Message.user("from elsewhere")], thread="t")
+                await memory.messages.save([Message.user("from elsewhere")], thread="t")
                 raise StorageError("the connection was lost")
             return done
 
@@ -399,7 +399,7 @@ async def test_a_lost_reply_is_no_failure_though_somebody_wrote_since() -> None:
 
 @both
 @pytest.mark.parametrize("done", [True, False])
-async def test_a_blocked_run_whose_end_breaks_off_once(make: MakeMemory, done: bool) -> None:
+async def test_a_blocked_run_ends_although_storing_its_end_fails_once(make: MakeMemory, done: bool) -> None:
     """Whether the database had done it or not."""
 
     class LosingOnce(WatchedStorage):
@@ -438,29 +438,6 @@ async def test_an_answer_with_the_id_of_an_earlier_one_is_an_error(storage: Stor
     assert await texts(memory) == ["go", "Understood, noted.", "again", "next", "Understood, noted."]
 
 
-@both
-async def test_a_database_that_is_away_at_a_turns_end_does_not_block_the_thread(make: MakeMemory) -> None:
-    """Neither the end nor what is tried instead of it can be stored; then it is back."""
-
-    class Away(WatchedStorage):
-        away = True
-
-        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            if self.away and self.calls["finish_run"]:
-                raise StorageError("nobody answers")
-            return await call()
-
-    storage = Away()
-    memory = make(storage)
-    agent = Agent(model=answering(), memory=memory)
-    with pytest.raises(StorageError, match="nobody answers"):
-        await agent.generate("go", thread="t")
-    storage.away = False
-    async with asyncio.timeout(20):  # and not the minute after which others take it for dead
-        await agent.generate("next", thread="t")
-    assert await texts(memory) == ["go", "next", "Understood, noted."]
-
-
 async def test_cancelled_while_the_run_is_looked_for() -> None:
     """The reply to its beginning was lost."""
     asked = asyncio.Event()
@@ -495,7 +472,7 @@ async def test_a_lost_reply_to_an_end_without_messages_is_no_failure() -> None:
 
     storage = Losing("nothing yet")
     memory = Memory(storage=storage)
-    await memory.save_messages([Message.user("poison")], thread="t")
+    await memory.messages.save([Message.user("poison")], thread="t")
     storage.of = "finish_run"
     storage.calls.clear()
     agent = Agent(model=ScriptedModel(BadRequestError("no", status=400), "fine"), memory=memory, processors=[Repair()])
@@ -530,7 +507,7 @@ async def test_a_repair_that_cannot_be_stored_costs_no_answer() -> None:
 
     async def forget() -> str:
         """Forget."""
-        await memory.forget(message_ids=[row.id for row in await memory.messages(thread="t")][:1], thread="t")
+        await memory.forget(message_ids=[row.id for row in await memory.messages.list(thread="t")][:1], thread="t")
         return "forgotten"
 
     model = ScriptedModel("ok", "ok", BadRequestError("no", status=400), ToolCall("forget"), "the answer")

@@ -33,12 +33,12 @@ class Guard(Processor[Any]):
         """Judges, and lets everything pass."""
 
 
-async def test_nobody_sees_it_before_the_run_has_ended_well(storage: Storage) -> None:
+async def test_the_update_is_visible_only_after_the_run_succeeded(storage: Storage) -> None:
     memory = remembering(storage)
     seen: list[Any] = []
 
     async def look(_: ModelRequest) -> str:
-        seen.append(await memory.working_memory(resource="ada"))
+        seen.append(await memory.working.get(resource="ada"))
         other = answering()
         await say(Agent(model=other, memory=memory), thread="another")
         seen.append(shown(other.requests[0]))
@@ -46,7 +46,7 @@ async def test_nobody_sees_it_before_the_run_has_ended_well(storage: Storage) ->
 
     await say(Agent(model=ScriptedModel(update("# Ada"), look), memory=memory))
     assert seen == ["", TEMPLATE]
-    assert await memory.working_memory(resource="ada") == "# Ada"
+    assert await memory.working.get(resource="ada") == "# Ada"
 
 
 @pytest.mark.parametrize("guarded", [False, True])
@@ -56,8 +56,8 @@ async def test_a_run_that_fails_keeps_the_updates_of_the_steps_that_it_keeps(sto
     agent = Agent(model=model, memory=memory, output_processors=[Guard()] if guarded else [])
     with pytest.raises(RuntimeError):
         await say(agent)
-    assert len(await memory.messages(thread="t")) == (1 if guarded else 2)
-    assert await memory.working_memory(resource="ada") == ("" if guarded else "# Ada")
+    assert len(await memory.messages.list(thread="t")) == (1 if guarded else 2)
+    assert await memory.working.get(resource="ada") == ("" if guarded else "# Ada")
     assert (await storage.get_working_memory("resource:ada")).updates == ()
 
 
@@ -72,8 +72,8 @@ async def test_a_step_that_breaks_off_leaves_no_update(storage: Storage) -> None
     agent = Agent(model=model, memory=memory, processors=[Break()])
     with pytest.raises(ProcessorError):
         await say(agent)
-    assert "# Two" not in repr(await memory.messages(thread="t"))
-    assert await memory.working_memory(resource="ada") == "# One"
+    assert "# Two" not in repr(await memory.messages.list(thread="t"))
+    assert await memory.working.get(resource="ada") == "# One"
 
 
 CHILD = """
@@ -112,16 +112,16 @@ async def test_a_crash(tmp_path: Path, where: str, guarded: bool) -> None:
     async with SQLiteStorage(path) as storage:
         memory = remembering(storage)
         if where == "in the second step":
-            assert await memory.working_memory(resource="ada") == "", "the run is live, as far as anybody knows"
+            assert await memory.working.get(resource="ada") == "", "the run is live, as far as anybody knows"
             expire_runs(path)
-            await memory.save_messages([Message.user("hello")], thread="t", resource="ada")  # ends the dead run
+            await memory.messages.save([Message.user("hello")], thread="t", resource="ada")  # ends the dead run
         kept = where == "after the commit" or not guarded
-        assert await memory.working_memory(resource="ada") == ("# Ada" if kept else "")
+        assert await memory.working.get(resource="ada") == ("# Ada" if kept else "")
         assert (await storage.get_working_memory("resource:ada")).updates == ()
         model = answering()
         await say(Agent(model=model, memory=memory))
         assert newest(model.requests[0]) == ("# Ada" if kept else TEMPLATE)
-        assert ("# Ada" in repr(await memory.messages(thread="t"))) is kept, "it counts as the messages do"
+        assert ("# Ada" in repr(await memory.messages.list(thread="t"))) is kept, "it counts as the messages do"
 
 
 async def test_runs_beside_each_other_are_merged(storage: Storage) -> None:
@@ -137,7 +137,7 @@ async def test_runs_beside_each_other_are_merged(storage: Storage) -> None:
 
     await asyncio.gather(*(run(number) for number in range(6)))
     expected = {f"key-{number}": number for number in range(6)}
-    whole = await memory.working_memory(resource="ada")
+    whole = await memory.working.get(resource="ada")
     assert whole == {**expected, "shared": {str(number): True for number in range(6)}}
 
 
@@ -153,7 +153,7 @@ async def test_texts_of_runs_beside_each_other_are_merged(storage: Storage) -> N
         await say(Agent(model=ScriptedModel(update(text), together), memory=memory), thread=thread)
 
     await asyncio.gather(run("one", "- Name: Ada\n- Allergy:"), run("two", "- Name:\n- Allergy: nuts"))
-    assert await memory.working_memory(resource="ada") == "- Name: Ada\n- Allergy: nuts"
+    assert await memory.working.get(resource="ada") == "- Name: Ada\n- Allergy: nuts"
 
 
 WORKER = f"""
@@ -166,31 +166,32 @@ from diarist.testing import ScriptedModel, ToolCall
 async def main(address, name):
     async with opened(address) as storage:
         memory = Memory(storage=storage, working_memory=WorkingMemoryConfig(schema={{"type": "object"}}))
-        await memory.working_memory(resource="ada")
+        await memory.working.get(resource="ada")
         go()
         for number in range(5):
             call = ToolCall("update_working_memory", {{"memory": {{"tool": {{f"{{name}}-{{number}}": 1}}}}}})
             agent = Agent(model=ScriptedModel([call], "ok"), memory=memory)
             await agent.generate("hello", thread=name, resource="ada")
-            await memory.update_working_memory({{"hand": {{f"{{name}}-{{number}}": 1}}}}, resource="ada")
+            await memory.working.update({{"hand": {{f"{{name}}-{{number}}": 1}}}}, resource="ada")
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 async def test_processes_at_once_lose_nothing(backend: Backend) -> None:
     names = ["a", "b", "c", "d"]
     await asyncio.to_thread(run_at_once, WORKER, [[backend.address, name] for name in names])
     async with backend.storage() as storage:
         memory = remembering(storage, schema={"type": "object"})
-        whole = await memory.working_memory(resource="ada")
+        whole = await memory.working.get(resource="ada")
         assert isinstance(whole, dict)
         expected = {f"{name}-{number}": 1 for name in names for number in range(5)}
         assert json.loads(json.dumps(whole)) == {"tool": expected, "hand": expected}
         assert (await storage.get_working_memory("resource:ada")).updates == ()
 
 
-async def test_a_resource_that_is_forgotten_meanwhile_stays_forgotten(storage: Storage) -> None:
+async def test_a_resource_forgotten_during_the_work_stays_forgotten(storage: Storage) -> None:
     memory = remembering(storage)
 
     async def forget(_: ModelRequest) -> str:
@@ -201,7 +202,7 @@ async def test_a_resource_that_is_forgotten_meanwhile_stays_forgotten(storage: S
     with pytest.raises(StorageError, match="deleted"):
         await say(Agent(model=ScriptedModel(update("# Ada"), forget), memory=memory))
     assert "Ada" not in repr(await storage.get_working_memory("resource:ada"))
-    assert await memory.working_memory(resource="ada") == ""
+    assert await memory.working.get(resource="ada") == ""
 
 
 class Failing(WatchedStorage):
@@ -215,17 +216,17 @@ class Failing(WatchedStorage):
         return await call()
 
 
-async def test_what_a_person_takes_out_meanwhile_does_not_come_back(storage: Storage) -> None:
+async def test_lines_removed_by_hand_during_the_work_stay_gone(storage: Storage) -> None:
     memory = remembering(storage)
-    await memory.update_working_memory("- Lives in: Trieste", resource="ada")
+    await memory.working.update("- Lives in: Trieste", resource="ada")
 
     async def take_out(_: ModelRequest) -> str:
-        await memory.update_working_memory("", resource="ada")
+        await memory.working.update("", resource="ada")
         return "ok"
 
     model = ScriptedModel(update("- Lives in: Trieste\n- Likes: tea"), take_out)
     await say(Agent(model=model, memory=memory))
-    assert await memory.working_memory(resource="ada") == ""
+    assert await memory.working.get(resource="ada") == ""
 
 
 async def test_a_turn_goes_on_where_it_cannot_be_read() -> None:
@@ -252,7 +253,7 @@ async def test_an_update_that_cannot_be_stored_is_told() -> None:
     agent = Agent(model=ScriptedModel(update("# Ada")), memory=memory, processors=[FillTheDisk()], max_steps=1)
     with pytest.raises(StorageError, match="disk"):
         await say(agent)
-    assert len(await memory.messages(thread="t")) == 2
+    assert len(await memory.messages.list(thread="t")) == 2
 
 
 async def test_messages_that_are_stored_elsewhere() -> None:

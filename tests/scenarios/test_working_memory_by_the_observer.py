@@ -43,7 +43,7 @@ async def observed(memory: Memory, turns: int = 1, *, first: int = 0) -> Scripte
     agent = Agent(model=model, memory=memory)
     for number in range(first, first + turns):
         await say(agent, words(f"turn-{number}", 30))
-        await memory.observe(thread="t")
+        await memory.diary.observe(thread="t")
     return model
 
 
@@ -51,20 +51,32 @@ async def test_it_is_written_with_the_notes(storage: Storage) -> None:
     observer = writing("# User\n- **Name**: Ada", "", "# User\n- **Name**: Ada\n- **Likes**: tea")
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
     model = await observed(memory, 4)
-    assert await memory.working_memory(resource="ada") == "# User\n- **Name**: Ada\n- **Likes**: tea"
+    assert await memory.working.get(resource="ada") == "# User\n- **Name**: Ada\n- **Likes**: tea"
     assert [tool.name for tool in model.requests[0].tools] == []
     assert newest(model.requests[-1]) == "# User\n- **Name**: Ada\n- **Likes**: tea"
     assert TEMPLATE in observer.requests[0].text
     assert "<working-memory>\n# User\n- **Name**: Ada\n</working-memory>" in observer.requests[1].text
-    diary = (await memory.observations(thread="t")).text
+    diary = (await memory.diary.get(thread="t")).text
     assert "tea" not in diary, "it is no part of the notes"
+
+
+@pytest.mark.parametrize("tag", ["working-memory", "working_memory", 'working-memory lang="en"', "WorkingMemory"])
+async def test_it_is_found_behind_another_tag_and_under_like_names(storage: Storage, tag: str) -> None:
+    closing = f"</{tag.split()[0]}>"
+    observer = ScriptedModel(
+        lambda _: f"{notes().rstrip()}<{tag}>\n# User\n- **Name**: Ada\n{closing}", name="observer"
+    )
+    memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
+    await observed(memory)
+    assert await memory.working.get(resource="ada") == "# User\n- **Name**: Ada"
+    assert "Name" not in (await memory.diary.get(thread="t")).text
 
 
 async def test_with_a_schema_it_is_merged(storage: Storage) -> None:
     observer = writing('{"name": "Ada", "age": 36}', '```json\n{"likes": ["tea"], "age": null}\n```')
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer", schema=SCHEMA)
     await observed(memory, 2)
-    assert await memory.working_memory(resource="ada") == {"name": "Ada", "likes": ["tea"]}
+    assert await memory.working.get(resource="ada") == {"name": "Ada", "likes": ["tea"]}
 
 
 @pytest.mark.parametrize("length", [1, 60])
@@ -78,7 +90,7 @@ async def test_a_section_that_was_cut_off_changes_nothing(storage: Storage, leng
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
     await observed(memory, 2)
     assert len(observer.requests) == (3 if length > 1 else 2)
-    assert await memory.working_memory(resource="ada") == known
+    assert await memory.working.get(resource="ada") == known
 
 
 @pytest.mark.parametrize(
@@ -89,8 +101,8 @@ async def test_nonsense_changes_nothing(storage: Storage, nonsense: str) -> None
     observer = writing("# User\n- **Name**: Ada", nonsense)
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
     await observed(memory, 2)
-    assert await memory.working_memory(resource="ada") == "# User\n- **Name**: Ada"
-    assert len((await memory.observations(thread="t")).active) == 2, "the notes are as good as without"
+    assert await memory.working.get(resource="ada") == "# User\n- **Name**: Ada"
+    assert len((await memory.diary.get(thread="t")).active) == 2, "the notes are as good as without"
 
 
 @pytest.mark.parametrize("nonsense", ["{", "[1]", '{"age": "old"}', "Ada"])
@@ -98,7 +110,7 @@ async def test_nonsense_for_a_schema_changes_nothing(storage: Storage, nonsense:
     observer = writing('{"name": "Ada"}', nonsense)
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer", schema=SCHEMA)
     await observed(memory, 2)
-    assert await memory.working_memory(resource="ada") == {"name": "Ada"}
+    assert await memory.working.get(resource="ada") == {"name": "Ada"}
 
 
 async def test_a_failing_observer_changes_nothing(storage: Storage) -> None:
@@ -114,17 +126,17 @@ async def test_a_failing_observer_changes_nothing(storage: Storage) -> None:
     down = True
     with pytest.raises(RuntimeError):
         await observed(memory, first=1)
-    assert await memory.working_memory(resource="ada") == "# User\n- **Name**: Ada"
+    assert await memory.working.get(resource="ada") == "# User\n- **Name**: Ada"
 
 
-async def test_what_was_changed_meanwhile_is_not_overwritten(storage: Storage) -> None:
+async def test_concurrent_changes_are_not_overwritten(storage: Storage) -> None:
     async def meanwhile(_: ModelRequest) -> str:
-        await memory.update_working_memory("# User\n- **Name**: Grace", resource="ada")
+        await memory.working.update("# User\n- **Name**: Grace", resource="ada")
         return f"{notes()}<working-memory>\n# User\n- **Name**: Ada\n</working-memory>"
 
     memory = remembering(storage, observing=True, observer_model=ScriptedModel(meanwhile), kept_by="observer")
     await observed(memory)
-    assert await memory.working_memory(resource="ada") == "# User\n- **Name**: Grace"
+    assert await memory.working.get(resource="ada") == "# User\n- **Name**: Grace"
 
 
 @pytest.mark.parametrize("blocked", [True, False])
@@ -147,7 +159,7 @@ async def test_it_counts_with_the_run_that_was_observed(storage: Storage, blocke
 
     async def step(_: ModelRequest) -> Any:
         waiting.append(len((await storage.get_working_memory("resource:ada")).updates))
-        seen.append(await memory.working_memory(resource="ada"))
+        seen.append(await memory.working.get(resource="ada"))
         return [words("step", 20), ToolCall("look", {})]
 
     loop: list[Any] = [step for _ in range(12)]

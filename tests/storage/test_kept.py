@@ -17,7 +17,6 @@ from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread,
 from diarist.storage.codec import decode_log, encode_log, encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
-from diarist.storage.sql.kept import Kept
 from diarist.storage.sql.known_rows import KnownRow
 
 TRIP = Thread(id="trip", resource_id="ada")
@@ -220,16 +219,3 @@ def test_metadata_takes_room_too() -> None:
     message = Message.user("hi", metadata={"page": "x" * 5_000}, seq=1)
     row = encode_message(message, run_id="r", source="input")
     assert KnownRow.of(row, thread_id="t", resource_id="r")[0].size > 5_000
-
-
-def test_only_so_much_is_kept() -> None:
-    kept: Kept[str] = Kept(800)
-    for number in range(20):
-        kept.put(str(number), "as it is", 90)
-        kept.put("long", "too long", 101)
-        kept.put("0", "asked for", 90)
-    assert [number for number in range(20) if kept.get(str(number))] == [0, *range(13, 20)]
-    assert kept.get("long") is None
-    kept.drop("19")
-    kept.put("19", "again", 90)
-    assert kept.get("0") == "asked for"

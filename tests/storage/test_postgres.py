@@ -92,7 +92,7 @@ def test_missing_driver_is_named_with_the_remedy() -> None:
 # --- servers that do not answer as they should -------------------------------------------------------------
 
 
-async def test_nobody_listens() -> None:
+async def test_a_port_without_a_server() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         storage = PostgresStorage(f"postgresql://ada:s3cret@127.0.0.1:{free.getsockname()[1]}/app")
@@ -156,7 +156,7 @@ async def test_connections_that_the_server_closed_are_replaced(postgres_url: str
             assert (found and found.id, updated.title) == ("trip", "x")
 
 
-async def test_a_transaction_whose_connection_dies_begins_again(storage: PostgresStorage, rival: Rival) -> None:
+async def test_a_transaction_starts_again_on_a_new_connection(storage: PostgresStorage, rival: Rival) -> None:
     await storage.create_thread(TRIP)
     await rival.begins("SELECT FROM diarist_threads FOR UPDATE")
     task = asyncio.create_task(storage.update_thread("trip", title="new"))
@@ -291,7 +291,7 @@ def connections():
 
 
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "del storage\nwhile connections(): pass"])
-def test_storage_that_nobody_closed_is_tidied_up(postgres_url: str, end: str) -> None:
+def test_an_unclosed_storage_is_cleaned_up(postgres_url: str, end: str) -> None:
     run_python(f"{USE}\ncreate('a')\ncreate('b')\n{end}", postgres_url)
     assert asyncio.run(_thread_ids(postgres_url)) == {"a", "b"}
 

@@ -37,7 +37,7 @@ async def test_a_heartbeat_in_time_keeps_the_run(storage: PostgresStorage, rival
         await rival.commits_when_waited_for(storage.begin_run("next", TRIP))
 
 
-async def test_the_first_run_of_a_thread_that_somebody_else_creates(storage: PostgresStorage, rival: Rival) -> None:
+async def test_the_first_run_of_a_concurrently_created_thread(storage: PostgresStorage, rival: Rival) -> None:
     await rival.begins(
         "INSERT INTO diarist_threads VALUES ('trip', 'ada', 'Rome', '{}', 0, 0, 4, NULL)",
     )
@@ -45,7 +45,7 @@ async def test_the_first_run_of_a_thread_that_somebody_else_creates(storage: Pos
     assert await storage.append_messages(run, [Message.user("hello")]) == [5]
 
 
-async def test_a_run_id_that_somebody_else_takes(storage: PostgresStorage, rival: Rival) -> None:
+async def test_a_run_id_taken_by_another_process(storage: PostgresStorage, rival: Rival) -> None:
     await rival.begins("INSERT INTO diarist_runs VALUES ('run', 'other', 'ada', 'live', 1, false, 0, 0)")
     with pytest.raises(ConflictError, match="exists already"):
         await rival.commits_when_waited_for(storage.begin_run("run", TRIP))
@@ -66,7 +66,7 @@ async def test_the_first_version_of_a_log(storage: PostgresStorage, rival: Rival
         await rival.commits_when_waited_for(storage.save_log(LOG, expected_version=0))
 
 
-async def test_a_lease_that_somebody_else_takes(storage: PostgresStorage, rival: Rival) -> None:
+async def test_a_lease_taken_by_another_owner(storage: PostgresStorage, rival: Rival) -> None:
     await rival.begins("INSERT INTO diarist_leases VALUES ('work', 'them', 1, 9000000000000000)")
     assert await rival.commits_when_waited_for(storage.acquire_lease("work", "us", ttl=60)) is None
 
@@ -82,7 +82,7 @@ async def test_metadata_is_merged_into_what_others_have_saved(storage: PostgresS
     assert len((await storage.list_threads(metadata={"theirs": 1, "ours": 2})).items) == 1
 
 
-async def test_metadata_of_a_thread_that_somebody_else_deletes(storage: PostgresStorage, rival: Rival) -> None:
+async def test_metadata_of_a_concurrently_deleted_thread(storage: PostgresStorage, rival: Rival) -> None:
     await storage.create_thread(TRIP)
     await rival.begins("DELETE FROM diarist_threads")
     with pytest.raises(NotFoundError, match="trip"):

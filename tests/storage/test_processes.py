@@ -75,6 +75,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, RUNS])
 async def test_processes_at_work_on_the_same_threads(backend: Backend, threads: int) -> None:
     said = run_at_once(WORKER, [[backend.address, f"p{number}", str(threads)] for number in range(PROCESSES)])

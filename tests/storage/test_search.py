@@ -18,6 +18,7 @@ from diarist.exceptions import InputError
 from diarist.messages import Message
 from diarist.storage import InMemoryStorage, SearchStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.postgres import PostgresStorage
+from diarist.storage.sql.schema import SCHEMA
 from diarist.testing import SearchConformance
 
 
@@ -169,7 +170,9 @@ async def test_a_file_of_version_1_is_searched_once_it_is_opened(tmp_path: Path)
         assert await find(opened, "word") == []
     connection = sqlite3.connect(path)
     connection.execute("INSERT INTO diarist_search_index (diarist_search_index, rank) VALUES ('integrity-check', 1)")
-    assert connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'").fetchone() == (5,)
+    assert connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'").fetchone() == (
+        SCHEMA.version,
+    )
     connection.close()
 
 

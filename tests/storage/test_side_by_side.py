@@ -18,6 +18,7 @@ from diarist.exceptions import DiaristError
 from diarist.messages import Message
 from diarist.storage import (
     Event,
+    Forgotten,
     InMemoryStorage,
     Lease,
     ObservationLog,
@@ -145,6 +146,12 @@ class SideBySide(RuleBasedStateMachine):
         self.both(lambda storage: storage.existing_ids(thread, ids))
         self.both(lambda storage: storage.delete_messages(thread, ids))
 
+    @rule(thread=THREADS, ids=st.lists(MESSAGE_IDS, max_size=3), seq=SMALL, rank=SMALL)
+    def note_forgotten(self, thread: str, ids: list[str], seq: int, rank: int) -> None:
+        gaps = [Forgotten(seq, id, "user", rank + place) for place, id in enumerate(ids)]
+        self.both(lambda storage: storage.note_forgotten(thread, gaps))
+        self.both(lambda storage: storage.existing_ids(thread, ids, forgotten=True))
+
     @rule(
         thread=THREADS,
         after=st.none() | SMALL,
@@ -207,6 +214,7 @@ class SideBySide(RuleBasedStateMachine):
         seen: list[Any] = [await storage.list_threads()]
         for id in "ab":
             seen += [await storage.get_thread(id), await storage.list_messages(id)]
+            seen += [set(enumerate(await storage.list_forgotten(id)))]
         for run in self.runs:
             seen += [await storage.get_run(run.id)]
         for run in self.runs[-3:]:

@@ -215,7 +215,7 @@ def create(id):
 """
 
 
-def test_storage_that_nobody_closed_is_tidied_up_at_exit(path: Path) -> None:
+def test_an_unclosed_storage_is_cleaned_up_at_exit(path: Path) -> None:
     run_python(f"{USE}\ncreate('a')\ncreate('b')", path)
     assert [file.name for file in path.parent.iterdir()] == ["memory.db"]
 
@@ -228,7 +228,7 @@ def test_child_of_a_fork_opens_connections_of_its_own(path: Path) -> None:
 
 
 def test_importing_the_package_loads_no_database_library() -> None:
-    script = "import sys, diarist.storage; print('sqlalchemy' in sys.modules, 'sqlite3' in sys.modules)"
+    script = "import sys, diarist.storage; print('asyncpg' in sys.modules, 'sqlite3' in sys.modules)"
     assert run_python(script) == "False False\n"
 
 
@@ -252,12 +252,12 @@ async def test_no_word_of_a_deleted_thread_is_left_in_the_file(tmp_path: Path, a
     """Nor where whoever deleted it was cut short, and it is forgotten once more."""
     path = tmp_path / "memory.db"
     memory = Memory(storage=SQLiteStorage(path))
-    await memory.save_messages([Message.user(f"my zanzibarsecret{n}") for n in range(3)], thread="t")
+    await memory.messages.save([Message.user(f"my zanzibarsecret{n}") for n in range(3)], thread="t")
     if again:
         await memory.storage.delete_thread("t")
         await memory.forget(thread="t")
     else:
-        await memory.delete_thread("t")
+        await memory.threads.delete("t")
     await memory.close()
     assert files_with(b"zanzibarsecret", tmp_path) == []
 

@@ -11,7 +11,6 @@ import pytest
 from diarist.exceptions import ConfigError, StorageError
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import VectorStoreConformance
-from diarist.testing.vector_conformance import QueryConformance, RowConformance
 from diarist.vectors import Metric, VectorStore
 from diarist.vectors.postgres import HNSW, IVFFlat, PgVectorStore
 from tests.postgres import fetch
@@ -33,16 +32,11 @@ class TestPgVector(VectorStoreConformance):
             yield second
 
 
-@pytest.mark.anyio
-class TestPgVectorByLists(RowConformance, QueryConformance):
-    """What depends on the kind of search."""
-
-    kind: HNSW | IVFFlat | None = IVFFlat(lists=2, probes=2)
-
-    store, second_store = TestPgVector.store, TestPgVector.second_store
+class TestPgVectorByLists(TestPgVector):
+    kind = IVFFlat(lists=2, probes=2)
 
 
-class TestPgVectorExact(TestPgVectorByLists):
+class TestPgVectorExact(TestPgVector):
     kind = None
 
 
@@ -127,7 +121,7 @@ async def test_an_index_becomes_what_the_store_says_when_it_is_rebuilt(
 
 
 @pytest.mark.parametrize("index", ["hnsw", HNSW, 5])
-def test_what_is_no_kind_of_search_is_refused(postgres_url: str, index: Any) -> None:
+def test_an_unknown_kind_of_search_is_refused(postgres_url: str, index: Any) -> None:
     with pytest.raises(ConfigError, match=r"index must be HNSW\(...\), IVFFlat\(...\) or None, not"):
         PgVectorStore(postgres_url, index=index)
     with pytest.raises(ConfigError, match="lists must be a whole number"):

@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
+from weakref import WeakValueDictionary
 
-from diarist.agent.answers import check_approvals
-from diarist.agent.callbacks import Callbacks
 from diarist.agent.loop import Run
-from diarist.agent.option_checks import check_options
-from diarist.agent.options import CallOptions, MemoryLike, Processors, conversation, merge_options
-from diarist.agent.output import OutputType
+from diarist.agent.options import (
+    CallOptions,
+    MemoryLike,
+    Processors,
+    check_options,
+    conversation,
+    merge_options,
+)
 from diarist.agent.result import AgentResult
-from diarist.agent.stream import AgentStream, read
+from diarist.agent.resume import check_approvals
+from diarist.agent.stream import AgentStream
 from diarist.agent.sync import run_sync
+from diarist.checks import text_list
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
 from diarist.messages import new_id
 from diarist.models.base import Model, ModelSettings
 from diarist.models.entry import ModelEntry, entries_of
+from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor
-from diarist.processors.builtin.options import text_list
-from diarist.processors.closing import closable
-from diarist.processors.pipeline import Pipeline
-from diarist.processors.places import check, check_places
+from diarist.processors.pipeline import Pipeline, closable
+from diarist.processors.placement import check, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
 from diarist.tools import Tool
 
+logger = logging.getLogger("diarist")
+
+_warned: WeakValueDictionary[int, MemoryLike] = WeakValueDictionary()
+"""Memories that were used without a thread, by ``id()``: they need not be hashable."""
+
 
 class Agent:
-    """An agent.
+    """A model with instructions, tools, processors and a memory.
 
     Args:
         model: ``"openai/gpt-5-mini"`` and the like, a ``Model``, or a pydantic-ai model object; or a list of these
             and of ``ModelEntry``, tried in order when one fails.
         name: For people and traces.
-        instructions: What the model is told first; several texts become several system messages.
+        instructions: The system prompt; several texts become several system messages.
         tools: Functions with type hints, or ``Tool`` objects.
-        memory: A ``Memory``; it acts in calls that name a ``thread``.
+        memory: A ``Memory``; it acts in calls that name a ``thread``, and is closed with the agent. The first call
+            without a thread logs a warning.
         input_processors: Run before the model, after memory's, in this order.
         output_processors: Run on what the model says, before memory's, in this order.
         error_processors: Asked, with all others that have ``process_api_error``, when a model call failed.
-        processors: Put into each of these lists whose hooks they have, after the list's own. A list may also be a
-            function of the call's ``request_context``.
+        processors: Added to each of these lists for which they have hooks, after the list's own. A list may also be
+            a function of the call's ``request_context``.
         max_steps: Model calls of one run; reaching it shows in ``result.stopped_by``.
         max_processor_retries: Attempts per step that a processor may ask for again; unset, asking blocks.
         model_settings: Temperature and the like.
-        default_options: Defaults for every option of ``generate`` and ``stream``.
+        default_options: Defaults for the options of ``generate`` and ``stream``.
 
     Raises:
         ConfigError: A model without credentials, a tool without a usable signature, two processors with one
@@ -110,17 +122,17 @@ class Agent:
             OutputError: The answer does not fit ``output_type``.
             ThreadBusyError: Another run of the thread did not end in time.
         """
-        return await read(self._run(input, options))
+        return await self._run(input, options).read()
 
     def stream(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentStream[Any]:
-        """The same run, chunk by chunk: ``async with agent.stream(...) as stream: async for chunk in stream``.
+        """Run chunk by chunk: ``async with agent.stream(...) as stream: async for chunk in stream``.
 
         A failing run ends with an ``error`` chunk, and ``await stream.result()`` raises.
         """
         return AgentStream(self._run(input, options))
 
     def generate_sync(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentResult[Any]:
-        """``generate`` for synchronous code; all such calls of a process share one event loop."""
+        """Call ``generate`` from synchronous code; all such calls of a process share one event loop."""
         return run_sync(self.generate(input, **options))
 
     async def resume(
@@ -131,19 +143,19 @@ class Agent:
         input: MessageInput | None = None,
         **options: Unpack[CallOptions],
     ) -> AgentResult[Any]:
-        """Go on with a run that ended with ``stopped_by == "approval"``, also in another process.
+        """Continue a run that ended with ``stopped_by == "approval"``, also in another process.
 
         Args:
             approvals: Per call id of ``result.pending``: True runs the tool; False or a reason declines it.
-            of: The result of that run, where there is no memory to remember its conversation.
-            input: Something the user says along with it.
+            of: The result of that run; needed without memory.
+            input: New input of the user.
             options: As for ``generate``; with memory, the same ``thread``.
 
         Raises:
             InputError: A call id does not wait for approval, or an answer is neither True, False nor a text.
             ConfigError: The processors are not those that the run had.
         """
-        return await read(self._resumed(approvals, of, input, options))
+        return await self._resumed(approvals, of, input, options).read()
 
     def stream_resume(
         self,
@@ -153,33 +165,41 @@ class Agent:
         input: MessageInput | None = None,
         **options: Unpack[CallOptions],
     ) -> AgentStream[Any]:
-        """``resume``, chunk by chunk."""
+        """Call ``resume``, chunk by chunk."""
         return AgentStream(self._resumed(approvals, of, input, options))
 
     async def close(self) -> None:
-        """Wait for memory's background work, and release the connections of the model and those of processors.
+        """Close the memory after its background work, and the connections of the model and of the processors.
 
-        A model that was given to a processor as an object is its maker's to close. What a call brings along, in a list
-        of its own or from a function, is closed with that call. Where one fails, the others are closed all the same.
+        All of them open again at their next use. Not closed are models given to processors as objects. Processors that
+        a call brings are closed with that call. If closing one fails, the others are still closed.
+
+        ``async with agent:`` closes at its end, except a memory that another ``async with`` still holds.
         """
-        async with AsyncExitStack() as stack:
-            for entry in self._entries:
-                stack.push_async_callback(entry.model.close)
-            for processor in self._own:
-                stack.push_async_callback(processor.close)
-            if self.memory is not None:
-                await self.memory.settled()
+        await self._close(None if self.memory is None else self.memory.close)
 
     async def __aenter__(self) -> Self:
+        if self.memory is not None:
+            await self.memory.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        memory = self.memory
+        await self._close(None if memory is None else lambda: memory.__aexit__(kind, error, trace))
+
+    async def _close(self, close_memory: Callable[[], Awaitable[object]] | None) -> None:
+        async with AsyncExitStack() as stack:
+            for entry in self._entries:
+                stack.push_async_callback(entry.model.close)
+            for processor in self._own:
+                stack.push_async_callback(processor.close)
+            if close_memory is not None:
+                await close_memory()  # first: background work may use the agent's model
 
     def _compile(self, given: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
-        """Memory's processors around the given ones; True if somebody but memory judges the final output."""
+        """Put memory's processors around the given ones; True if others than memory's judge the final output."""
         input, output, error, both = given.resolved(request_context)
         lists = {"input_processors": input, "output_processors": output, "error_processors": error, "processors": both}
         for name, processors in lists.items():
@@ -192,7 +212,7 @@ class Agent:
         return pipeline, judged
 
     def _pipeline(self, options: CallOptions) -> tuple[Pipeline, bool]:
-        """The agent's own pipeline, or one for this call where it brings lists of its own."""
+        """Return the agent's own pipeline, or one for this call if it brings lists of its own."""
         lists = self._lists.over(options)
         if lists is self._lists and self._compiled is not None:
             return self._compiled
@@ -223,6 +243,8 @@ class Agent:
             messages.add(message, "input")
         run_id = new_id("run")
         thread, resource = conversation(options)
+        if thread is None and self.memory is not None:
+            self._warn_without_thread(self.memory)
         context: RunContext[Any] = RunContext(
             run_id=run_id,
             deps=options.get("deps"),
@@ -259,10 +281,19 @@ class Agent:
             options=options,
             output_type=output_type,
             entries=entries,
-            callbacks=Callbacks(options),
             brought=[p for p in pipeline.closable if not any(p is own for own in self._own)],
             name=self.name,
         )
+
+    def _warn_without_thread(self, memory: MemoryLike) -> None:
+        """Warn once per memory: programs may make an agent for each request."""
+        if id(memory) not in _warned:
+            _warned[id(memory)] = memory
+            logger.warning(
+                "agent %r has a memory and was called without a thread: nothing of this call is remembered. Name the "
+                "conversation: thread='trip', and its owner: resource='ada'; or leave memory= out. This is said once.",
+                self.name,
+            )
 
 
 _SEE_MESSAGES = ("prepare_step", "on_step_finish", "stop_when")
@@ -271,7 +302,7 @@ _LISTS = ("input_processors", "output_processors", "error_processors", "processo
 
 @dataclass(frozen=True)
 class _Lists:
-    """The lists of processors that an agent was given, or a call in their place."""
+    """The lists of processors of an agent or a call."""
 
     input: Processors
     output: Processors
@@ -281,18 +312,18 @@ class _Lists:
 
     @property
     def dynamic(self) -> bool:
-        """Some list is made anew for each call."""
+        """True if a function makes some list for each call."""
         return any(callable(item) for item in (self.input, self.output, self.error, self.both, self.extra))
 
     @property
     def given(self) -> list[Processor[Any]]:
-        """The processors of those lists that no function makes. Raises ConfigError for something else in them."""
+        """Return the processors of the lists that are not functions. Raises ConfigError."""
         lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
         each = [check(name, _items(name, value, {})) for name, value in lists if not callable(value)]
         return [processor for processors in each for processor in processors]
 
     def over(self, options: CallOptions) -> _Lists:
-        """These lists, with those that the call brings in their place."""
+        """Return these lists, replaced by those the call brings."""
         if options.keys().isdisjoint(_LISTS):
             return self
         return _Lists(
@@ -304,14 +335,14 @@ class _Lists:
         )
 
     def resolved(self, request_context: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Input, output and error lists, and those that belong to all."""
+        """Return the input, output and error lists, and the list that belongs to all."""
         lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
         input, output, error, both, extra = (_items(name, value, request_context) for name, value in lists)
         return input, output, error, both + extra
 
 
 def _items(name: str, value: Processors, request_context: dict[str, Any]) -> list[Any]:
-    """A list as it was given, or as its function makes it."""
+    """Return a list as given, or as its function makes it."""
     if isinstance(value, Processor):
         raise ConfigError(f"{name}: a list of processors is needed, not the processor {value.id!r} itself: [...]")
     made: Any = _made(name, value, request_context) if callable(value) else value
@@ -334,6 +365,6 @@ def _made(name: str, function: Callable[[dict[str, Any]], Any], request_context:
 
 
 def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:
-    """Memory's processors, but for those that the user listed himself under the same id."""
+    """Return memory's processors, except those the user replaced by one with the same id."""
     listed = {processor.id for processor in theirs}
     return [processor for processor in ours if processor.id not in listed]

@@ -1,4 +1,4 @@
-"""Chunks of a step become its message; what a processor dropped from the stream is not in it."""
+"""Assembles a step's message from its chunks, after the stream hooks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from diarist.chunks import (
     TextStart,
     ToolCallChunk,
     ToolResultChunk,
+    ToolResultPayload,
 )
 from diarist.messages import (
     MAX_NESTING,
@@ -26,9 +27,9 @@ from diarist.messages import (
     SourcePart,
     TextPart,
     ToolPart,
+    copy_json,
     too_deep,
 )
-from diarist.payloads import ToolResultPayload
 
 
 class MessageAssembler:
@@ -90,11 +91,11 @@ class MessageAssembler:
 
     @property
     def begun(self) -> int:
-        """How many parts there are so far, one that is still being said included."""
+        """The number of parts so far, including an unfinished one."""
         return len(self._parts) + (self._text is not None) + (self._thinking is not None)
 
     def message(self) -> Message | None:
-        """The message so far; None if the model said nothing at all."""
+        """Return the message so far; None if the model said nothing."""
         self._close()
         if not self._parts:
             return None
@@ -110,14 +111,14 @@ class MessageAssembler:
             ToolPart(
                 call_id=call.tool_call_id,
                 name=call.tool_name,
-                args=call.args,
+                args=copy_json(call.args),
                 provider_executed=call.provider_executed,
                 provider_data=call.provider_data,
             )
         )
 
     def _add_result(self, found: ToolResultPayload) -> None:
-        """What a tool of the provider's own came to."""
+        """Add the result of a tool that the provider ran."""
         for part in self._parts:
             if isinstance(part, ToolPart) and part.call_id == found.tool_call_id and part.provider_executed:
                 part.state, part.result = "result", found.result
@@ -146,19 +147,3 @@ class MessageAssembler:
                     provider_data=payload.provider_data if payload else None,
                 )
             )
-
-
-def append(message: Message, chunk: Chunk) -> None:
-    """Say something more at the end of a message that is complete; reasoning goes on with the last there is."""
-    late = MessageAssembler("")
-    late.add(chunk)
-    more = late.message()
-    for part in more.parts if more else ():
-        last = message.parts[-1] if message.parts else None
-        thoughts = next((old for old in reversed(message.parts) if isinstance(old, ReasoningPart)), None)
-        if isinstance(part, TextPart) and isinstance(last, TextPart):
-            last.text += part.text
-        elif isinstance(part, ReasoningPart) and thoughts is not None:
-            thoughts.text += part.text
-        else:
-            message.parts.append(part)

@@ -1,24 +1,52 @@
-"""One call of the model: what it is sent, and what comes of it."""
+"""One call of the model: its request, its response as it streams, and how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import TypeVar
 
-from diarist.agent.call_ids import CallIds
-from diarist.agent.step_input import CallFailed, replay
-from diarist.chunks import Chunk, ModelFinish, ModelFinishPayload, Usage
+from diarist.chunks import (
+    Chunk,
+    IdPayload,
+    ModelFinish,
+    ModelFinishPayload,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningEndPayload,
+    TextDelta,
+    TextEnd,
+    TextPayload,
+    TextStart,
+    ToolCallChunk,
+    ToolInputDelta,
+    ToolInputStart,
+    ToolResultChunk,
+    Usage,
+)
 from diarist.message_list import MessageList
-from diarist.models.base import ModelRequest
-from diarist.processors.model_cases import RequestCase, ResponseCase
-from diarist.processors.pipeline import PipelineRun
+from diarist.messages import MAX_NESTING, new_id, too_deep
+from diarist.models.base import Model, ModelRequest
+from diarist.processors.hook_calls import OnRequest, OnResponse
 from diarist.processors.setup import StepSetup
 from diarist.prompting import build_prompt
-from diarist.tracing import client_span
+from diarist.tracing import Carrier, client_span
+
+ChunkT = TypeVar("ChunkT", ToolInputStart, ToolInputDelta, ToolCallChunk, ToolResultChunk)
+
+
+class CallFailed(Carrier):
+    """Control flow of the loop: the model call of an attempt failed, with ``error``."""
+
+    def __init__(self, error: Exception, model: Model) -> None:
+        super().__init__(error)
+        self.model = model
 
 
 def make_request(messages: MessageList, setup: StepSetup, feedback: str | None) -> ModelRequest:
-    """The request of a step; ``feedback`` is why the attempt before was rejected."""
+    """Build a step's request; ``feedback`` is why the previous attempt was rejected."""
     prompt = build_prompt(
         messages.system, messages.messages, feedback=feedback, cache_breakpoints=setup.model.cache_breakpoints
     )
@@ -36,22 +64,19 @@ class ModelCall:
     """A call that all ``process_llm_request`` hooks have seen.
 
     Attributes:
-        finish: How the model ended, and its tokens; ``error`` and none before it has said so.
+        finish: How the model ended, and its tokens; ``error`` and none before the response has ended.
     """
 
-    def __init__(self, case: RequestCase, pipeline: PipelineRun) -> None:
-        self._case = case
-        self._pipeline = pipeline
+    def __init__(self, asked: OnRequest) -> None:
+        self._asked = asked
         self.finish = ModelFinishPayload(reason="error", usage=Usage())
 
     async def run(
-        self,
-        take: Callable[[Chunk], Awaitable[None]],
-        during: Callable[[Coroutine[Any, Any, None]], Awaitable[None]],
+        self, send: Callable[[Chunk], Awaitable[None]], observe: Callable[[OnResponse], Awaitable[None]] | None
     ) -> None:
-        """Hand every chunk to ``take``, then ask ``process_llm_response`` inside ``during``. Raises CallFailed where
-        the model fails."""
-        model, settings = self._case.model, self._case.request.settings
+        """``send`` each chunk, then let ``observe`` see the complete response. Raises CallFailed."""
+        asked = self._asked
+        model, settings = asked.model, asked.request.settings
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": model.provider,
@@ -61,9 +86,18 @@ class ModelCall:
             "gen_ai.request.top_p": settings.top_p,
         }
         with client_span(f"chat {model.name}", **attributes) as current:
-            whole = await self._read(take)
-            if self._pipeline.has(ResponseCase.hook):
-                await during(self._pipeline.ask(self._response(whole)))
+            whole = await self._read(send)
+            if observe is not None:
+                await observe(
+                    OnResponse(
+                        messages=asked.messages,
+                        step=asked.step,
+                        request=asked.request,
+                        model=model,
+                        response=whole,
+                        from_cache=asked.response is not None,
+                    )
+                )
             if current.recording:
                 current.set(
                     **{
@@ -76,34 +110,125 @@ class ModelCall:
                     }
                 )
 
-    async def _read(self, take: Callable[[Chunk], Awaitable[None]]) -> list[Chunk]:
-        """The response as it came."""
-        case, whole, ids = self._case, list[Chunk](), CallIds()
-        source = case.model.stream(case.request) if case.response is None else replay(case.response)
+    async def _read(self, send: Callable[[Chunk], Awaitable[None]]) -> list[Chunk]:
+        """Send the response and return it as it came.
+
+        The end of a block is sent with the chunk after it: a call that fails right there may have cut the block.
+        Blocks that the model leaves open are ended, so that stream hooks let go what they hold.
+        """
+        asked, whole, ids = self._asked, list[Chunk](), CallIds()
+        end: TextEnd | ReasoningEnd | None = None
+        left_open: TextEnd | ReasoningEnd | None = None  # what would end the block that the model is in
+        source = asked.model.stream(asked.request) if asked.response is None else replay(asked.response)
         try:
             while True:
                 try:
                     chunk = ids.own(await anext(source))
                 except StopAsyncIteration:
-                    return whole
+                    break
                 except Exception as error:
-                    raise CallFailed(error, case.model) from error
+                    raise CallFailed(error, asked.model) from error
                 whole.append(chunk)
-                if isinstance(chunk, ModelFinish):
-                    self.finish = chunk.payload
-                else:
-                    await take(chunk)
+                if end is not None:
+                    await send(end)
+                    end = None
+                if isinstance(chunk, TextDelta):  # nearly all chunks
+                    if not isinstance(left_open, TextEnd):
+                        if left_open is not None:
+                            await send(left_open)
+                        left_open = TextEnd(payload=IdPayload(id=chunk.payload.id))
+                    await send(chunk)
+                    continue
+                match chunk:
+                    case ModelFinish():
+                        self.finish = chunk.payload
+                        continue
+                    case TextEnd() | ReasoningEnd():
+                        end, left_open = chunk, None
+                        continue
+                    case ReasoningDelta() if not isinstance(left_open, ReasoningEnd):
+                        if left_open is not None:
+                            await send(left_open)
+                        left_open = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
+                    case _:
+                        pass
+                await send(chunk)
         finally:
             if isinstance(source, AsyncGenerator):
                 await source.aclose()
+        for last in (end, left_open):
+            if last is not None:
+                await send(last)
+        return whole
 
-    def _response(self, whole: list[Chunk]) -> ResponseCase:
-        case = self._case
-        return ResponseCase(
-            messages=case.messages,
-            step=case.step,
-            request=case.request,
-            model=case.model,
-            response=whole,
-            from_cache=case.response is not None,
-        )
+
+async def replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:
+    """Stream a processor's answer as a model would have streamed it."""
+    finish = ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
+    if isinstance(response, str):
+        text_id = new_id("txt")
+        yield TextStart(payload=IdPayload(id=text_id))
+        yield TextDelta(payload=TextPayload(text=response, id=text_id))
+        yield TextEnd(payload=IdPayload(id=text_id))
+    else:
+        for chunk in deepcopy(list(response)):  # a cache gives the same chunks again
+            if isinstance(chunk, ModelFinish):
+                finish = chunk
+            else:
+                yield chunk
+    yield finish
+
+
+class CallIds:
+    """Makes the ids of a response's tool calls unique.
+
+    Some models and servers give two calls one id, or an empty one. The later call is then named ``…_2``, and one
+    without an id gets a new one, in all chunks that belong to it.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._begun: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._called: defaultdict[str, deque[str]] = defaultdict(deque)
+
+    def own(self, chunk: Chunk) -> Chunk:
+        """Return the chunk with its call's own id, and without arguments that are nested too deep to walk through.
+
+        The given chunk is not changed.
+        """
+        match chunk:
+            case ToolInputStart():
+                begun = self._begun[chunk.payload.tool_call_id]
+                begun.append(self._fresh(chunk.payload.tool_call_id))
+                return _renamed(chunk, begun[-1])
+            case ToolInputDelta():
+                begun = self._begun[chunk.payload.tool_call_id]
+                return _renamed(chunk, begun[-1]) if begun else chunk
+            case ToolCallChunk():
+                if too_deep(chunk.payload.args):
+                    why = f"the arguments are nested more than {MAX_NESTING} deep"
+                    chunk = replace(chunk, payload=replace(chunk.payload, args={}, args_error=why))
+                given = chunk.payload.tool_call_id
+                begun = self._begun[given]
+                own = begun.popleft() if begun else self._fresh(given)
+                self._called[given].append(own)
+                return _renamed(chunk, own)
+            case ToolResultChunk():
+                called = self._called[chunk.payload.tool_call_id]
+                return _renamed(chunk, called.popleft()) if called else chunk
+            case _:
+                return chunk
+
+    def _fresh(self, given: str) -> str:
+        own, number = given or new_id("call"), 1
+        while own in self._taken:
+            number += 1
+            own = f"{given}_{number}"
+        self._taken.add(own)
+        return own
+
+
+def _renamed(chunk: ChunkT, call_id: str) -> ChunkT:
+    if chunk.payload.tool_call_id == call_id:
+        return chunk
+    return replace(chunk, payload=replace(chunk.payload, tool_call_id=call_id))  # pyright: ignore[reportArgumentType]

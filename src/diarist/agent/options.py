@@ -1,18 +1,19 @@
-"""The options of one call, and the protocol of what an agent needs from a memory."""
+"""The options of a call and their checks, and the protocol an agent's memory implements."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
 from typing import Any, Protocol, TypedDict, cast
 
-from diarist.agent.option_checks import check_options
+from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
+from diarist.processors.setup import checked_provider_options
 from diarist.run_context import CancelSignal, ThreadRef
-from diarist.storage.codec import checked_metadata, refuse_empty
-from diarist.storage.records import Thread
+from diarist.storage.records import Thread, own_resource
 
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
 
@@ -20,27 +21,34 @@ StopWhen = Callable[[list[StepResult]], bool]
 """Gets the steps so far, the newest last; True ends the run after this step."""
 
 Processors = Sequence[Processor[Any]] | Callable[[dict[str, Any]], Sequence[Processor[Any]]]
-"""A list of processors, or a function of the call's ``request_context`` that makes one for each call."""
+"""A list of processors, or a function of the call's ``request_context`` that returns one."""
 
 
 class MemoryLike(Protocol):
-    """What an agent asks of a memory: processors for its pipeline, and an end to background work.
+    """The interface of an agent's memory: processors for its pipeline, opened and closed with the agent.
 
-    ``model`` is the agent's own, for what memory does where it was given none.
+    ``model`` is the agent's own, used where memory was given none.
     """
 
     def input_processors(self, model: Model) -> Sequence[Processor[Any]]: ...
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]: ...
 
-    async def settled(self) -> None: ...
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 
 class CallOptions(TypedDict, total=False):
     """Options of ``generate``, ``stream`` and ``Agent(default_options=...)``; a call's own value wins.
 
-    ``thread``: id, ``ThreadRef`` with title and metadata for a new one, or a ``Thread``, which says whose it is;
-    without it memory does nothing. ``resource``: whose thread it is; default the thread's own id. ``deps`` and
+    ``thread``: id, ``ThreadRef`` with title and metadata for a new one, or a ``Thread``, which has a resource;
+    without it memory does nothing. ``resource``: the owner of the thread; without it the thread belongs to no
+    resource and shares nothing with others. ``deps`` and
     ``request_context`` are handed to tools and processors. ``max_steps``: model calls of one run (5).
     ``max_processor_retries``: attempts that processors may send back per step; unset, sending one back blocks.
     ``prepare_step``: called before each model call, after all processors.
@@ -79,25 +87,29 @@ class CallOptions(TypedDict, total=False):
 
 
 def conditions(value: StopWhen | Sequence[StopWhen] | None) -> tuple[StopWhen, ...]:
-    """``stop_when`` as a tuple."""
+    """Return ``stop_when`` as a tuple."""
     if value is None:
         return ()
     return (value,) if callable(value) else tuple(value)
 
 
 def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
-    """The thread of a call and whose it is; None and None without one. Raises ConfigError, InputError."""
+    """Return the thread and the resource of a call; None and None without them. Raises ConfigError, InputError."""
     thread: Any = options.get("thread")
-    refuse_empty(resource=options.get("resource"))
+    if thread is None and "resource" not in options:
+        return None, None
     owner: Any = options.get("resource") or getattr(thread, "resource_id", None)
     if owner is not None and not isinstance(owner, str):
         raise ConfigError(f"resource must be the id of a resource, not {owner!r}")
+    refuse_empty(resource=options.get("resource"))
+    if not isinstance(thread, Thread) or options.get("resource") or owner != own_resource(thread.id):
+        refuse_own_resource(owner)
     if thread is None:
         return None, owner
     if inspect.isawaitable(thread):
         if inspect.iscoroutine(thread):
             thread.close()
-        raise ConfigError("thread is awaitable and was not awaited: thread=await memory.create_thread(...)")
+        raise ConfigError("thread is awaitable and was not awaited: thread=await memory.threads.create(...)")
     if isinstance(thread, Thread):
         thread = ThreadRef(id=thread.id, title=thread.title, metadata=thread.metadata)
     ref: Any = ThreadRef(id=thread) if isinstance(thread, str) else thread
@@ -108,14 +120,11 @@ def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
     if not isinstance(cast(Any, ref.title), str):
         raise ConfigError(f"thread: the title must be a text, not {ref.title!r}")
     checked_metadata(ref.metadata)
-    return ref, owner or ref.id
+    return ref, owner or own_resource(ref.id)
 
 
 def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
-    """The call's options over the defaults; None is as good as not given.
-
-    Raises ConfigError for an unknown or impossible one.
-    """
+    """Return the call's options over the defaults; None counts as not given. Raises ConfigError."""
     if not isinstance(cast(Any, call), Mapping):
         raise ConfigError(f"options of a call must be a dictionary, not {call!r}")
     if unknown := call.keys() - CallOptions.__annotations__.keys():
@@ -123,3 +132,56 @@ def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
     given = {name: value for name, value in call.items() if value is not None}
     check_options(given)
     return cast(CallOptions, {**defaults, **given})
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for the first option with a value that is not allowed."""
+    for name, value in options.items():
+        if name in _WANTED:
+            holds, words = _WANTED[name]
+            if not holds(value):
+                raise ConfigError(f"{name} must be {words}, not {value!r}")
+    checked_provider_options(options.get("provider_options", {}))
+    if any(inspect.iscoroutinefunction(item) for item in _several(options.get("stop_when"))):
+        raise ConfigError("stop_when takes plain functions of the steps, not async ones")
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _functions(value: Any) -> bool:
+    return (callable(value) or isinstance(value, list | tuple)) and all(callable(item) for item in _several(value))
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and all(
+        isinstance(item, str) for item in cast(list[Any], value)
+    )
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+_FUNCTION: tuple[Callable[[Any], bool], str] = (callable, "a function")
+
+_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "request_context": (_is(Mapping), "a dictionary"),
+    "model_settings": (_is(ModelSettings), "ModelSettings(temperature=..., ...)"),
+    "tool_choice": (_is(str), "'auto', 'none', 'required' or the name of a tool"),
+    "active_tools": (_names, "a list of names of tools"),
+    "max_steps": (_whole(1), "a whole number from 1 on"),
+    "max_processor_retries": (_whole(0), "a whole number from 0 on"),
+    "prepare_step": _FUNCTION,
+    "stop_when": (_functions, "a function of the steps, or a list of such functions"),
+    "cancel": (_is(CancelSignal), "a CancelSignal"),
+    "on_step_finish": _FUNCTION,
+    "on_finish": _FUNCTION,
+    "on_error": _FUNCTION,
+    "on_abort": _FUNCTION,
+}

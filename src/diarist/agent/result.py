@@ -1,4 +1,4 @@
-"""What a run gives back."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ StoppedBy = Literal["answer", "max_steps", "stop_when", "tripwire", "error", "ca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tripwire:
-    """Why a run was blocked, by which processor, in which hook.
+    """The reason a run was blocked, with the processor and the hook.
 
     ``retry`` is True when it asked for another attempt and none was left.
     """
@@ -52,8 +52,8 @@ class AgentResult(Generic[OutputT]):
         text: The final step's text; empty when blocked.
         output: The validated value of ``output_type``, or plain JSON by the schema that a processor set for the last
             step; None without one.
-        steps: Every finished step, with its own text, tool calls and usage; last the one whose tools were running
-            when the run was cancelled, if any.
+        steps: Every finished step, with its own text, tool calls and usage; in a cancelled run also the step that
+            was running tools.
         usage: Tokens of all model calls, rejected attempts and those of processors included, but not memory's, which
             are in its ``data-om-…`` chunks; ``cached_tokens`` were read from the provider's cache.
         finish_reason: Why the model stopped; ``other`` when blocked.
@@ -61,9 +61,8 @@ class AgentResult(Generic[OutputT]):
         messages: What the run added to the conversation, after all processors.
         rejected: Attempts that were sent back.
         pending: Tool calls that wait for approval (``agent.resume``) or for a client's result.
-        memory: What memory tells about the run: ``memory.cache`` says for each model call how much of the prompt
-            repeated the one before.
-        conversation: All messages that the run ended with, for ``agent.resume`` where there is no memory.
+        memory: Memory's report on the run: ``memory.cache`` has the repeated share of the prompt per model call.
+        conversation: All messages that the run ended with, for ``agent.resume`` without memory.
     """
 
     run_id: str

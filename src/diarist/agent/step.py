@@ -3,289 +3,344 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diarist.agent.accepted import Said, accepted_chunks
-from diarist.agent.assembly import MessageAssembler, append
+from diarist.agent.assembly import MessageAssembler
 from diarist.agent.model_call import ModelCall, make_request
-from diarist.agent.outlet import Outlet
-from diarist.agent.output import OutputType
-from diarist.agent.step_input import OUTPUT_TYPE, StepInput, ask_input_step
-from diarist.agent.tool_calls import ToolCalls, WaitsFor
-from diarist.agent.waiting import with_written
+from diarist.agent.options import PrepareStep, StopWhen
+from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
+from diarist.agent.stream_writer import StreamWriter
+from diarist.agent.tools import ToolCalls, WaitsFor
 from diarist.chunks import (
     Chunk,
     DataChunk,
-    FileChunk,
     ModelFinishPayload,
     ObjectChunk,
     ObjectPayload,
-    ReasoningDelta,
-    SourceChunk,
     StepFinish,
     StepFinishPayload,
     StepStart,
     StepStartPayload,
-    TextDelta,
     ToolApprovalChunk,
     ToolCallPayload,
     Usage,
 )
-from diarist.concurrency import stop
-from diarist.exceptions import InputError, TripWire
+from diarist.concurrency import cancel_and_wait
+from diarist.exceptions import InputError, ProcessorAbort
 from diarist.message_list import MessageList
 from diarist.messages import DataPart, Message, Part, ReasoningPart, ToolPart
-from diarist.processors.base import OutputResult, StepResult
-from diarist.processors.cases import InputStepCase, OutputResultCase, OutputStepCase
-from diarist.processors.model_cases import RequestCase
+from diarist.models.output_type import OutputType
+from diarist.processors.base import OutputResult, Processor, StepResult
+from diarist.processors.hook_calls import (
+    HookCall,
+    OnInputStep,
+    OnOutputResult,
+    OnOutputStep,
+    OnRequest,
+    OnResponse,
+)
+from diarist.processors.hooks import Hook
 from diarist.processors.pipeline import PipelineRun
+from diarist.processors.setup import StepSetup
 from diarist.run_context import RunContext
 from diarist.tracing import span
 
+OUTPUT_TYPE = "output-type"
+"""The processor id under which an answer that does not fit ``output_type`` is rejected."""
 
-class StepAttempt:
-    """One attempt at a step. ``run()`` does it and returns the step's result.
+
+class _PrepareStep(Processor[Any]):
+    id = "prepare-step"
+
+
+PREPARE_STEP = _PrepareStep()
+"""The processor under whose name the call's ``prepare_step`` runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInput:
+    """The input of an attempt.
 
     Attributes:
-        usage: Tokens of this attempt's model call.
+        last: No step may follow, so that ``process_output_result`` runs even after tool calls.
+        done: Results of the steps before.
+        usage: Tokens of the run before this attempt.
+        feedback: Why the previous attempt was rejected.
+        guards: Input guards that run beside this step's model call.
+        approvals: Answers to waiting calls, by id: the step then only runs these, without a model call.
+        stop_when: Functions of the steps so far; one that holds ends the run after its step.
+    """
+
+    number: int
+    last: bool
+    setup: StepSetup
+    prepare_step: PrepareStep | None = None
+    output_type: OutputType | None = None
+    done: list[StepResult] = field(default_factory=list[StepResult])
+    usage: Usage = field(default_factory=Usage)
+    feedback: str | None = None
+    guards: asyncio.Task[None] | None = None
+    approvals: Mapping[str, bool | str] | None = None
+    stop_when: Sequence[StopWhen] = ()
+
+
+class StepAttempt:
+    """One attempt at a step: ``run()`` it, once.
+
+    Attributes:
+        answered: The model has answered to its end.
         output: The answer's value, by the schema that the step asked for; None without one.
-        ended: The model called no tools: the run is over.
+        ended: The run is over: the model called no tools, or calls have to wait.
         stopped: ``stop_when`` held after this step.
         waiting: Tool calls that wait for approval or for the client, by id; they end the run.
     """
 
-    def __init__(self, given: StepInput, context: RunContext[Any], pipeline: PipelineRun, outlet: Outlet) -> None:
+    def __init__(self, given: StepInput, context: RunContext[Any], pipeline: PipelineRun, stream: StreamWriter) -> None:
         self._given = given
-        self._setup = replace(given.setup, tools=dict(given.setup.tools))
         self._context = context
         self._pipeline = pipeline
-        self._outlet = outlet
-        self._stream = pipeline.open_stream()
+        self._stream = stream
+        self._setup = replace(given.setup, tools=dict(given.setup.tools))
         self._assembler = MessageAssembler(context.run_id)
-        for chunk in given.written:
-            self._assembler.add(chunk)
         self._before = {message.id for message in context.messages.response}
         self._message: Message | None = None
-        self._complete = False
         self._finish = ModelFinishPayload(reason="error", usage=Usage())
-        self._answered_by = ""
-        self._unguarded = given.guards is not None and not _passed(given.guards)
-        self._unjudged = False
-        self._held: deque[Chunk] = deque()
+        self._model_id = ""
+        self._calls: ToolCalls | None = None
+        self._open: dict[str, ToolPart] = {}  # of a resumed step: the calls that are still not answered
+        self.answered = False
         self.output: Any = None
         self.ended = False
         self.stopped = False
-        self._calls: ToolCalls | None = None
         self.waiting: dict[str, WaitsFor] = {}
+        guards = given.guards
+        passed = guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)
+        resumed = given.approvals is not None
+        for chunk in () if resumed else stream.unkept:
+            self._assembler.add(chunk)
+        stream.begin_step(self._keep, hold=pipeline.hold_output and not resumed, guards=not passed)
 
     @property
     def usage(self) -> Usage:
+        """Tokens of this attempt's model call."""
         return self._finish.usage
 
     @property
     def repeatable(self) -> bool:
-        """No tool has begun to do what cannot be undone."""
-        return self._calls is None or not self._calls.started
-
-    @property
-    def answered(self) -> bool:
-        """The model has answered, to its end."""
-        return self._complete
+        """True if another attempt may follow: no tool has run, which cannot be undone."""
+        return self._given.approvals is None and (self._calls is None or not self._calls.started)
 
     @property
     def pending(self) -> list[ToolPart]:
         """The calls that wait."""
-        return [part for part in self._tool_parts() if part.call_id in self.waiting]
+        if not self.waiting:
+            return []
+        calls = self._open or {part.call_id: part for part in self._tool_parts()}
+        return [calls[call_id] for call_id in self.waiting if call_id in calls]
 
     @property
     def text(self) -> str:
-        """What the model said so far in this attempt, as it passed the stream hooks."""
+        """The text of this attempt so far, after the stream hooks."""
         message = self._message or self._assembler.message()
         return "" if message is None else message.text
 
-    async def run(self) -> StepResult:
-        """Raises TripWire where a processor blocks or asks for another attempt, CallFailed where the model fails."""
-        with span(f"step {self._given.number}", **{"diarist.step": self._given.number}):
-            try:
-                result = await self._run()
-            except BaseException as error:
-                self._stream.close(error)
-                if isinstance(error, Exception):
-                    await self._pass_written()
-                raise
-            self._stream.close()
-            return result
-
     def cut_short(self) -> StepResult | None:
-        """The step of a run that was cancelled, as far as it came: calls without an end are errors. None before its
-        tools had begun."""
+        """Return the step of a cancelled run as far as it came: unfinished calls are errors. None without calls."""
         if self._calls is None:
             return None
         self._calls.cut_short()
-        return self._result()
+        return self.result()
+
+    async def run(self) -> StepResult:
+        """Raises ProcessorAbort if a processor blocks or asks for a retry, CallFailed if the model fails."""
+        with span(f"step {self._given.number}", **{"diarist.step": self._given.number}):
+            may_write = bool(self._pipeline.ids) or bool(self._setup.tools) or self._given.prepare_step is not None
+            return await (self._stream.during(self._run()) if may_write else self._run())
 
     async def _run(self) -> StepResult:
-        await self._answer()
-        await self._tools()
-        result = self._result()
-        self.stopped = not self.ended and self._given.stops([*self._given.done, result])
-        if self._concludes:
-            await self._conclude()
-            result = self._result()
-        finish = StepFinishPayload(step_number=self._given.number, reason=result.finish_reason, usage=self.usage)
-        await self._last_words(StepFinish(payload=finish))
-        return self._result()
-
-    @property
-    def _concludes(self) -> bool:
-        """No step follows this one."""
-        return self.ended or self.stopped or self._given.last
-
-    # -- phases
-
-    async def _answer(self) -> None:
-        """Have the model answer, and its answer judged."""
-        await self._guarded(self._ask_model())
-        if self._pipeline.has(OutputStepCase.hook):
-            await self._during(self._output_step())
-
-    async def _ask_model(self) -> None:
-        self._unjudged = self._pipeline.hold_output
-        if self._given.prepare_step is not None or self._pipeline.has(InputStepCase.hook):
-            await self._during(self._input_step())
-        messages, setup = self._context.messages, self._setup
-        setup.check_names(self._given.setup.tools)
-        request = make_request(messages, setup, self._given.feedback)
-        case = RequestCase(messages=messages, step=self._given.number, request=request, model=setup.model)
-        if self._pipeline.has(case.hook):
-            await self._during(self._pipeline.ask(case))
-        start = StepStartPayload(step_number=self._given.number, model=setup.model.id)
-        await self._pass(StepStart(payload=start))
-        call = ModelCall(case, self._pipeline)
+        given, stream = self._given, self._stream
         try:
-            await call.run(self._pass, self._during)
-        finally:
-            self._finish = call.finish
-        self._complete, self._answered_by = True, setup.model.id
-        self._message = self._assembler.message()
-        if self._message is not None:
-            self._context.messages.add(self._message, "response")
+            if given.approvals is None:
+                await (self._before_guards(self._call_model()) if given.guards else self._call_model())
+                if self._pipeline.has(OnOutputStep.hook):
+                    await self._judge_step()
+                await self._run_tools()
+            else:
+                await self._resume(given.approvals)
+            result = self.result()
+            self.stopped = not self.ended and any(stop([*given.done, result]) for stop in given.stop_when)
+            if self.ended or self.stopped or given.last:
+                await self._judge_answer()
+                if stream.before_verdict:
+                    await stream.release(self._parts())
+                if self.output is not None:
+                    await stream.send(ObjectChunk(payload=ObjectPayload(object=self.output)))
+            finish = StepFinishPayload(step_number=given.number, reason=self._finish.reason, usage=self.usage)
+            await stream.send(StepFinish(payload=finish))
+        except BaseException as error:
+            await stream.end_step(error)
+            raise
+        await stream.end_step()
+        return self.result()
 
-    async def _input_step(self) -> None:
-        given, messages = self._given, self._context.messages
-        await ask_input_step(
-            self._pipeline, messages, self._setup, given.prepare_step, steps=given.done, number=given.number
-        )
+    # -- the model
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` beside the input guards: nothing reaches the client before they have passed, the first that
-        blocks ends the work, and their verdict counts before whatever the work came to."""
+    async def _before_guards(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await ``work`` beside the input guards. A guard that blocks wins over the outcome of ``work``."""
         guards = self._given.guards
-        if guards is None or not self._unguarded:
+        if guards is None or not self._stream.before_guards:  # they have passed already
             await work
             return
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait({task, guards}, return_when=asyncio.FIRST_COMPLETED)
             await guards
-            self._unguarded = False
-            await self._flush()
+            await self._stream.guards_passed()
             await task
         finally:
-            await stop(task)
+            await cancel_and_wait(task)
 
-    async def _output_step(self) -> None:
-        await self._pipeline.ask(
-            OutputStepCase(
-                messages=self._context.messages,
-                step=self._given.number,
-                steps=self._given.done,
-                added=self._result,
-                finish_reason=self._finish.reason,
-                usage=self._finish.usage,
-            )
+    async def _call_model(self) -> None:
+        given, messages, setup, stream = self._given, self._context.messages, self._setup, self._stream
+        if given.prepare_step is not None or self._pipeline.has(OnInputStep.hook):
+            await self._prepare()
+        setup.check_names(given.setup.tools)
+        self._context.tool_names = frozenset(setup.tools)
+        asked = OnRequest(
+            messages=messages,
+            step=given.number,
+            request=make_request(messages, setup, given.feedback),
+            model=setup.model,
         )
+        if self._pipeline.has(OnRequest.hook):
+            await self._ask(asked)
+        start = StepStartPayload(step_number=given.number, model=setup.model.id)
+        await stream.send_start(StepStart(payload=start))
+        call = ModelCall(asked)
+        try:
+            await call.run(stream.send, self._ask if self._pipeline.has(OnResponse.hook) else None)
+        finally:
+            self._finish = call.finish
+        self.answered, self._model_id = True, setup.model.id
+        stream.complete()
+        self._message = self._assembler.message()
+        if self._message is not None:
+            messages.add(self._message, "response")
 
-    async def _tools(self) -> None:
-        """Run the step's tool calls. Those that wait for somebody end the run when the others are done."""
-        pending = [part for part in self._tool_parts() if part.state == "call" and not part.provider_executed]
-        self.ended = not pending
-        if not pending:
-            return
-        calls = ToolCalls(pending, self._setup.offered, self._context, self._pipeline, self._assembler.args_errors)
-        await self._during(calls.consider())
-        await self._release(running=[call.call_id for call in pending])
-        self.waiting = calls.waiting()
-        self._calls = calls
-        await self._during(calls.run(but=self.waiting))
-        for call in pending:
-            if self.waiting.get(call.call_id) == "approval":
-                payload = ToolCallPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args)
-                await self._pass(ToolApprovalChunk(payload=payload))
-        self.ended = bool(self.waiting)
+    async def _prepare(self) -> None:
+        """``process_input_step`` of all processors, then the call's ``prepare_step``; they change the setup."""
+        given = self._given
+        last = None
+        if given.prepare_step is not None:
+            last = Hook.of(PREPARE_STEP, "prepare_step", -1, given.prepare_step)
+        call = OnInputStep(messages=self._context.messages, step=given.number, setup=self._setup, steps=given.done)
+        await self._ask(call, last=last)
 
-    async def _conclude(self) -> None:
-        """The end of the run's last step."""
-        await self._accept()
-        await self._release()
-        if self.output is not None:
-            await self._pass(ObjectChunk(payload=ObjectPayload(object=self.output)))
+    async def _ask(self, call: HookCall, *, last: Hook | None = None) -> None:
+        """Ask the processors, and send what they wrote."""
+        await self._pipeline.ask(call, last=last)
+        await self._stream.drain()
 
-    async def _accept(self) -> None:
-        """``process_output_result``, then the typed answer of what it left."""
-        if self._pipeline.has(OutputResultCase.hook):
-            await self._during(self._output_result())
-        wanted = OutputType.judging(self._setup.structured_output, self._given.output_type)
-        if wanted is not None and self.ended and not self.waiting:
-            try:
-                self.output = wanted.parse(self._result().text)
-            except InputError as error:
-                raise TripWire(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
+    async def _judge_step(self) -> None:
+        call = OnOutputStep(
+            messages=self._context.messages,
+            step=self._given.number,
+            steps=self._given.done,
+            added=self.result,
+            finish_reason=self._finish.reason,
+            usage=self.usage,
+        )
+        await self._ask(call)
 
-    async def _last_words(self, finish: StepFinish) -> None:
-        """The step's last chunk, behind the text that stream hooks still had."""
-        said, self._unjudged = Said.by(self._parts()), not self._stream.idle
-        await self._pass(finish)
-        await self._judge_more(said)
+    async def _judge_answer(self) -> None:
+        """``process_output_result``, then the typed value of the answer it left."""
+        given = self._given
 
-    async def say_late(self, chunks: Sequence[Chunk]) -> StepResult:
-        """Send what stream hooks made of the run's end; text in it belongs to this step, whose result is returned.
-
-        Raises TripWire where a processor does not accept it.
-        """
-        said, self._unjudged = Said.by(self._parts()), True
-        for chunk in chunks:
-            self._take(chunk)
-            self._put(chunk)
-        await self._judge_more(said)
-        return self._result()
-
-    async def _judge_more(self, said: Said) -> None:
-        """Have the answer judged anew where it says more than ``said``, before the rest goes out."""
-        if Said.by(self._parts()) != said:
-            if self._pipeline.has(OutputStepCase.hook):
-                await self._during(self._output_step())
-            if self._concludes:
-                await self._accept()
-        await self._release(said)
-
-    async def _output_result(self) -> None:
-        def result(messages: MessageList) -> OutputResult:
-            step = self._result(messages)
+        def run_so_far(messages: MessageList) -> OutputResult:
+            step = self.result(messages)
             return OutputResult(
                 text=step.text,
-                usage=self._given.usage + self.usage + self._context.usage,
+                usage=given.usage + self.usage + self._context.usage,
                 finish_reason=step.finish_reason,
-                steps=[*self._given.done, step],
+                steps=[*given.done, step],
             )
 
-        messages = self._context.messages
-        await self._pipeline.ask(OutputResultCase(messages=messages, step=self._given.number, result=result))
+        if self._pipeline.has(OnOutputResult.hook):
+            await self._ask(OnOutputResult(messages=self._context.messages, step=given.number, result=run_so_far))
+        if self._setup.structured_output is None and given.output_type is None:
+            return
+        wanted = OutputType.judging(self._setup.structured_output, given.output_type)
+        if wanted is not None and self.ended and not self.waiting:
+            try:
+                self.output = wanted.parse(self.result().text)
+            except InputError as error:
+                raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
+
+    # -- tools
+
+    async def _run_tools(self) -> None:
+        """Run the step's tool calls. Calls that have to wait end the run when the others are done."""
+        calls = [part for part in self._tool_parts() if part.state == "call" and not part.provider_executed]
+        self.ended = not calls
+        if not calls:
+            return
+        tools = ToolCalls(
+            calls, self._setup.offered, self._context, self._pipeline, self._stream.send, self._assembler.args_errors
+        )
+        await tools.consider()
+        await self._stream.drain()
+        if self._stream.before_verdict:
+            await self._stream.release(self._parts(), running=[call.call_id for call in calls])
+        self.waiting = tools.waiting()
+        self._calls = tools
+        await tools.run(but=self.waiting)
+        for call in calls:
+            if self.waiting.get(call.call_id) == "approval":
+                payload = ToolCallPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args)
+                await self._stream.send(ToolApprovalChunk(payload=payload))
+        self.ended = bool(self.waiting)
+
+    async def _resume(self, answers: Mapping[str, bool | str]) -> None:
+        """Run the approved calls of an earlier run and deny the others. No model is called."""
+        messages, setup = self._context.messages, self._setup
+        if self._given.guards is not None:
+            await self._given.guards  # no tool runs before the guards have passed
+            await self._stream.guards_passed()
+        self._open = waiting_calls(messages)
+        if missing_tools(answers, self._open, setup.tools):  # processors may add them; their other changes are undone
+            before = messages.snapshot(contents=True)
+            await self._prepare()
+            messages.restore(before)
+        check_answers(answers, self._open, setup.tools)
+        self._message = await answer_calls(self._context, answers, self._open)
+        for call_id in answers:
+            del self._open[call_id]
+        self._finish, self.answered = ModelFinishPayload(reason="tool-calls", usage=Usage()), True
+        self._stream.complete()
+        self._calls = ToolCalls(self._tool_parts(), setup.tools, self._context, self._pipeline, self._stream.send)
+        await self._calls.run()
+        if not any(message.role == "user" for message in messages.input):  # a new user message closes the open calls
+            self.waiting = {call_id: waits_for(call, setup.tools) for call_id, call in self._open.items()}
+        self.ended = bool(self.waiting)
 
     # -- what the step added, as processors left it
+
+    def result(self, messages: MessageList | None = None) -> StepResult:
+        """Return the step's result by these messages: the run's, or a branch's copy."""
+        added = self._added(messages)
+        thoughts = [part.text for m in added for part in m.parts if isinstance(part, ReasoningPart)]
+        return StepResult(
+            step_number=self._given.number,
+            text="".join(message.text for message in added),
+            reasoning="".join(thoughts),
+            tool_calls=[part for message in added for part in message.tool_parts],
+            finish_reason=self._finish.reason,
+            usage=self._finish.usage,
+            messages=added,
+            model=self._model_id,
+        )
 
     def _added(self, messages: MessageList | None = None) -> list[Message]:
         response = (messages or self._context.messages).response
@@ -297,103 +352,13 @@ class StepAttempt:
     def _tool_parts(self) -> list[ToolPart]:
         return [part for message in self._added() for part in message.tool_parts]
 
-    def _result(self, messages: MessageList | None = None) -> StepResult:
-        """The step's result by these messages: the run's, or the copy of a branch."""
-        added = self._added(messages)
-        thoughts = [part.text for m in added for part in m.parts if isinstance(part, ReasoningPart)]
-        return StepResult(
-            step_number=self._given.number,
-            text="".join(message.text for message in added),
-            reasoning="".join(thoughts),
-            tool_calls=[part for message in added for part in message.tool_parts],
-            finish_reason=self._finish.reason,
-            usage=self._finish.usage,
-            messages=added,
-            model=self._answered_by,
-        )
-
-    # -- towards the client
-
-    async def _pass(self, chunk: Chunk) -> None:
-        """Through the stream hooks to the client and into the message, with what hooks wrote meanwhile."""
-        chunk.run_id = self._context.run_id
-        passed = self._fed_now(chunk)
-        for out in await self._stream.feed(chunk) if passed is None else passed:
-            if not self._complete:  # nearly always
-                self._assembler.add(out)
+    def _keep(self, chunk: Chunk) -> bool:
+        """Put a chunk into the step's message. A complete message takes only data."""
+        if not self.answered:
+            self._assembler.add(chunk)
+        elif isinstance(chunk, DataChunk) and not chunk.transient:
+            if added := self._added():
+                added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
             else:
-                self._take(out)
-            if not self._put(out):
-                await self._outlet.room()
-        if self._context.writer:
-            await self._pass_written()
-
-    def _fed_now(self, chunk: Chunk) -> Sequence[Chunk] | None:
-        """What the stream hooks make of a chunk, without awaiting; None where they must be awaited."""
-        stream = self._stream
-        if stream.idle:
-            stream.parts.append(chunk)
-            return (chunk,)
-        return stream.feed_now(chunk) if stream.is_sync else None
-
-    async def _pass_written(self) -> None:
-        """What processors and tools wrote: non-transient data becomes part of the step's message."""
-        while self._context.writer:
-            for chunk in self._context.writer.drain():
-                passed = self._fed_now(chunk)
-                for out in await self._stream.feed(chunk) if passed is None else passed:
-                    self._take(out)
-                    if not self._put(out):
-                        await self._outlet.room()
-
-    def _take(self, chunk: Chunk) -> None:
-        """Into the step's message. What stream hooks still had when it was complete, as at ``step-finish``, belongs to
-        it; but a call that comes so late is none, and of tools' results the message has its own."""
-        match chunk:
-            case _ if not self._complete:
-                self._assembler.add(chunk)
-            case DataChunk() if not chunk.transient:
-                if added := self._added():
-                    added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
-                else:
-                    chunk.transient = True  # there is nothing to keep it with
-            case TextDelta() | ReasoningDelta() | SourceChunk() | FileChunk():
-                self._say(chunk)
-            case _:
-                pass
-
-    def _say(self, chunk: Chunk) -> None:
-        added = self._added()
-        if not added or added[-1].role != "assistant":
-            added = [Message(role="assistant", parts=[], run_id=self._context.run_id)]
-            self._context.messages.add(added[0], "response")
-        append(added[-1], chunk)
-
-    def _put(self, chunk: Chunk) -> bool:
-        """Send a chunk, or hold it back; False where the reader is far behind: then wait for ``room()``."""
-        chunk.run_id = self._context.run_id
-        if self._unguarded or self._unjudged or self._held:
-            self._held.append(chunk)
-            return True
-        return self._outlet.put(chunk)
-
-    async def _release(self, said: Said | None = None, running: Collection[str] = ()) -> None:
-        """The step was accepted: let the client have what was held back, as it was accepted. ``said`` has gone out
-        before, and what was changed of it can only be left out; the calls in ``running`` get their result later."""
-        if self._unjudged:
-            parts = self._parts()
-            self._held = accepted_chunks(self._held, parts if said is None else said.beyond(parts), running)
-        self._unjudged = False
-        await self._flush()
-
-    async def _flush(self) -> None:
-        while self._held and not (self._unguarded or self._unjudged):
-            await self._outlet.send(self._held.popleft())
-
-    async def _during(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` and pass on what is written meanwhile, as it is written."""
-        await with_written(work, self._context.writer, self._pass_written)
-
-
-def _passed(guards: asyncio.Task[None]) -> bool:
-    return guards.done() and not guards.cancelled() and guards.exception() is None
+                chunk.transient = True  # the step left no message to store it with
+        return True

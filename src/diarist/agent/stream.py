@@ -1,4 +1,4 @@
-"""A run as the caller holds it: iterate its chunks, then ask for its result."""
+"""A run that is streamed to its caller."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import weakref
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from diarist.agent.loop import Run
-from diarist.agent.outlet import Outlet
 from diarist.agent.result import AgentResult
 from diarist.chunks import Chunk, TextDelta
-from diarist.concurrency import stop
+from diarist.concurrency import cancel_and_wait
 
 OutputT = TypeVar("OutputT")
 
 _within: ContextVar[frozenset[str]] = ContextVar("diarist_streams", default=frozenset())
-"""The streamed runs that the current code is part of, by id."""
+"""Ids of the streamed runs that the current code is part of."""
 
 
 class AgentStream(Generic[OutputT]):
@@ -41,25 +40,25 @@ class AgentStream(Generic[OutputT]):
         return self
 
     async def __anext__(self) -> Chunk:
-        if (ready := self._run.outlet.take()) is not None:
+        if (ready := self._run.queue.take()) is not None:
             return ready
-        if self._task is None and not self._run.outlet.closed:
+        if self._task is None and not self._run.queue.closed:
             self._task = task = asyncio.create_task(_execute(self._run))
             weakref.finalize(self, _cancel, task, asyncio.get_running_loop())
         try:
-            return await self._run.outlet.next()
+            return await self._run.queue.next()
         except asyncio.CancelledError:
             await self.close()
             raise
 
     async def text(self) -> AsyncIterator[str]:
-        """The pieces of text as they come."""
+        """Yield the pieces of text as they come."""
         async for chunk in self:
             if isinstance(chunk, TextDelta):
                 yield chunk.payload.text
 
     async def result(self) -> AgentResult[OutputT]:
-        """The finished run. Raises what ended it with an error; a blocked or cancelled run has a result."""
+        """Run to the end and return the result. Raises the run's error; a blocked or cancelled run has a result."""
         async for _ in self:
             pass
         if self._task is not None and self._task.done() and not self._task.cancelled():
@@ -69,16 +68,18 @@ class AgentStream(Generic[OutputT]):
         return self._run.result
 
     async def close(self) -> None:
-        """Cancel the run if it is still going on, and wait until it has ended; called by the run's own tools, hooks
-        or callbacks it does not wait. One that was never read is never run."""
+        """Cancel the run unless it has ended, and wait for its end; a stream that was never read never runs.
+
+        Called by the run's own tools, hooks or callbacks, it does not wait.
+        """
         if self._task is not None and self.run_id in _within.get():
             self._task.cancel()
             return
         try:
             if self._task is not None:
-                await stop(self._task)
+                await cancel_and_wait(self._task)
         finally:
-            if not self._run.outlet.closed:  # its task, if any, has not taken its first step
+            if not self._run.queue.closed:  # its task, if any, has not taken its first step
                 await self._run.skip()
 
     async def __aenter__(self) -> Self:
@@ -96,15 +97,6 @@ async def _execute(run: Run) -> None:
 
 
 def _cancel(task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
-    """A stream that was dropped unread must not leave its run waiting for a reader for ever."""
+    """Cancel the run of a stream that was dropped unread: it would wait for its reader for ever."""
     if not loop.is_closed() and not task.done():
         loop.call_soon_threadsafe(task.cancel)
-
-
-async def read(run: Run) -> AgentResult[Any]:
-    """Run to the end in the caller's own task, without handing out chunks."""
-    run.outlet = Outlet(discard=True)
-    await run.execute()
-    if run.error is not None:
-        raise run.error
-    return run.result

@@ -1,4 +1,4 @@
-"""The one door for synchronous callers: one event loop per process, in a thread of its own."""
+"""Runs agents for synchronous callers: one event loop per process, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diarist.exceptions import DiaristError
 T = TypeVar("T")
 
 AT_MOST = 5.0
-"""Seconds that an interrupted call waits for its run to end: to store what it has, and to free its thread."""
+"""Seconds that an interrupted call waits for its run to end, so that it can store its steps and free its thread."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -23,8 +23,8 @@ _thread: threading.Thread | None = None
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the shared loop and wait for it; background work there goes on between calls.
 
-    Interrupted, as by Ctrl-C, it cancels the work and waits for its end, but no longer than ``AT_MOST``. Raises
-    DiaristError when called from that loop itself, where it could only wait for ever.
+    An interruption, such as Ctrl-C, cancels the work and waits at most ``AT_MOST`` for its end. Raises DiaristError
+    when called from the shared loop itself, which would be a deadlock.
     """
     interrupted, ended = threading.Event(), threading.Event()
     running: list[asyncio.Task[Any]] = []
@@ -68,7 +68,7 @@ def _shared_loop() -> asyncio.AbstractEventLoop:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop for ever. ``SystemExit`` is for the caller whose task raised it: others go on."""
+    """Run the loop for ever. ``SystemExit`` reaches the caller that raised it; other calls go on."""
     while True:
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()

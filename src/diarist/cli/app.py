@@ -1,4 +1,4 @@
-"""The commands of ``diarist``. Each loads what it needs when it runs, so that help is quick."""
+"""The Typer application behind the ``diarist`` command."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
+from diarist.cli.commands import export, import_, migrate, observe, worker
 from diarist.cli.demo.command import demo
-from diarist.cli.move import export, import_, migrate
-from diarist.cli.observe import observe
-from diarist.cli.worker import worker
 
 app = typer.Typer(
     name="diarist",

@@ -1,40 +1,57 @@
-"""``diarist worker``: observes and reflects for programs that hand that over."""
+"""``diarist worker``: import the user's ``Memory`` and run its queue until a signal arrives."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import importlib
+import logging
+import signal
+import sys
+from functools import reduce
+from pathlib import Path
 
-import typer
+from diarist.exceptions import InputError
+from diarist.memory import Memory
 
-from diarist.exceptions import ConfigError, DiaristError, InputError
-
-_FAILED, _BAD_INPUT = 1, 2
+logger = logging.getLogger("diarist")
 
 
-def worker(
-    memory: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:NAME",
-            show_default=False,
-            help="The Memory object of your program, such as app:memory. The working directory is searched, too.",
-        ),
-    ],
-    concurrency: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 4,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that running jobs get to finish when the worker is told to stop.")
-    ] = 20.0,
-) -> None:
-    """Do the background work of a memory with a queue, until told to stop.
-
-    SIGTERM and Ctrl-C stop it: it takes no more jobs, and puts back what it cannot finish. Start as many as
-    you like. What they do goes to standard error. Exit status: 0 stopped, 1 the database failed, 2 bad input.
-    """
-    from diarist.cli.working import find, serve
-
+def find(place: str) -> Memory:
+    """Import the memory at ``module:name``. Raises InputError."""
+    module_name, colon, name = place.partition(":")
+    if not (module_name and colon and name):
+        raise InputError(f"name the memory as MODULE:NAME, such as app:memory, not {place!r}")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
     try:
-        serve(find(memory), concurrency=concurrency, grace=grace)
-    except DiaristError as error:
-        typer.echo(f"Error: {error}", err=True)
-        bad = isinstance(error, (InputError, ConfigError))
-        raise typer.Exit(_BAD_INPUT if bad else _FAILED) from None
+        found = reduce(getattr, name.split("."), importlib.import_module(module_name))
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # an import inside the user's module failed
+        raise InputError(f"there is no module {error.name!r}, neither in {here} nor installed") from error
+    except AttributeError as error:
+        if error.name is None or error.name not in name.split("."):
+            raise
+        raise InputError(f"the module {module_name!r} has no {name!r}") from error
+    if not isinstance(found, Memory):
+        raise InputError(f"{place} must be a Memory, not {type(found).__name__}")
+    return found
+
+
+def serve(memory: Memory, *, concurrency: int, grace: float) -> None:
+    """Run jobs until SIGINT or SIGTERM. Raises ConfigError, StorageError."""
+
+    async def run() -> None:
+        async with memory:
+            work = asyncio.create_task(memory.run_worker(concurrency=concurrency, grace=grace))
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, work.cancel)
+            try:
+                await work
+            except asyncio.CancelledError:
+                logger.info("stopped")
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logger.setLevel(logging.INFO)
+    asyncio.run(run())

@@ -11,8 +11,7 @@ from diarist.memory.observational.config import (
     RetrievalConfig,
 )
 from diarist.memory.observational.log.spending import DiaryUsage
-from diarist.memory.observational.roles.hooks import MemoryHooks, RoleCall
-from diarist.memory.observational.roles.model_choice import ByInputTokens
+from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.working.config import WorkingMemoryConfig
@@ -20,13 +19,12 @@ from diarist.memory.working.config import WorkingMemoryConfig
 if TYPE_CHECKING:
     from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.memory import Memory
-    from diarist.memory.moving.lines import Moved
-    from diarist.memory.moving.mastra import mastra_lines
     from diarist.memory.observational.standalone import ObservationalMemory
     from diarist.memory.titles import TitleConfig
+    from diarist.memory.transfer.format import Moved
+    from diarist.memory.transfer.mastra import mastra_lines
 
 __all__ = [
-    "ByInputTokens",
     "DiaryUsage",
     "Memory",
     "MemoryHooks",
@@ -37,7 +35,6 @@ __all__ = [
     "Receipt",
     "ReflectionConfig",
     "RetrievalConfig",
-    "RoleCall",
     "SemanticRecallConfig",
     "TitleConfig",
     "WorkingMemoryConfig",
@@ -48,7 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Memory's parts are loaded when they are asked for."""
+    """Load parts of memory on first access."""
     if name == "Memory":
         from diarist.memory.memory import Memory
 
@@ -62,11 +59,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(conversations, name)
     if name == "Moved":
-        from diarist.memory.moving.lines import Moved
+        from diarist.memory.transfer.format import Moved
 
         return Moved
     if name == "mastra_lines":
-        from diarist.memory.moving.mastra import mastra_lines
+        from diarist.memory.transfer.mastra import mastra_lines
 
         return mastra_lines
     if name == "TitleConfig":

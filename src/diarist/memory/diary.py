@@ -1,78 +1,112 @@
-"""The part of ``Memory`` with which people read the diary and change it."""
+"""``memory.diary``: read and change the diary, and observe or reflect on demand."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import orjson
 
+from diarist.checks import check_limit
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
-from diarist.memory.events import Events
+from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
+from diarist.memory.observational.by_hand import observe_by_hand, reflect_by_hand
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
-from diarist.memory.observational.log.coverage import seq_of, visible_log
-from diarist.memory.observational.log.edits import delete_text, edit_text
-from diarist.memory.observational.log.past import find_entry, log_as_of
+from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.log.edits import delete_text, edit_text, empty
+from diarist.memory.observational.log.history import find_entry, log_as_of
+from diarist.memory.observational.log.removal import cut_notes
 from diarist.memory.observational.log.spending import DiaryUsage, usage_of
 from diarist.memory.observational.overrides import apply_overrides
-from diarist.memory.observational.work import manual
+from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message
-from diarist.models.base import Model
-from diarist.storage.codec import check_limit, check_whole
-from diarist.storage.records import Observation, ObservationLog, Page, Source
+from diarist.storage.base import Storage
+from diarist.storage.records import Event, Observation, ObservationLog, Page, Source
+from diarist.storage.words import excerpt_of, query_terms, text_terms
+from diarist.tokens import TokenCounter
+
+_PAGE = 100
+_EVENTS_AT_ONCE = 200
 
 
-class Diary(Forgetting, Events):
-    """What people can do with the diary.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationHit:
+    """A diary entry found by a search.
 
-    Every method names a ``thread``, and takes a ``resource`` that the thread must belong to: NotFoundError where
-    there is no such thread, InputError where it is another resource's. With ``scope="resource"`` the diary is the
-    one of the thread's resource, whichever of its threads is named; the ``resource`` alone will do as well.
+    Attributes:
+        key: The key of its diary, ``thread:<id>`` or ``resource:<id>``.
+        excerpt: One line of the entry, around the first match.
     """
 
-    _thread_wait: float
+    observation: Observation
+    key: str
+    excerpt: str
 
-    @abstractmethod
-    def _engine(self, model: Model | None) -> Engine:
-        """What observes and reflects. Raises ConfigError where this memory keeps no diary."""
+
+class Diary:
+    """The diary of a thread or a resource.
+
+    Every method takes a ``thread``, and optionally the ``resource`` that the thread must belong to: NotFoundError if
+    the thread does not exist, InputError if it belongs to another resource. With ``scope="resource"`` all threads of a
+    resource share one diary, so any of them, or the ``resource`` alone, selects it.
+
+    Args:
+        engine: Returns the engine that observes and reflects. Raises ConfigError if this memory keeps no diary.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: ObservationalMemoryConfig | None,
+        *,
+        addressing: Addressing,
+        forgetting: Forgetting,
+        counter: TokenCounter,
+        engine: Callable[[], Engine],
+        thread_wait: float,
+    ) -> None:
+        self._storage, self._config, self._counter = storage, config, counter
+        self._addressing, self._forgetting = addressing, forgetting
+        self._engine, self._thread_wait = engine, thread_wait
 
     # -- reading
 
-    async def observations(self, *, thread: str | None = None, resource: str | None = None) -> ObservationLog:
-        """The diary of a thread, without what belongs to a run that is live; empty where nothing was observed.
+    async def get(self, *, thread: str | None = None, resource: str | None = None) -> ObservationLog:
+        """Return the diary of a thread, without entries of live runs; empty if nothing was observed yet.
 
         Args:
-            thread: With ``scope="resource"`` the hints are this thread's.
+            thread: With ``scope="resource"``, the thread that the hints belong to.
             resource: Alone, with ``scope="resource"``: the diary of this resource.
 
         Raises:
-            NotFoundError: There is no such thread, or resource.
-            InputError: The thread belongs to another resource, or a thread must be named.
+            NotFoundError: The thread or resource does not exist.
+            InputError: The thread belongs to another resource, or no thread is given where one is required.
         """
-        found = await self._whose(thread, resource)
-        return visible_log(await self._logs().read(found.id, found.resource_id), None, found.id)
+        found = await self._addressing.diary(thread, resource)
+        return visible_log(await self._addressing.logs.read(found.id, found.resource_id), None, found.id)
 
     async def history(self, *, thread: str | None = None, resource: str | None = None) -> list[ObservationLog]:
-        """The diary as it was at the end of each earlier generation, oldest first; the present one is not among
-        them. A reflection begins a new generation.
+        """Return the diary at the end of each earlier generation, oldest first. Each reflection starts a new
+        generation.
 
-        Entries that were edited meanwhile are as they were then; what was forgotten is gone here as well.
+        Edited entries have the text they had then. Deleted messages are gone from earlier generations too.
 
         Raises NotFoundError, InputError.
         """
-        found = await self._whose(thread, resource)
-        key = self._logs().key(found.id, found.resource_id)
-        return [visible_log(log, None, found.id) for log in await self.storage.list_generations(key)]
+        found = await self._addressing.diary(thread, resource)
+        key = self._addressing.logs.key(found.id, found.resource_id)
+        return [visible_log(log, None, found.id) for log in await self._storage.list_generations(key)]
 
     async def usage(self, *, thread: str | None = None, resource: str | None = None) -> DiaryUsage:
-        """What the Observer and the Reflector have cost for this diary; calls that failed are not in it.
+        """Return the token usage of the Observer and the Reflector for this diary, without failed calls.
 
         Raises NotFoundError, InputError.
         """
@@ -81,15 +115,15 @@ class Diary(Forgetting, Events):
     async def as_of(
         self, date: date | datetime, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
-        """The diary as it stood at a moment, put together from its generations and ``observed_at``.
+        """Return the diary at a past time, reconstructed from its generations and ``observed_at``.
 
-        Exact is which entries had been made by then, and the generation of reflections that took their place at
-        once. Not kept, and so not exact: when an entry that was made ahead began to stand in the prompt (its
-        ``state`` is that of the end of its generation; a reflection made ahead counts from when it was made),
-        the words of an entry before it was edited, and what was taken out or forgotten since.
+        The set of entries is exact, and so is the generation for reflections that took effect at once. Not recorded,
+        and so approximate: when a buffered entry became active (its ``state`` is that at the end of its generation; a
+        buffered reflection counts from the time it was made), the text of an entry before an edit, and entries deleted
+        since.
 
         Args:
-            date: An aware datetime; or a date, which means the end of that day in the configured time zone.
+            date: An aware datetime; or a date, meaning the end of that day in the configured time zone.
 
         Raises NotFoundError, InputError.
         """
@@ -105,16 +139,17 @@ class Diary(Forgetting, Events):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Message]:
-        """The messages that an entry was made from, in order: of a reflection, those of all that it replaced.
+        """Return the messages that an entry was made from, in order; for a reflection, those of all entries it
+        replaced.
 
-        The entry may be active, waiting, or of an earlier generation. Messages that were deleted since are left out.
+        The entry may be active, buffered, or of an earlier generation. Messages deleted since are left out.
 
         Args:
-            limit: Messages of a page.
-            cursor: Of the page before.
+            limit: Messages per page.
+            cursor: The cursor of the previous page.
 
         Raises:
-            NotFoundError: There is no such thread, or it has no such entry.
+            NotFoundError: The thread does not exist, or has no such entry.
             InputError: The thread belongs to another resource; a limit below 1, a foreign cursor.
         """
         check_limit(limit, least=1)
@@ -124,13 +159,46 @@ class Diary(Forgetting, Events):
         for source in sorted(entry.sources, key=_place):
             if (source.thread_id, source.last_seq) > place:
                 after = max(source.first_seq - 1, place[1] if source.thread_id == place[0] else 0)
-                rows += await self.storage.list_messages(
+                rows += await self._storage.list_messages(
                     source.thread_id, after=after, before=source.last_seq + 1, limit=limit + 1 - len(rows)
                 )
             if len(rows) > limit:
                 break
         page = rows[:limit]
         return Page(items=page, cursor=_encode(page[-1]) if len(rows) > limit else None)
+
+    async def search(
+        self, query: str, *, resource: str | None = None, thread: str | None = None, limit: int = 20
+    ) -> list[ObservationHit]:
+        """Find current diary entries that contain all words of ``query``, newest first. Works with any storage.
+
+        With ``thread``, only entries made from messages of this thread. Raises as ``memory.messages.search`` does.
+        """
+        terms, most = query_terms(query), check_limit(limit, least=1)
+        owner = await self._addressing.owner(
+            thread, resource, refusal="a search needs resource=... or thread=...: whose diaries to look through"
+        )
+        hits: list[ObservationHit] = []
+        for key in await self._keys(owner, thread):
+            log = await self._storage.get_log(key)
+            for entry in () if log is None else visible_log(log, None).active:
+                if _is_of(entry, thread) and text_terms(entry.text).issuperset(terms):
+                    hits.append(ObservationHit(observation=entry, key=key, excerpt=excerpt_of([entry.text], terms)))
+        return sorted(hits, key=_observed_at, reverse=True)[:most]
+
+    async def _keys(self, resource: str, thread: str | None) -> list[str]:
+        """Return the keys of the diaries of the resource, or of the thread."""
+        logs = self._addressing.logs
+        if thread is not None or (self._config is not None and self._config.scope == "resource"):
+            return [logs.key(thread or "", resource)]
+        keys: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await self._storage.list_threads(resource_id=resource, limit=_PAGE, cursor=cursor)
+            keys += [logs.key(found.id, resource) for found in page.items]
+            if page.cursor is None:
+                return keys
+            cursor = page.cursor
 
     async def _entry(self, observation_id: str, thread: str | None, resource: str | None) -> Observation:
         entry = find_entry(await self._generations(thread, resource), observation_id)
@@ -140,52 +208,77 @@ class Diary(Forgetting, Events):
         return entry
 
     async def _generations(self, thread: str | None, resource: str | None) -> list[ObservationLog]:
-        """All values of the diary, the present one last."""
-        head = await self.observations(thread=thread, resource=resource)
+        """Return all generations of the diary, the current one last."""
+        head = await self.get(thread=thread, resource=resource)
         return [*await self.history(thread=thread, resource=resource), head]
 
     # -- changing
 
-    async def edit_observation(
+    async def edit(
         self, observation_id: str, text: str, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
-        """Let an entry say something else from the next run on; its sources stay what they are.
+        """Replace the text of an entry, from the next run on. Its sources stay.
 
-        A reflection that was made ahead from the old text is dropped. What was sent, told in events, and kept of
-        earlier generations with the old text stays as it was: to have words gone, ``forget`` their messages.
+        A buffered reflection of the old text is dropped. Prompts, events and earlier generations with the old text stay
+        as they are: to remove words everywhere, ``forget`` their messages.
 
-        Words that the entry loses stay out: once one of its messages is forgotten, ``forget`` empties it, and it goes
-        on standing for the others. Another case or punctuation alone loses none.
+        Words that the edit removes stay out: once one of the entry's messages is deleted, ``forget`` empties the entry,
+        which still covers its other messages. Changes of case or punctuation remove no words.
 
         Returns:
-            The diary with the change.
+            The changed diary.
 
         Raises:
-            NotFoundError: There is no such thread, or its present diary has no such entry.
-            InputError: The thread belongs to another resource, or the text is empty or none.
+            NotFoundError: The thread does not exist, or its current diary has no such entry.
+            InputError: The thread belongs to another resource, or the text is empty or not a text.
         """
         if not isinstance(cast(Any, text), str):
             raise InputError(f"text must be a text, not {text!r}")
         if not text.strip():
-            raise InputError(f"the text is empty; delete_observation({observation_id!r}, thread=...) removes it")
-        tokens = self.counter.count(text)
-        found = await self._whose(thread, resource)
-        log = await self._logs().update(
+            raise InputError(f"the text is empty; memory.diary.delete({observation_id!r}, thread=...) removes it")
+        tokens = self._counter.count(text)
+        found = await self._addressing.diary(thread, resource)
+        log = await self._addressing.logs.update(
             found.id, found.resource_id, lambda log: edit_text(log, observation_id, text, tokens)
         )
         return visible_log(log, None, found.id)
 
-    async def delete_observation(
+    async def delete(
         self, observation_id: str, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
         """Remove the words of an entry, with its current task, suggested response and title.
 
-        The entry stays, empty and not shown, since it still covers its messages: without it they would be raw again
-        and be observed anew. Otherwise as ``edit_observation``.
+        The entry stays, empty and hidden, since it still covers its messages: otherwise they would become raw and be
+        observed again. Everything else is as for ``edit``.
         """
-        found = await self._whose(thread, resource)
-        log = await self._logs().update(found.id, found.resource_id, lambda log: delete_text(log, observation_id))
+        found = await self._addressing.diary(thread, resource)
+        log = await self._addressing.logs.update(
+            found.id, found.resource_id, lambda log: delete_text(log, observation_id)
+        )
         return visible_log(log, None, found.id)
+
+    async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
+        """Delete the diary with its earlier generations, its events, and the parts of memory notes that mention it.
+
+        The messages stay, all of them raw, and are observed again when they are due. Overrides stay too, and so does
+        the thread's title; the Observer replaces its own title when it finds another. With ``scope="resource"`` this
+        clears the diary of the resource, which may be given alone.
+
+        Raises:
+            NotFoundError: The thread or resource does not exist.
+            InputError: The thread belongs to another resource, or no thread is given where one is required.
+        """
+        found = await self._addressing.diary(thread, resource)
+        log = await self._forgetting.finished(found)
+        if not log.version:
+            return
+        await self._addressing.logs.update(found.id, found.resource_id, empty)
+        await self._storage.delete_generations(log.key)
+        await self._storage.delete_events(log.key)
+        threads = [found] if log.scope == "thread" else [t async for t in threads_of(self._storage, log.resource_id)]
+        for other in threads:
+            await cut_notes(self._storage, other.id, self._counter)
+        await self._forgetting.purge()
 
     # -- work
 
@@ -197,32 +290,29 @@ class Diary(Forgetting, Events):
         on_progress: Callable[[int, int], None] | None = None,
         on_event: Callable[[DataChunk], None] | None = None,
     ) -> ObservationLog:
-        """Observe now everything of a thread that is not observed yet, whatever the thresholds say.
+        """Observe all unobserved messages of a thread now, regardless of the thresholds.
 
-        With ``scope="resource"``, a ``resource`` alone means all its threads: what is noted already and waits is
-        activated, and the rest observed in the order in which it was said, several threads to a call of
-        ``max_tokens_per_batch`` and up to eight calls at a time.
+        With ``scope="resource"``, a ``resource`` alone means all its threads: buffered observations are activated, and
+        all other messages are observed in chronological order. Each call takes messages of several threads, up to
+        ``max_tokens_per_batch``, and up to eight calls run at a time.
 
         Args:
-            on_progress: Called with the tokens done and the tokens in all, before each call of the Observer (of a
+            on_progress: Called with the finished tokens and the total tokens, before each call of the Observer (for a
                 resource: each round of calls) and at the end.
             on_event: Called with every ``data-om-*`` event.
 
         Raises:
-            NotFoundError: There is no such thread, or resource.
-            InputError: The thread belongs to another resource, or a thread must be named.
-            ThreadBusyError: Somebody else is observing it.
-            ModelError, RoleError: The Observer failed; what was observed before that, or beside it, is kept.
-            ConflictError: The same messages were changed while each of three calls was at them; the rest is kept.
+            NotFoundError: The thread or resource does not exist.
+            InputError: The thread belongs to another resource, or no thread is given where one is required.
+            ThreadBusyError: Another process is observing it.
+            ModelError, RoleError: The Observer failed; results of other calls are kept.
+            ConflictError: The same messages changed during each of three calls; other results are kept.
         """
-        found = await self._whose(thread, resource)
-        engine = self._engine(None)
-        if thread is None:
-            await engine.observe_resource(found.resource_id, progress=on_progress, emit=on_event)
-        else:
-            await self._finished(found)
-            await engine.observe_all(thread, found.resource_id, progress=on_progress, emit=on_event)
-        return await self.observations(thread=thread, resource=resource)
+        found = await self._addressing.diary(thread, resource)
+        if thread is not None:
+            await self._forgetting.finished(found)
+        await observe_by_hand(self._engine(), found.resource_id, thread, progress=on_progress, emit=on_event)
+        return await self.get(thread=thread, resource=resource)
 
     async def reflect(
         self,
@@ -232,91 +322,123 @@ class Diary(Forgetting, Events):
         guidance: str | None = None,
         on_event: Callable[[DataChunk], None] | None = None,
     ) -> ObservationLog:
-        """Rewrite the whole diary now as one entry, in a new generation. An empty diary stays as it is.
+        """Condense the whole diary into one entry now, in a new generation. An empty diary stays as it is.
 
-        While somebody else is reflecting, it waits, and then condenses what that has made.
+        If another process is reflecting, this waits, then condenses the result.
 
         Args:
-            guidance: What to keep or drop, such as ``"keep every part number, drop small talk"``. It is then not
-                condensed beyond that, and kept whatever its size. Without guidance, 60% of the tokens are aimed at,
-                and what is not below 90% changes nothing.
+            guidance: Instructions on content, such as ``"keep every part number, drop small talk"``. The result is then
+                accepted at any size. Without guidance, the target is 60% of the tokens, and a result of 90% or more is
+                rejected.
             on_event: Called with every ``data-om-*`` event.
 
         Raises:
-            ThreadBusyError: Somebody else is reflecting, and was not done within ``thread_wait``.
-            ModelError, RoleError: The Reflector failed, or made hardly less of it.
-            ConflictError: The diary was changed while each of three calls was at it.
+            ThreadBusyError: Another process is reflecting and did not finish within ``thread_wait``.
+            ModelError, RoleError: The Reflector failed, or hardly shortened the diary.
+            ConflictError: The diary changed during each of three calls.
         """
         if not isinstance(cast(Any, guidance), str | None):
             raise InputError(f"guidance must be a text, or None, not {guidance!r}")
-        found = await self._whose(thread, resource)
-        cycles = await self._engine(None).reflecting(found.id, found.resource_id, emit=on_event)
-        return await manual.reflect(cycles, found.id, found.resource_id, wait=self._thread_wait, guidance=guidance)
+        found = await self._addressing.diary(thread, resource)
+        return await reflect_by_hand(
+            self._engine(),
+            found.id,
+            found.resource_id,
+            wait=self._thread_wait,
+            guidance=guidance,
+            emit=on_event,
+        )
 
-    async def compact(
-        self,
-        target_tokens: int,
-        *,
-        thread: str | None = None,
-        resource: str | None = None,
-        on_event: Callable[[DataChunk], None] | None = None,
-    ) -> ObservationLog:
-        """Reflect until the diary has at most ``target_tokens``, or nothing more is gained. Waits as ``reflect`` does.
+    # -- events: every ``data-om-*`` event of any process, without the words of the notes
 
-        Returns:
-            The diary as it is then. Its ``tokens`` tell whether the target was reached; if not, a warning is logged.
+    async def events(
+        self, *, thread: str | None = None, resource: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        """Return events of the thread's diary with ``seq > after``, oldest first, at most ``limit``.
+
+        Args:
+            resource: Alone, with ``scope="resource"``: events of the diary of this resource.
 
         Raises:
-            InputError: A target that is no whole number from 1 on.
-            ThreadBusyError: Somebody else is reflecting, and was not done within ``thread_wait``.
-            ModelError, RoleError: The Reflector failed; what was done before is kept.
-            ConflictError: As for ``reflect``.
+            NotFoundError: The thread or resource does not exist.
+            InputError: The thread belongs to another resource, or no thread is given where one is required; a limit
+                below 1.
         """
-        check_whole("target_tokens", target_tokens, least=1)
-        found = await self._whose(thread, resource)
-        cycles = await self._engine(None).reflecting(found.id, found.resource_id, emit=on_event)
-        return await manual.compact(cycles, found.id, found.resource_id, target_tokens, wait=self._thread_wait)
+        check_limit(limit, least=1)
+        return await self._storage.list_events(await self._event_key(thread, resource), after=after, limit=limit)
+
+    async def watch(
+        self, *, thread: str | None = None, resource: str | None = None, after: int = 0, every: float = 0.5
+    ) -> AsyncGenerator[Event]:
+        """Yield new events of any process in order, each once, until you stop iterating.
+
+        Args:
+            resource: Alone, as for ``events``.
+            after: Start after this ``seq``. To continue after an interruption, pass the ``seq`` of the last event you
+                saw.
+            every: Polling interval in seconds.
+
+        Raises:
+            NotFoundError, InputError: As for ``events``, and if ``every`` is not positive.
+            StorageError: The storage cannot be reached.
+        """
+        if every <= 0:
+            raise InputError(f"every must be positive, not {every!r}")
+        key = await self._event_key(thread, resource)
+        while True:
+            found = await self._storage.list_events(key, after=after, limit=_EVENTS_AT_ONCE)
+            for event in found:
+                yield event
+                after = event.seq
+            if not found:
+                await asyncio.sleep(every)
+
+    async def _event_key(self, thread: str | None, resource: str | None) -> str:
+        found = await self._addressing.diary(thread, resource)
+        return self._addressing.logs.key(found.id, found.resource_id)
 
     # -- options
 
     async def overrides(self, *, thread: str | None = None, resource: str | None = None) -> dict[str, Json]:
-        """The options that this diary has of its own. Raises NotFoundError, InputError."""
-        return dict((await self.observations(thread=thread, resource=resource)).overrides)
+        """Return the options set for this diary only. Raises NotFoundError, InputError."""
+        return dict((await self.get(thread=thread, resource=resource)).overrides)
 
     async def set_overrides(
         self, *, thread: str | None = None, resource: str | None = None, **options: Json
     ) -> dict[str, Json]:
-        """Set options for this diary alone, over those of the configuration, from the next run on.
+        """Set options for this diary only, from the next run on. They take precedence over the configuration.
 
         Args:
             options: ``message_tokens``, ``buffer_tokens``, ``buffer_activation``, ``block_after``,
-                ``observation_tokens``, ``reflection_buffer_activation``, ``reflection_block_after``. None takes an
-                option back; others that were set before stay.
+                ``observation_tokens``, ``reflection_buffer_activation``, ``reflection_block_after``. None removes an
+                override; other overrides stay.
 
         Returns:
-            All options that the diary has of its own now.
+            All overrides of the diary.
 
         Raises:
-            ConfigError: This memory keeps no diary, or an option is unknown or contradicts the rest.
-            NotFoundError, InputError: As everywhere.
+            ConfigError: This memory keeps no diary, or an option is unknown or contradicts the others.
+            NotFoundError, InputError: As for the other methods.
         """
-        config = self.config
+        config = self._config
         if config is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
-        found = await self._whose(thread, resource)
+        found = await self._addressing.diary(thread, resource)
 
         def change(log: ObservationLog) -> ObservationLog:
             overrides = {name: value for name, value in {**log.overrides, **options}.items() if value is not None}
             apply_overrides(config, overrides)
             return log if overrides == log.overrides else replace(log, overrides=overrides)
 
-        return dict((await self._logs().update(found.id, found.resource_id, change)).overrides)
+        return dict((await self._addressing.logs.update(found.id, found.resource_id, change)).overrides)
 
     def _moment(self, value: date | datetime) -> datetime:
         if not isinstance(cast(Any, value), date) or (isinstance(value, datetime) and value.tzinfo is None):
             raise InputError(f"date must be a datetime with a time zone, or a date, not {value!r}")
         if not isinstance(value, datetime):
-            return datetime.combine(value, time.max, ZoneInfo(self.config.timezone) if self.config is not None else UTC)
+            return datetime.combine(
+                value, time.max, ZoneInfo(self._config.timezone) if self._config is not None else UTC
+            )
         return value
 
 
@@ -329,9 +451,17 @@ def _encode(row: Message) -> str:
 
 
 def _decode(cursor: str) -> tuple[str, int]:
-    """The place of the last message of a page. Raises InputError."""
+    """Return the position of the last message of a page. Raises InputError."""
     try:
         thread_id, seq = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         return str(thread_id), int(seq)
     except (ValueError, TypeError) as error:
         raise InputError(f"not a cursor of sources: {cursor!r}") from error
+
+
+def _is_of(entry: Observation, thread: str | None) -> bool:
+    return thread is None or any(source.thread_id == thread for source in entry.sources)
+
+
+def _observed_at(hit: ObservationHit) -> datetime:
+    return hit.observation.observed_at

@@ -1,37 +1,41 @@
-"""The part of ``Memory`` that removes: messages with all that was made from them, diaries, threads."""
+"""Deletes messages with all data made from them, threads, and resources."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
+from diarist.checks import check_ids, check_names
 from diarist.exceptions import ConflictError, InputError
 from diarist.memory.addressing import Addressing
-from diarist.memory.observational.log.coverage import seq_of
-from diarist.memory.observational.log.edits import empty, tombstones_of
+from diarist.memory.observational.log.edits import tombstones_of
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREADS, LogStore
-from diarist.memory.observational.log.removal import (
-    WHOLE,
-    cut_notes,
-    drop_stones,
-    finish_removals,
-    remove_rows,
-    rows_between,
-    threads_of,
-)
+from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
 from diarist.memory.receipt import Receipt
+from diarist.memory.rows import rows_between, seq_of, threads_of
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.removal import lease_of
-from diarist.messages import Message
-from diarist.storage.codec import check_ids, check_names
-from diarist.storage.records import ObservationLog, Resource, RowRef, Scope, Thread, Tombstone, WorkingMemory
+from diarist.storage.base import Storage
+from diarist.storage.records import (
+    Forgotten,
+    ObservationLog,
+    Resource,
+    RowRef,
+    Scope,
+    Thread,
+    Tombstone,
+    WorkingMemory,
+    own_resource,
+)
 from diarist.tokens import TokenCounter
 
 
-class Forgetting(Addressing):
-    """What people can remove from a memory."""
+class Forgetting:
+    """Deletes messages, threads and resources, with all data made from them."""
 
-    counter: TokenCounter
-
-    # -- forgetting
+    def __init__(self, storage: Storage, addressing: Addressing, embedding: Embedding, counter: TokenCounter) -> None:
+        self.storage, self.counter = storage, counter
+        self._addressing, self._embedding = addressing, embedding
 
     async def forget(
         self,
@@ -40,28 +44,7 @@ class Forgetting(Addressing):
         thread: str | None = None,
         resource: str | None = None,
     ) -> Receipt:
-        """Remove messages of a thread (``message_ids`` and ``thread``), a whole thread, or all of a resource.
-
-        With a message go all entries of the diary that were made from it, also in earlier generations; entries that
-        say a word which of all messages only it says; a title that was made from it; texts of errors; and the memory
-        notes sent after it, but for their date. Where a reflection was made from it, the entries that it replaced
-        stand again, as far as they were made from other messages. What is raw again by this is observed anew. An entry
-        that somebody took words out of is emptied instead, and goes on standing for its other messages.
-        With a resource goes its working memory, too.
-
-        Not removed: what other messages say, answers to a forgotten message included; what a run that is live has
-        loaded already (its own messages are not found before it has ended); what left this storage.
-
-        Calling it again removes what is left; messages, threads and resources that are not there are no error. What
-        a crash cut short is finished by the next call, or when the thread is used next.
-
-        Returns:
-            What this call removed.
-
-        Raises:
-            InputError: Nothing is named, messages without a thread, or the thread is another resource's.
-            StorageError: Some of it may be left; call it again.
-        """
+        """Delete data; see ``Memory.forget``."""
         check_names(thread=thread, resource=resource)
         if message_ids is not None and thread is None:
             raise InputError("message ids are unique within a thread: name it with thread=")
@@ -70,111 +53,75 @@ class Forgetting(Addressing):
         if thread is not None:
             if await self.storage.get_thread(thread) is None:
                 await self._delete_claims(thread, resource)
-                receipt = await self._forget_vectors(resource=resource, thread=thread, message_ids=message_ids)
-                await self.storage.purge()  # whoever removed it may have been cut short before that
-                return receipt
-            found = await self._thread(thread, resource)
-            vectors = await self._forget_vectors(resource=found.resource_id, thread=thread, message_ids=message_ids)
+                receipt = await self._embedding.forget(resource=resource, thread=thread, message_ids=message_ids)
+                if message_ids is None:
+                    receipt += await self._forget_own_resource(thread)
+                return receipt + await self.purge()  # an earlier call may have been interrupted before this
+            found = await self._addressing.thread(thread, resource)
+            vectors = await self._embedding.forget(resource=found.resource_id, thread=thread, message_ids=message_ids)
             if message_ids is not None:
                 receipt = await self._forget_messages(found, set(message_ids))
             else:
                 receipt = await self._inventory(found) + await self._remove_thread(found)
-            # Again: what was embedded in between.
-            late = await self._forget_vectors(resource=found.resource_id, thread=thread, message_ids=message_ids)
+                receipt += await self._forget_own_resource(thread)
+            # Again, for messages embedded in between.
+            late = await self._embedding.forget(resource=found.resource_id, thread=thread, message_ids=message_ids)
             receipt += vectors + late
         elif resource is not None:
-            vectors = await self._forget_vectors(resource=resource)
+            vectors = await self._embedding.forget(resource=resource)
             receipt = await self._forget_resource(resource)
-            receipt += vectors + await self._forget_vectors(resource=resource)
+            receipt += vectors + await self._embedding.forget(resource=resource)
         else:
             raise InputError("name what to forget: message_ids= and thread=, thread=, or resource=")
-        await self.storage.purge()
-        return receipt
+        return receipt + await self.purge()
 
-    async def delete_thread(self, thread: str, *, resource: str | None = None) -> None:
-        """Remove a thread with its messages and its diary, and what the diary of its resource has from it.
+    async def purge(self) -> Receipt:
+        """Remove deleted data from files too; the receipt lists the files that may still contain some."""
+        left = await self.storage.purge()
+        return Receipt(left_on_disk=(*left, *await self._embedding.purge()))
 
-        Raises NotFoundError, InputError.
-        """
-        found = await self._thread(thread, resource)
-        await self._forget_vectors(resource=found.resource_id, thread=thread)
-        await self._remove_thread(found)
-        await self._forget_vectors(resource=found.resource_id, thread=thread)
-        await self.storage.purge()
-
-    async def _forget_vectors(
-        self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
-    ) -> Receipt:
-        """Remove what some messages of a thread, a thread or a resource are found by, and notes that quote them."""
-        return Receipt()
-
-    async def _embed_again(self, row: Message, *, says_else: bool) -> None:
-        """Remove what a message that stays is found by, and make it anew in the background.
-
-        ``says_else``: Its words are others now, so that notes which quote it are cut.
-        """
-
-    async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
-        """Remove the diary with its earlier generations, its events, and what memory notes say of it.
-
-        The messages stay, all of them raw: they are observed anew as they become due. Overrides stay, too, and the
-        title of the thread, also one that the Observer made; it replaces that when it finds another. With
-        ``scope="resource"`` it is the diary of the resource, which may be named alone.
-
-        Raises:
-            NotFoundError: There is no such thread, or resource.
-            InputError: The thread belongs to another resource, or a thread must be named.
-        """
-        found = await self._whose(thread, resource)
-        log = await self._finished(found)
-        if not log.version:
-            return
-        await self._logs().update(found.id, found.resource_id, empty)
-        await self.storage.delete_generations(log.key)
-        await self.storage.delete_events(log.key)
-        threads = [found] if log.scope == "thread" else [t async for t in threads_of(self.storage, log.resource_id)]
-        for other in threads:
-            await cut_notes(self.storage, other.id, self.counter)
-
-    async def _finished(self, thread: Thread) -> ObservationLog:
-        """The log of a thread, after all removals that it tells of."""
-        log = await self._logs().read(thread.id, thread.resource_id)
+    async def finished(self, thread: Thread) -> ObservationLog:
+        """Complete interrupted deletions of a thread, and return its log."""
+        log = await self._addressing.logs.read(thread.id, thread.resource_id)
         return await finish_removals(self.storage, log, self.counter)
 
     async def _forget_messages(self, thread: Thread, ids: set[str]) -> Receipt:
-        logs = await self._logs_with(thread)
+        logs = await self.logs_with(thread)
         for log in logs:
             await finish_removals(self.storage, log, self.counter)
         receipt = Receipt()
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            rows = await self._places(thread.id, ids)
-            stones = tombstones_of(thread.id, [row.seq for row in rows])
+            places = await self.places(thread.id, ids)
+            stones = tombstones_of(thread.id, [place.seq for place in places])
+            rows = [RowRef(thread.id, place.seq, place.id) for place in places]
             try:
                 if stones:
-                    logs = await self._logs_with(thread)
+                    # Before the deletion: a client that resends its history at this moment must not restore them.
+                    await self.storage.note_forgotten(thread.id, places)
+                    logs = await self.logs_with(thread)
                     receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=rows)
                 break
-            except ConflictError:  # somebody else removed some of them meanwhile: look what is left
+            except ConflictError:  # another call removed some of them: look again
                 if attempt == MAX_ATTEMPTS:
                     raise
         return receipt
 
-    async def _logs_with(self, thread: Thread) -> list[ObservationLog]:
-        """The logs that may cover the thread: this memory's own, which need not be stored yet, and another one
-        where the scope was changed."""
-        mine = self._logs().key(thread.id, thread.resource_id)
+    async def logs_with(self, thread: Thread) -> list[ObservationLog]:
+        """Return the logs that may cover the thread: this memory's own, stored or not, and the one of the other scope
+        if that log is stored."""
+        mine = self._addressing.logs.key(thread.id, thread.resource_id)
         scopes: tuple[Scope, ...] = ("thread", "resource")
         logs = [await LogStore(self.storage, scope).read(thread.id, thread.resource_id) for scope in scopes]
         return [log for log in logs if log.version or log.key == mine]
 
-    async def _places(self, thread_id: str, ids: set[str]) -> list[RowRef]:
-        """Where these messages lie; those that are not there are left out."""
+    async def places(self, thread_id: str, ids: set[str]) -> list[Forgotten]:
+        """Return the places of stored messages with these ids."""
         wanted = await self.storage.existing_ids(thread_id, sorted(ids))
-        places: list[RowRef] = []
+        places: list[Forgotten] = []
         if wanted:
             async for row in rows_between(self.storage, thread_id):
                 if row.id in wanted:
-                    places.append(RowRef(thread_id, seq_of(row), row.id))
+                    places.append(Forgotten(seq_of(row), row.id, row.role))
                 if len(places) == len(wanted):
                     break
         return places
@@ -182,8 +129,8 @@ class Forgetting(Addressing):
     # -- threads and resources
 
     async def _inventory(self, thread: Thread) -> Receipt:
-        """What goes with a thread."""
-        logs = [log for log in await self._logs_with(thread) if log.scope == "thread"]
+        """Return a receipt that lists all data deleted with a thread."""
+        logs = [log for log in await self.logs_with(thread) if log.scope == "thread"]
         past = [old for log in logs for old in await self.storage.list_generations(log.key)]
         return Receipt(
             message_ids=tuple([row.id async for row in rows_between(self.storage, thread.id)]),
@@ -191,7 +138,7 @@ class Forgetting(Addressing):
         )
 
     async def _remove_thread(self, thread: Thread) -> Receipt:
-        shared = [log for log in await self._logs_with(thread) if log.scope == "resource"]
+        shared = [log for log in await self.logs_with(thread) if log.scope == "resource"]
         stones = (Tombstone(thread_id=thread.id, first_seq=1, last_seq=WHOLE),)
         receipt = await remove_rows(self.storage, shared, stones, self.counter) if shared else Receipt()
         if await self.storage.delete_thread(thread.id):
@@ -202,7 +149,7 @@ class Forgetting(Addressing):
         return receipt
 
     async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
-        """Claims on work at a thread have its id in their names."""
+        """Delete the leases of work on a thread, which contain its id in their names."""
         of_thread, of_resource = LogStore(self.storage, "thread"), LogStore(self.storage, "resource")
         names = [lease_of(thread_id)]
         names += [of_thread.job_name(thread_id, resource_id or "", work) for work in ("observation", "reflection")]
@@ -210,6 +157,10 @@ class Forgetting(Addressing):
             names.append(of_resource.job_name(thread_id, resource_id, "observation"))
         for name in names:
             await self.storage.delete_lease(name)
+
+    async def _forget_own_resource(self, thread_id: str) -> Receipt:
+        """Delete the data of the implicit resource of a thread, which no other thread can use."""
+        return replace(await self._forget_resource(own_resource(thread_id)), resource_ids=())
 
     async def _forget_resource(self, resource_id: str) -> Receipt:
         receipt = Receipt()
@@ -231,7 +182,7 @@ class Forgetting(Addressing):
         return receipt + Receipt(observation_ids=ids, resource_ids=(resource_id,) if known else ())
 
     async def _empty_resource(self, resource_id: str) -> bool:
-        """Leave nothing of the resource but its id; False where nothing was kept."""
+        """Delete all data of a resource but its id; return False if there was none."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             found = await self.storage.get_resource(resource_id)
             working = await self.storage.get_working_memory(f"resource:{resource_id}")

@@ -1,12 +1,14 @@
-"""Message history: the last messages of the thread before the model, the new ones into storage after it."""
+"""Message history: show the last messages of the thread to the model, and store the new ones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import dropwhile
 from typing import Any
 
-from diarist.memory.observational.log.coverage import seq_of
-from diarist.memory.observational.window import stand_in
-from diarist.memory.recording import RunRecorder
+from diarist.memory.observational.units import stand_in
+from diarist.memory.rows import seq_of
+from diarist.memory.run_recorder import RunRecorder
 from diarist.messages import Message
 from diarist.processors.base import (
     ProcessInputArgs,
@@ -20,13 +22,14 @@ _LONGEST_TURN = 200
 
 
 class MessageHistory(Processor[Any]):
-    """Loads the last messages of the thread and stores the run's own, step by step.
+    """Loads the last messages of the thread and stores those of the run, step by step.
 
     Args:
-        last_messages: The most messages to load; 0 loads none. So that the prompt's beginning stays the same for
-            some turns, the oldest leave in hops: beyond the limit as many as leave 70% of it. They begin with a
-            user's message: the rest of a turn at their front is left out. Where that turn is too long, the message
-            that began it comes in front of them.
+        last_messages: Maximum number of the thread's messages to show; 0 shows none. They begin with a user message:
+            the end of an earlier turn at their start is left out. If the last turn is longer than the limit, they are
+            the user message that started it and its newest messages. Results are never shown without their calls. To
+            keep the start of the prompt stable for some turns, old messages leave in groups: beyond the limit, down to
+            70% of it.
         thread_wait: Seconds to wait for another run of the same thread.
     """
 
@@ -60,27 +63,39 @@ class MessageHistory(Processor[Any]):
             await args.state.sync(args.context)
 
     async def _window(self, thread_id: str) -> list[Message]:
-        """The last messages, beginning with a user's.
+        """Return the last messages, starting with a user message.
 
-        Where they begin follows from the thread alone, and moves in hops: at a row number that is a multiple of
-        30% of their number. The user's message is looked for among the rows that every such window has, so that
-        rows which come later do not move the beginning.
+        The start depends on the thread alone, and moves in hops: to row numbers that are multiples of 30% of the limit.
+        The user message is searched for among the rows that all windows of this hop share, so later rows do not move
+        the start.
         """
         rows = await self._storage.list_messages(thread_id, limit=self._last + 1, newest_first=True)
         rows.reverse()
         hop = self._last - self._last * 7 // 10
-        if cut := len(rows) > self._last:
-            start = -(-seq_of(rows[0]) // hop) * hop
-            rows = [row for row in rows if seq_of(row) > start]
-        if not rows or rows[0].role == "user":
-            return rows
-        always = rows[: self._last - hop + 1] if cut else ()
+        window = _newest(rows, self._last, hop)
+        if not window or window[0].role == "user":
+            return window
+        always = window[: self._last - hop + 1] if len(window) < len(rows) else ()
         first = next((index for index, row in enumerate(always) if row.role == "user"), None)
         if first is not None:
-            return rows[first:]
-        return [await self._opener(thread_id, rows[0]) or stand_in(rows[0]), *rows]
+            return window[first:]
+        opener = await self._opener(thread_id, window[0])
+        newest = window if opener is None else _newest(rows, self._last - 1, hop)
+        newest = list(dropwhile(lambda row: row.role == "tool", newest))  # drop results without their calls
+        if opener is None and newest:
+            opener = stand_in(newest[0])
+        return [opener, *newest] if opener is not None else []
 
     async def _opener(self, thread_id: str, row: Message) -> Message | None:
-        """The user's message that began the turn of ``row``, in a turn of up to 200 messages."""
+        """Return the user message that started the turn of ``row``, in a turn of up to 200 messages."""
         before = await self._storage.list_messages(thread_id, before=row.seq, limit=_LONGEST_TURN, newest_first=True)
         return next((message for message in before if message.role == "user"), None)
+
+
+def _newest(rows: Sequence[Message], most: int, hop: int) -> list[Message]:
+    """Return at most ``most`` newest rows; if there are more, those after a row number that is a multiple of
+    ``hop``."""
+    if len(rows) <= most:
+        return list(rows)
+    start = -(-seq_of(rows[-most - 1]) // hop) * hop
+    return [row for row in rows if seq_of(row) > start]

@@ -1,85 +1,93 @@
-"""Memory: one object that gives agents their memory processors, and people a way to look into it."""
+"""Memory: one object that gives agents their memory processors, and gives applications access to the stored data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-from diarist.counting import ensure_counted
-from diarist.exceptions import ConfigError, InputError, NotFoundError
+from diarist.checks import flags, seconds
+from diarist.exceptions import ConfigError
+from diarist.memory.addressing import Addressing
+from diarist.memory.background import Background
 from diarist.memory.diary import Diary
-from diarist.memory.ending import end_run
+from diarist.memory.forgetting import Forgetting
 from diarist.memory.history import MessageHistory
+from diarist.memory.message_filter import MessageFilter, MessageRange, before_and_after, with_neighbours
 from diarist.memory.messages import Messages
-from diarist.memory.moving.people import Moving
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
-from diarist.memory.observational.log.removal import finish_earlier_removals
+from diarist.memory.observational.jobs import JobQueue
 from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.roles.role_models import RoleModels
-from diarist.memory.observational.work.background import Background
-from diarist.memory.observational.work.jobs import JobQueue
-from diarist.memory.opening import open_run
-from diarist.memory.options import check_flags, check_seconds, checked_storage
-from diarist.memory.reading import ReadOnlyDiary, ReadOnlyHistory
-from diarist.memory.recent import Recent
-from diarist.memory.recording import unstored
-from diarist.memory.search import Search
+from diarist.memory.read_only import ReadOnlyDiary, ReadOnlyHistory
+from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
-from diarist.memory.semantic.people import Embedding, Recalling
 from diarist.memory.semantic.processor import SemanticRecall
 from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index, vectors_beside
+from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles, title_config
 from diarist.memory.working.config import WorkingMemoryConfig, working_memory_config
-from diarist.memory.working.keeping import Keeper, check_keeper
-from diarist.memory.working.people import WorkingMemories
+from diarist.memory.working.keeper import Keeper, check_keeper
 from diarist.memory.working.processor import WorkingMemoryProcessor
-from diarist.message_list import MessageInput, to_messages
-from diarist.messages import Message, new_id
+from diarist.memory.working_memory import Working
+from diarist.messages import Json
 from diarist.models.base import Model
 from diarist.models.embedders import Embedder
 from diarist.processors.base import Processor
-from diarist.storage.base import Storage
-from diarist.storage.codec import check_metadata_of, check_names
-from diarist.storage.records import Thread
+from diarist.prompt_cache import PromptHistory
+from diarist.storage.base import Storage, checked_storage
+from diarist.storage.records import Hit, Page
 from diarist.tokens import TokenCounter, default_counter
 
 DEFAULT_LAST_MESSAGES = 10
+_MODELS = 64
+"""Maximum number of models with cached processors and engines: a program may create a model per request."""
 
 
-class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
+class Memory:
     """An agent's memory, kept in a storage. One object serves any number of agents.
 
     Args:
         storage: Default: an SQLite file ``memory.db`` in the working directory.
-        last_messages: Messages of the thread to show the model, 10 by default; False for none. Not together
-            with observational memory, which decides itself what is shown.
-        working_memory: True for the defaults, or a configuration: a small text about the user, in every prompt, that
-            the agent keeps up to date.
-        semantic_recall: True for the defaults, or a configuration: messages that mean something like the question are
+        last_messages: Maximum number of the thread's messages to show the model, 10 by default; False for none. They
+            start with a user message, so fewer may be shown. Cannot be combined with observational memory, which
+            selects the messages itself.
+        working_memory: True for the defaults, or a configuration: a short text about the user that is in every
+            prompt and that the agent keeps up to date.
+        semantic_recall: True for the defaults, or a configuration: messages similar in meaning to the question are
             shown with it, from all threads of the user. Needs an ``embedder``.
-        vector: Where vectors are kept. Default: beside the messages, in the same SQLite file or in memory. With an
-            ``embedder`` it also serves ``recall`` and the tool of that name, without ``semantic_recall``;
-            without one, what another memory made is removed from it when messages are forgotten. False: none.
+        vector: The vector store. Default: beside the messages, in the same SQLite file or in memory. With an
+            ``embedder`` it also serves ``recall`` and the tool of that name, even without ``semantic_recall``.
+            Without an embedder, ``forget`` still deletes vectors that another memory stored in it. False: none.
         embedder: An ``Embedder`` or its id, such as ``openai/text-embedding-3-small``; ``wordllama`` works offline.
         observational_memory: True for the defaults, or a configuration. The diary then replaces older
             messages in the prompt.
-        generate_title: True, or a configuration: threads without a title get one in the background, made by a model
-            from the first message.
-        read_only: Agents see memory and leave nothing in it: no messages, notes, titles or changes of working
-            memory. What people call by hand is not affected.
+        generate_title: True, or a configuration: a model titles untitled threads in the background, based on the
+            first message.
+        read_only: Agents read memory but write nothing: no messages, notes, titles or changes of working memory.
+            Methods that your application calls directly still write.
         thread_wait: Seconds that a call waits for another call of the same thread.
         token_counter: Default: o200k_base.
-        await_background: Let every call wait at its end until the background work of its thread is done: for
-            places where nothing runs between two calls, such as serverless functions.
+        await_background: Make every call wait at its end for the background work of its thread. For platforms
+            that run nothing between two calls, such as serverless functions.
         queue: Hands background work to worker processes (``diarist worker``), such as
-            ``diarist.memory.queue.PostgresQueue``. By default it is done in this process.
+            ``diarist.memory.queue.PostgresQueue``. By default this process does it.
+
+    Attributes:
+        threads: Create, find, change, copy, delete, export and import threads.
+        messages: Read, save, change and search messages.
+        diary: Read and change the diary, and observe or reflect on demand.
+        working: Read and change the working memory.
 
     Raises:
-        ConfigError: Options that contradict each other, or a model that is named and cannot be used.
+        ConfigError: Options contradict each other, or a named model cannot be used.
     """
 
     def __init__(
@@ -99,15 +107,15 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         await_background: bool = False,
         queue: JobQueue | None = None,
     ) -> None:
-        check_flags(read_only=read_only, await_background=await_background)
-        check_seconds("thread_wait", thread_wait, zero=True)
+        flags("Memory", read_only=read_only, await_background=await_background)
+        seconds("Memory", "thread_wait", thread_wait, zero=True)
         self.config = _config(observational_memory)
-        self.working = working_memory_config(working_memory)
+        working = working_memory_config(working_memory)
         self.read_only = read_only
         if read_only and (generate_title is not False or queue is not None):
             raise ConfigError("read_only contradicts generate_title and queue: nothing is written, nothing observed")
-        if read_only and self.working is not None:
-            self.working = replace(self.working, read_only=True, kept_by="actor")
+        if read_only and working is not None:
+            working = replace(working, read_only=True, kept_by="actor")
         if self.config is not None and last_messages is not None:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which shows all messages that it has "
@@ -118,57 +126,90 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         self.storage = _storage(storage)
         self.counter = token_counter or default_counter()
         self._last = _number_of_messages(last_messages)
-        self._working = (
-            [WorkingMemoryProcessor(self.storage, self.working, counter=self.counter)] if self.working else []
-        )
+        self._working = [WorkingMemoryProcessor(self.storage, working, counter=self.counter)] if working else []
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
-        check_keeper(self.working, self.config)
-        keeper = Keeper(self.storage, self.working) if self.working and self.working.kept_by == "observer" else None
+        check_keeper(working, self.config)
+        keeper = Keeper(self.storage, working) if working and working.kept_by == "observer" else None
         self._models = RoleModels(self.config, self.counter, keeper=keeper) if self.config else None
         if self._models is not None:
             self._models.check()
         recalls = semantic_config(semantic_recall)
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
-        self._vectors = vectors_beside(self.storage, vector, self.semantic)
-        self._embedding = Embedding(self.semantic, self._background)
+        self._embedding = Embedding(
+            self.semantic,
+            vectors_beside(self.storage, vector, self.semantic),
+            self.storage,
+            self.counter,
+            self._background,
+        )
         self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
         titles = title_config(generate_title)
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
-        self._processors: Recent[Model, Processor[Any]] = Recent()
-        self._engines: Recent[Model | None, Engine] = Recent()
+        self._processor = lru_cache(_MODELS)(self._made_processor)
+        self._prompts = PromptHistory()
+        self._engine = lru_cache(_MODELS)(self._made_engine)
+        self._holders = 0
+        self._addressing = addressing = Addressing(self.storage, self.config)
+        self._forgetting = forgetting = Forgetting(self.storage, addressing, self._embedding, self.counter)
+        self.threads = Threads(
+            self.storage,
+            addressing=addressing,
+            forgetting=forgetting,
+            embedding=self._embedding,
+            counter=self.counter,
+        )
+        self.messages = Messages(
+            self.storage,
+            addressing=addressing,
+            forgetting=forgetting,
+            embedding=self._embedding,
+            counter=self.counter,
+            thread_wait=thread_wait,
+        )
+        self.diary = Diary(
+            self.storage,
+            self.config,
+            addressing=addressing,
+            forgetting=forgetting,
+            counter=self.counter,
+            engine=lambda: self._engine(None),
+            thread_wait=thread_wait,
+        )
+        self.working = Working(self.storage, working, addressing=addressing)
 
     # -- for the agent
 
     def input_processors(self, model: Model) -> Sequence[Processor[Any]]:
-        """Processors that go before the user's. ``model``: the agent's, for what memory was given none."""
+        """Return the processors to run before the user's. ``model``: the agent's, used where memory has no model of its
+        own."""
         titles = [self._titles.processor(model)] if self._titles is not None else []
         return [*self._working, *self._semantic, self._processor(model), *titles]
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]:
-        """Processors that go after the user's: none, since messages are stored when the run ends."""
+        """Return the processors to run after the user's: none, since messages are stored when the run ends."""
         return []
 
     async def settled(self) -> None:
-        """Wait until all background work is done, whichever event loop it runs in; with a queue, handed over."""
+        """Wait until all background work is done, in every event loop; with a queue, until it is handed over."""
         await self._background.settled()
 
     async def run_worker(self, *, concurrency: int = 4, grace: float = 20.0) -> None:
-        """Do the background work that is in the queue, and what comes, until cancelled: what ``diarist worker`` does.
+        """Process queued background work until cancelled, as ``diarist worker`` does.
 
-        What it does is told in the event log of each diary.
+        The event log of each diary records the results.
 
         Args:
-            concurrency: Jobs at a time; each is mostly the wait for a model.
-            grace: Seconds that running jobs get to finish once this is cancelled; the rest goes back to the queue.
+            concurrency: Maximum number of concurrent jobs; each spends most of its time waiting for a model.
+            grace: Seconds that running jobs get to finish after a cancellation; unfinished jobs return to the queue.
 
         Raises:
-            ConfigError: There is no queue, or a role has no model: a worker has no agent whose model it could use.
-            StorageError: The queue cannot be opened. Later failures are logged, and it tries again.
+            ConfigError: There is no queue, or a role has no model: a worker has no agent to borrow one from.
+            StorageError: The queue cannot be opened. Later failures are logged and retried.
         """
         if self._queue is None:
             raise ConfigError("this memory has no queue; pass queue=PostgresQueue(...)")
@@ -177,9 +218,6 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         if grace < 0:
             raise ConfigError(f"grace must not be negative, not {grace!r}")
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
-
-    def _processor(self, model: Model) -> Processor[Any]:
-        return self._processors.get(model, lambda: self._made_processor(model))
 
     def _made_processor(self, model: Model) -> Processor[Any]:
         if self.read_only:
@@ -195,6 +233,7 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
             thread_wait=self._thread_wait,
             await_background=self._await_background,
             search=self._hybrid(),
+            prompts=self._prompts,
         )
 
     def _reader(self, model: Model) -> Processor[Any]:
@@ -203,7 +242,7 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
         return ReadOnlyDiary(self._engine(model), self.storage, counter=self.counter, search=self._hybrid())
 
     def _hybrid(self) -> HybridSearch | None:
-        """What the tool ``recall`` looks by; None: by words alone."""
+        """Return the search behind the tool ``recall``; None for full-text search."""
         return HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None
 
     def _recaller(self, config: SemanticRecallConfig | None) -> SemanticRecall:
@@ -219,13 +258,10 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
             obscured=self.config.obscures_threads if self.config is not None else False,
         )
 
-    def _engine(self, model: Model | None) -> Engine:
+    def _made_engine(self, model: Model | None) -> Engine:
         config, models = self.config, self._models
         if config is None or models is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
-        return self._engines.get(model, lambda: self._made_engine(config, models, model))
-
-    def _made_engine(self, config: ObservationalMemoryConfig, models: RoleModels, model: Model | None) -> Engine:
         observer, reflector = models.roles(model)
         return Engine(
             storage=self.storage,
@@ -237,94 +273,127 @@ class Memory(Recalling, Diary, Search, Messages, Moving, WorkingMemories):
             submit=self._queue.submit if self._queue is not None else None,
         )
 
-    # -- for people
+    # -- for applications
 
-    async def save_messages(
-        self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = ""
-    ) -> int:
-        """Add messages at the end of a thread, which is created if need be, all or none.
+    async def recall(
+        self,
+        query: str,
+        *,
+        resource: str | None = None,
+        thread: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        threshold: float | None = None,
+        message_range: MessageRange = 0,
+        limit: int = 10,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Find messages of a resource or thread that are similar in meaning to ``query`` or contain all its words.
 
-        Messages whose id the thread has already are skipped. Returns how many were new.
+        Results are ranked best first by reciprocal rank fusion of both searches, each with up to a hundred matches. If
+        the storage has no text search, only meaning counts.
 
         Args:
-            messages: As for ``generate``: a text, a message, or a list of messages or OpenAI-style dictionaries.
+            resource: The resource to search; with ``thread``, the thread must belong to it.
+            since: Only messages sent at this time or later; messages without a time are left out.
+            until: Only messages sent before this time; messages without a time are left out.
+            metadata: Only messages that have all these values, compared as JSON: 1, 1.0 and True differ.
+            threshold: Minimum similarity of matches by meaning, for ``cosine`` from -1 to 1. None: no minimum.
+            message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
+                or a pair (before, after); 100 at most.
+            limit: Hits per page.
+            cursor: The cursor of the previous page.
 
         Raises:
-            InputError: The thread belongs to another resource; or it is none of these (names the entry).
-            ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
+            ConfigError: This memory has no vectors.
+            InputError: Neither resource nor thread, an empty query, a thread of another resource, a limit below 1, a
+                foreign cursor, a time without a time zone, metadata that is not JSON, a threshold out of range.
+            NotFoundError: The thread does not exist.
+            ModelError: The embedder failed.
         """
-        if isinstance(messages, list | tuple) and not messages:
-            return 0
-        messages = to_messages(messages)
-        check_metadata_of(messages)
-        check_names(thread=thread, resource=resource)
-        found = await self.storage.get_thread(thread)
-        if found is not None:
-            _check_owner(found, resource or thread)
-        fresh = await self._unknown(thread, messages)
-        if not fresh:
-            return 0
-        fresh = list(map(unstored, fresh))
-        ensure_counted(fresh, self.counter)
-        owner = Thread(id=thread, resource_id=resource or thread, title=title)
-        run = await open_run(self.storage, new_id("run"), owner, wait=self._thread_wait)
-        try:
-            fresh = await self._unknown(thread, fresh)  # what this call waited for may have brought them
-            numbers = await self.storage.append_messages(run, fresh, source="input")
-            if numbers[:1] == [1]:
-                await finish_earlier_removals(self.storage, owner, self.counter)
-        except BaseException:
-            await end_run(self.storage, run, "discarded")
-            raise
-        await end_run(self.storage, run, "committed")
-        self._embedding.start(owner)
-        return len(fresh)
+        index = self._embedding.index()
+        wanted = MessageFilter(since=since, until=until, metadata=metadata)
+        around = before_and_after(message_range)
+        owner = await self._addressing.owner(
+            thread, resource, refusal="recall needs resource=... or thread=...: whose messages to look through"
+        )
+        search = HybridSearch(index, self.storage, tolerant=False, wanted=wanted, threshold=threshold)
+        page = await search(query, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor)
+        return replace(page, items=await with_neighbours(self.storage, page.items, *around))
 
-    async def _unknown(self, thread: str, messages: Sequence[Message]) -> list[Message]:
-        """Those that the thread does not have, without system messages."""
-        known = await self.storage.existing_ids(thread, [message.id for message in messages])
-        return [message for message in messages if message.id not in known and message.role != "system"]
+    async def forget(
+        self,
+        *,
+        message_ids: Collection[str] | None = None,
+        thread: str | None = None,
+        resource: str | None = None,
+    ) -> Receipt:
+        """Delete messages of a thread (``message_ids`` and ``thread``), a whole thread, or all data of a resource.
+
+        Deleting a message also deletes the diary entries made from it, in earlier generations too; a title made from
+        it; error texts; and the memory notes sent after it, except their date. Entries that a deleted reflection had
+        replaced return, if they were made from other messages only. The other messages of a deleted entry become raw
+        again, and are observed when they are due. An entry that ``diary.edit`` took words out of is emptied instead,
+        and still covers its other messages. Deleting a resource also deletes its working memory.
+
+        Entries made from other messages stay, even if the Observer had read notes of the deleted one before it wrote
+        them. ``mentioning_ids`` of the receipt lists those that still contain a name or number from the deleted
+        messages.
+
+        A client that sends its history again does not restore deleted messages: the thread keeps their ids, places and
+        roles. If the whole thread was deleted, such a history starts a new thread.
+
+        Not deleted: the text of other messages, including answers to a deleted one; messages that a live run has
+        already loaded (its own messages cannot be found before it ends); data that has left this storage.
+
+        When the call returns, the storage's files no longer contain the data either; otherwise ``left_on_disk`` of the
+        receipt gives the reason. SQLite rewrites its file for this.
+
+        Repeating the call is safe: it deletes any remaining data, and missing messages, threads and resources are not
+        an error. After a crash, the next call, or the next use of the thread, completes the deletion.
+
+        Returns:
+            The data that this call deleted.
+
+        Raises:
+            InputError: No target is given, messages without a thread, or the thread belongs to another resource.
+            StorageError: Some data may remain; repeat the call.
+        """
+        return await self._forgetting.forget(message_ids=message_ids, thread=thread, resource=resource)
 
     async def close(self) -> None:
-        """Finish background work, close the storage, and the models that memory made from ids."""
-        await self.settled()
-        if self._titles is not None:
-            await self._titles.close()
-        if self._models is not None:
-            await self._models.close()
-        if self.semantic is not None:
-            await self.semantic.close()
-        await self._vectors.close()
-        await self.storage.close()
+        """Finish background work, and close the storage, the vector store, and the models that memory created from ids.
+
+        They reopen at their next use. If one fails to close, the others are still closed.
+        """
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.storage.close)
+            stack.push_async_callback(self._embedding.close)
+            for part in (self.semantic, self._models, self._titles):
+                if part is not None:
+                    stack.push_async_callback(part.close)
+            await self.settled()
 
     async def __aenter__(self) -> Self:
-        """Raises ConfigError where the embedder gives vectors of another length than it says."""
-        if self.semantic is not None:
+        """Keep memory open until the block ends. Blocks of agents that use it count too: the last one closes it.
+
+        Raises ConfigError if the embedder's vectors do not have the length it declares.
+        """
+        if self.semantic is not None and not self._holders:
             await self.semantic.check()
+        self._holders += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
-
-    async def _thread(self, thread: str, resource: str | None) -> Thread:
-        check_names(thread=thread, resource=resource)
-        found = await self.storage.get_thread(thread)
-        if found is None:
-            raise NotFoundError(f"there is no thread {thread!r} in {self.storage.location}")
-        if resource is not None:
-            _check_owner(found, resource)
-        return found
-
-
-def _check_owner(thread: Thread, resource: str) -> None:
-    if thread.resource_id != resource:
-        raise InputError(f"thread {thread.id!r} does not belong to resource {resource!r}")
+        self._holders -= 1
+        await (self.settled() if self._holders else self.close())
 
 
 def _config(value: bool | ObservationalMemoryConfig) -> ObservationalMemoryConfig | None:
-    """The configuration of observational memory; None where it is off."""
+    """Return the configuration of observational memory; None if it is off."""
     if value is True:
         return ObservationalMemoryConfig()
     if value is False:
@@ -344,7 +413,7 @@ def _number_of_messages(value: int | None) -> int:
 
 def _storage(value: Storage | None) -> Storage:
     if value is None:
-        from diarist.storage.sqlite import SQLiteStorage  # SQLAlchemy takes a while, and other storages do without
+        from diarist.storage.sqlite import SQLiteStorage  # other storages work without sqlite3
 
         return SQLiteStorage("memory.db")
     return checked_storage(value)

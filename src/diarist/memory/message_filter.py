@@ -1,4 +1,4 @@
-"""Which messages people ask for, and reading no others: page by page, in the order of what is read."""
+"""Filters of messages, applied page by page in reading order."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from diarist.checks import check_limit, checked_metadata
 from diarist.exceptions import InputError
-from diarist.memory.observational.log.coverage import seq_of
+from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import SearchStorage, Storage
-from diarist.storage.codec import canonical, check_limit, checked_metadata
+from diarist.storage.codec import canonical
 from diarist.storage.records import Hit, Page
 
 MessageRange = int | tuple[int, int]
-"""Neighbours of a message: so many before and after it, or a pair (before, after)."""
+"""Neighbours of a message: a number for both sides, or a pair (before, after)."""
 
 _PAGE = 100
 _MOST_NEIGHBOURS = 100
@@ -24,13 +25,14 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """Messages that every one of these lets through.
+    """Conditions on messages; a message must meet all of them.
 
     Attributes:
-        since, until: Aware moments: said at ``since`` or later, and before ``until``; what has no time does not pass.
+        since, until: Aware times: sent at ``since`` or later, and before ``until``. Messages without a time do not
+            pass.
         metadata: All these values, compared as JSON: 1, 1.0 and True differ.
 
-    Raises InputError for a moment without a time zone, and for what is not JSON.
+    Raises InputError for a time without a time zone, and for values that are not JSON.
     """
 
     since: datetime | None = None
@@ -60,7 +62,7 @@ class MessageFilter:
         return all(key in row.metadata and canonical(row.metadata[key]) == text for key, text in self._wanted.items())
 
     def has_passed(self, row: Message) -> bool:
-        """Whether nothing that is older than this row, to the second, can pass."""
+        """Return True if no older row can pass. Precise to the second."""
         return self.since is not None and row.created_at is not None and self.since - row.created_at > _SECOND
 
 
@@ -74,7 +76,7 @@ async def filtered_rows(
     limit: int | None,
     newest_first: bool,
 ) -> list[Message]:
-    """As ``Storage.list_messages``, of the rows that pass; the others are read and dropped, some at a time."""
+    """Return matching rows as ``Storage.list_messages`` does. Other rows are read in batches and dropped."""
     if wanted.takes_all:
         return await storage.list_messages(
             thread_id, after=after, before=before, limit=limit, newest_first=newest_first
@@ -102,7 +104,7 @@ async def filtered_hits(
     limit: int,
     cursor: str | None,
 ) -> Page[Hit]:
-    """As ``SearchStorage.search_messages``, of the messages that pass; the last page may be empty."""
+    """Return matching hits as ``SearchStorage.search_messages`` does; the last page may be empty."""
     check_limit(limit, least=1)
     found: list[Hit] = []
     size = limit if wanted.takes_all else _PAGE
@@ -112,7 +114,7 @@ async def filtered_hits(
         )
         places = [place for place, hit in enumerate(page.items) if wanted.takes(hit.message)]
         room = limit - len(found)
-        if len(places) > room:  # again, up to the last that there is room for: the cursor must stand behind it
+        if len(places) > room:  # search again up to the last hit that fits: the cursor must point after it
             size = places[room - 1] + 1
             continue
         found += [page.items[place] for place in places]
@@ -124,7 +126,7 @@ async def filtered_hits(
 
 
 def before_and_after(message_range: MessageRange) -> tuple[int, int]:
-    """How many neighbours are asked for. Raises InputError."""
+    """Return the numbers of neighbours before and after. Raises InputError."""
     value: Any = message_range
     pair: tuple[Any, ...] = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value, value)
     if len(pair) != 2 or any(type(number) is not int or not 0 <= number <= _MOST_NEIGHBOURS for number in pair):
@@ -135,7 +137,7 @@ def before_and_after(message_range: MessageRange) -> tuple[int, int]:
 
 
 async def with_neighbours(storage: Storage, hits: Sequence[Hit], before: int, after: int) -> list[Hit]:
-    """The hits with the messages around them, as many as there are."""
+    """Return the hits with their neighbours, as many as exist."""
     return [await _with_neighbours(storage, hit, before, after) for hit in hits]
 
 

@@ -1,32 +1,57 @@
-"""The part of ``Memory`` with which people read the messages of a thread, and change one."""
+"""``memory.messages``: read, save, change and search the messages of a thread."""
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from diarist.counting import count_parts
-from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.ending import end_run
+from diarist.checks import check_metadata_of, check_names, checked_metadata
+from diarist.counting import count_parts, ensure_counted
+from diarist.exceptions import ConfigError, InputError, NotFoundError
+from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.message_filter import MessageFilter, filtered_rows
-from diarist.memory.observational.log.removal import own_words, remove_traces
-from diarist.memory.opening import open_run
+from diarist.memory.message_filter import (
+    MessageFilter,
+    MessageRange,
+    before_and_after,
+    filtered_hits,
+    filtered_rows,
+    with_neighbours,
+)
+from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
+from diarist.memory.rows import seq_of
+from diarist.memory.run_lifecycle import check_owner, end_run, open_run, unstored
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.message_check import part_flaw
+from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Json, Message, Part, TextPart, new_id
-from diarist.storage.codec import checked_metadata, merge_metadata
-from diarist.storage.records import Run, Thread
-from diarist.storage.words import message_terms
+from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.codec import merge_metadata
+from diarist.storage.records import Forgotten, Hit, Page, Run, Thread, own_resource
+from diarist.tokens import TokenCounter
 
 
-class Messages(Forgetting):
-    """Messages as they are stored."""
+class Messages:
+    """Access to stored messages."""
 
-    _thread_wait: float
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        addressing: Addressing,
+        forgetting: Forgetting,
+        embedding: Embedding,
+        counter: TokenCounter,
+        thread_wait: float,
+    ) -> None:
+        self._storage, self._counter = storage, counter
+        self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding
+        self._thread_wait = thread_wait
 
-    async def messages(
+    async def list(
         self,
         *,
         thread: str,
@@ -38,28 +63,70 @@ class Messages(Forgetting):
         until: datetime | None = None,
         metadata: Mapping[str, Json] | None = None,
         newest_first: bool = False,
-    ) -> list[Message]:
-        """Messages of a thread, in their order: the newest ``limit`` of those with ``seq < before``, which is how to
-        page backwards; or, with ``after``, the oldest ``limit`` of those with ``seq > after`` (0: from the first).
+    ) -> builtins.list[Message]:
+        """Return messages of a thread in order: the newest ``limit`` with ``seq < before``, to page backwards; or, with
+        ``after``, the oldest ``limit`` with ``seq > after`` (0: from the first).
 
         Args:
-            since: Only messages said at this moment or later; one without a time is left out.
-            until: Only messages said before this moment; likewise.
+            since: Only messages sent at this time or later; messages without a time are left out.
+            until: Only messages sent before this time; messages without a time are left out.
             metadata: Only messages that have all these values, compared as JSON: 1, 1.0 and True differ.
-            newest_first: The newest ``limit`` of those that ``before`` and ``after`` leave, the newest first; the
-                next page is ``before`` the last of them.
+            newest_first: Return the newest ``limit`` within ``before`` and ``after``, newest first. For the next page,
+                set ``before`` to the last of them.
 
-        Raises NotFoundError; InputError, also for a moment without a time zone and metadata that is not JSON.
+        Raises NotFoundError; InputError, also for a time without a time zone and metadata that is not JSON.
         """
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        await self._thread(thread, resource)
+        await self._addressing.thread(thread, resource)
         from_the_end = newest_first or after is None
         rows = await filtered_rows(
-            self.storage, thread, wanted, after=after, before=before, limit=limit, newest_first=from_the_end
+            self._storage, thread, wanted, after=after, before=before, limit=limit, newest_first=from_the_end
         )
         return rows[::-1] if from_the_end and not newest_first else rows
 
-    async def update_message(
+    async def save(self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = "") -> int:
+        """Add messages at the end of a thread, all or none. Creates the thread if necessary.
+
+        Skips messages with an id that the thread has or had. If two new messages share an id, the later one takes the
+        place of the first, as in ``generate``. Returns the number of new messages.
+
+        Args:
+            messages: As for ``generate``: a text, a message, or a list of messages or OpenAI-style dictionaries.
+
+        Raises:
+            InputError: The thread belongs to another resource; or an input entry is invalid (the error names it).
+            ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
+        """
+        if isinstance(messages, list | tuple) and not messages:
+            return 0
+        said = [message for message in to_messages(messages) if message.role != "system"]
+        given = list({message.id: message for message in said}.values())
+        check_metadata_of(given)
+        check_names(thread=thread, resource=resource)
+        found = await self._storage.get_thread(thread)
+        if found is not None:
+            check_owner(found, resource or own_resource(thread))
+        fresh = await self._unknown(thread, given)
+        if not fresh:
+            return 0
+        fresh = list(map(unstored, fresh))
+        ensure_counted(fresh, self._counter)
+        owner = Thread(id=thread, resource_id=resource or own_resource(thread), title=title)
+        run = await open_run(self._storage, new_id("run"), owner, wait=self._thread_wait)
+        owner.resource_id = run.resource_id
+        try:
+            fresh = await self._unknown(thread, fresh)  # messages may have been stored while this call waited
+            numbers = await self._storage.append_messages(run, fresh, source="input")
+            if numbers[:1] == [1]:
+                await finish_earlier_removals(self._storage, owner, self._counter)
+        except BaseException:
+            await end_run(self._storage, run, "discarded")
+            raise
+        await end_run(self._storage, run, "committed")
+        self._embedding.start(owner)
+        return len(fresh)
+
+    async def update(
         self,
         message_id: str,
         *,
@@ -69,69 +136,139 @@ class Messages(Forgetting):
         parts: Sequence[Part] | None = None,
         metadata: Mapping[str, Json] | None = None,
     ) -> Message:
-        """Let a stored message say something else. It keeps its id, place, role and time.
+        """Replace the content of a stored message. It keeps its id, place, role and time.
 
-        With new words goes what was made from the old ones, as ``forget`` takes it out: the message is raw again, and
-        is observed, embedded and found as it is now. Vectors of messages behind it are made anew as well.
+        Data made from the old words is deleted, as with ``forget``: the message becomes raw again, and is observed,
+        embedded and found with its new content. Vectors of later messages are also rebuilt.
 
         Args:
-            text: What it says, in place of all its parts.
-            parts: Likewise, as parts.
-            metadata: Changed key by key: others stay, and the value None removes a key.
+            text: The new content as text, in place of all its parts.
+            parts: The new content as parts.
+            metadata: Changed key by key: other keys stay, and the value None removes a key.
 
         Returns:
             The message as it is stored now.
 
         Raises:
-            NotFoundError: There is no such thread, or message in it.
+            NotFoundError: The thread does not exist, or has no such message.
             InputError: The thread belongs to another resource; no change, or both ``text`` and ``parts``, or no words
                 at all; metadata that is not JSON.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
-            StorageError: The message is as it was or as it should be. Where it is new, something made from the old
-                words may be left: call it again.
+            StorageError: The message is either unchanged or fully changed. If it is changed, some data made from the
+                old words may remain: repeat the call.
         """
         said = _parts(text, parts)
         changes = checked_metadata(metadata)
         if said is None and not changes:
-            raise InputError("say what is to change: text=, parts= or metadata=")
-        found = await self._thread(thread, resource)
-        run = await open_run(self.storage, new_id("run"), found, wait=self._thread_wait)
+            raise InputError("name the change: text=, parts= or metadata=")
+        found = await self._addressing.thread(thread, resource)
+        run = await open_run(self._storage, new_id("run"), found, wait=self._thread_wait)
         try:
             row = await self._row(found, message_id)
             new = replace(
                 row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else said
             )
-            new.part_tokens = count_parts(new, self.counter)
+            new.part_tokens = count_parts(new, self._counter)
             await self._replace(run, found, row, new)
         finally:
-            await end_run(self.storage, run, "discarded")  # it has no messages of its own
-        await self.storage.purge()
+            await end_run(self._storage, run, "discarded")  # the run has no messages of its own
+        await self._forgetting.purge()
         return new
 
+    async def search(
+        self,
+        query: str,
+        *,
+        resource: str | None = None,
+        thread: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        message_range: MessageRange = 0,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Find messages of a resource, or of one thread, that contain all words of ``query``, newest first.
+
+        Matches whole words and ignores case.
+
+        Args:
+            resource: The resource to search; with ``thread``, the thread must belong to it.
+            since: Only messages sent at this time or later; messages without a time are left out.
+            until: Only messages sent before this time; messages without a time are left out.
+            metadata: Only messages that have all these values, compared as JSON: 1, 1.0 and True differ.
+            message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
+                or a pair (before, after); 100 at most.
+            limit: Hits per page. With a filter the last page may be empty.
+            cursor: The cursor of the previous page.
+
+        Raises:
+            InputError: Neither resource nor thread, a query without words, a thread of another resource, a limit
+                below 1, a foreign cursor, a time without a time zone, metadata that is not JSON.
+            NotFoundError: The thread does not exist.
+            ConfigError: The storage cannot search.
+        """
+        if not isinstance(self._storage, SearchStorage):
+            raise ConfigError(f"{type(self._storage).__name__} cannot search; use SQLiteStorage or PostgresStorage")
+        wanted = MessageFilter(since=since, until=until, metadata=metadata)
+        around = before_and_after(message_range)
+        owner = await self._addressing.owner(
+            thread, resource, refusal="a search needs resource=... or thread=...: whose messages to look through"
+        )
+        page = await filtered_hits(
+            self._storage, query, wanted, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
+        )
+        return replace(page, items=await with_neighbours(self._storage, page.items, *around))
+
+    async def embed(self, *, resource: str | None = None, thread: str | None = None) -> int:
+        """Embed the messages of a thread, or of all threads of a resource, that have no vectors yet. New messages are
+        embedded in the background.
+
+        Returns:
+            The number of messages read; 0 for a thread that another process is embedding.
+
+        Raises:
+            ConfigError: This memory has no vectors; or the embedder's vectors do not have the length it declares.
+            InputError: Neither resource nor thread, a thread of another resource.
+            NotFoundError: The thread does not exist.
+            ModelError, StorageError: The call failed; finished work is kept.
+        """
+        self._embedding.index()
+        owner = await self._addressing.owner(
+            thread, resource, refusal="say whose messages to embed: resource=... or thread=..."
+        )
+        return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)
+
+    async def _unknown(self, thread: str, messages: Sequence[Message]) -> builtins.list[Message]:
+        """Return the messages that the thread does not have and did not forget."""
+        known = await self._storage.existing_ids(thread, [message.id for message in messages], forgotten=True)
+        return [message for message in messages if message.id not in known]
+
     async def _row(self, thread: Thread, message_id: str) -> Message:
-        for place in await self._places(thread.id, {message_id}):
-            for row in await self.storage.list_messages(thread.id, after=place.seq - 1, before=place.seq + 1):
+        for place in await self._forgetting.places(thread.id, {message_id}):
+            for row in await self._storage.list_messages(thread.id, after=place.seq - 1, before=place.seq + 1):
                 return row
         raise NotFoundError(f"there is no message {message_id!r} in thread {thread.id!r}")
 
     async def _replace(self, run: Run, thread: Thread, row: Message, new: Message) -> None:
-        """What was made from the old words goes before they do, so that a crash leaves nothing of them behind; and
-        once more afterwards, for what was made in between."""
-        await self._finished(thread)
-        words = await own_words(self.storage, row) - message_terms(new)
-        await self._forget_old(thread, row, new, words)
-        await self.storage.rewrite_messages(run, [new])
-        await self._forget_old(thread, row, new, words)
+        """Rewrite a row. Data made from the old words is deleted before it, so that a crash leaves none, and again
+        afterwards, for data made in between."""
+        await self._forgetting.finished(thread)
+        if row.parts != new.parts:  # a client that still has the old words may send them again
+            await self._storage.note_forgotten(thread.id, [Forgotten(seq_of(row), row.id, row.role)])
+        await self._forget_old(thread, row, new)
+        await self._storage.rewrite_messages(run, [new])
+        await self._forget_old(thread, row, new)
 
-    async def _forget_old(self, thread: Thread, row: Message, new: Message, words: set[str]) -> None:
+    async def _forget_old(self, thread: Thread, row: Message, new: Message) -> None:
         says_else = row.parts != new.parts
         if says_else:
-            await remove_traces(self.storage, await self._logs_with(thread), row, words, self.counter)
-        await self._embed_again(row, says_else=says_else)
+            await remove_traces(self._storage, await self._forgetting.logs_with(thread), row, self._counter)
+        await self._embedding.replace(row, says_else=says_else)
 
 
 def _parts(text: str | None, parts: Sequence[Part] | None) -> list[Part] | None:
-    """What a message is to say; None where that is not to change."""
+    """Return the new parts of a message; None if they do not change."""
     if text is not None and parts is not None:
         raise InputError("give text= or parts=, not both")
     if not isinstance(cast(Any, text), str | None):

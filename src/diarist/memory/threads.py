@@ -1,26 +1,55 @@
-"""The part of ``Memory`` with which people make, find, change and copy threads."""
+"""``memory.threads``: create, find, change, copy and delete threads, and move them between storages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from datetime import datetime
 
+from diarist.checks import (
+    check_ids,
+    check_limit,
+    check_names,
+    checked,
+    checked_metadata,
+    refuse_empty,
+    refuse_own_resource,
+)
+from diarist.exceptions import InputError
+from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.moving.cloning import CopiedRows, Selection, clone
+from diarist.memory.receipt import Receipt
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.title_marks import without_mark
+from diarist.memory.transfer.cloning import Selection, clone
+from diarist.memory.transfer.exporter import Exporter
+from diarist.memory.transfer.format import Lines, Moved, items_of
+from diarist.memory.transfer.importer import Existing, Importer
 from diarist.messages import Json, new_id
-from diarist.storage.codec import check_ids, check_limit, check_names, checked, checked_metadata, refuse_empty
-from diarist.storage.records import Page, Thread
+from diarist.storage.base import Storage
+from diarist.storage.records import Page, Thread, is_own_resource, own_resource
+from diarist.tokens import TokenCounter
 
 
-class Threads(Forgetting):
-    """What people can do with threads as a whole; ``delete_thread`` is among what can be removed.
+class Threads:
+    """Access to whole threads.
 
-    Where a method takes a ``resource``, the thread must belong to it: InputError where it is another's, and
-    NotFoundError where there is no such thread.
+    Methods that take a ``resource`` raise InputError if the thread belongs to another one, and NotFoundError if the
+    thread does not exist.
     """
 
-    async def create_thread(
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        addressing: Addressing,
+        forgetting: Forgetting,
+        embedding: Embedding,
+        counter: TokenCounter,
+    ) -> None:
+        self._storage, self._counter = storage, counter
+        self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding
+
+    async def create(
         self,
         thread: str | None = None,
         *,
@@ -28,30 +57,30 @@ class Threads(Forgetting):
         title: str = "",
         metadata: Mapping[str, Json] | None = None,
     ) -> Thread:
-        """Make a thread that has no messages yet. The first call that names a thread makes it, too.
+        """Create a thread without messages. The first call that names a thread creates it too, so this is optional.
 
         Args:
             thread: Its id; a new one by default.
-            resource: Whose it is; by default the thread is its own resource.
-            metadata: Values that ``threads`` can filter by; keys with the value None are left out.
+            resource: Its owner. By default it has none, and shares nothing with other threads.
+            metadata: Values that ``list`` can filter by; keys with the value None are left out.
 
-        Raises ConflictError if there is a thread of this id; InputError for an id or title that is no text, and for
-        metadata that is not JSON.
+        Raises ConflictError if the id is taken; InputError for an id or title that is not text, and for metadata that
+        is not JSON.
         """
         check_names(thread=thread, resource=resource)
         name = new_id("thread") if thread is None else thread
-        owner = resource if resource is not None else name
+        owner = resource if resource is not None else own_resource(name)
         made = Thread(id=name, resource_id=owner, title=title, metadata=checked_metadata(metadata))
-        return await self.storage.create_thread(made)
+        return await self._storage.create_thread(made)
 
-    async def thread(self, thread: str, *, resource: str | None = None) -> Thread:
-        """The thread: its resource, title, metadata, and when it was made and changed.
+    async def get(self, thread: str, *, resource: str | None = None) -> Thread:
+        """Return the thread: its resource, title, metadata, and times of creation and last change.
 
         Raises NotFoundError, InputError.
         """
-        return await self._thread(thread, resource)
+        return await self._addressing.thread(thread, resource)
 
-    async def threads(
+    async def list(
         self,
         *,
         resource: str | None = None,
@@ -60,26 +89,28 @@ class Threads(Forgetting):
         cursor: str | None = None,
         newest_first: bool = True,
     ) -> Page[Thread]:
-        """Threads by when they were made, the newest first.
+        """List threads by time of creation, newest first.
 
         Args:
-            resource: Whose; by default everybody's.
+            resource: Only threads of this resource; by default of all.
             metadata: Only threads that have all these values, compared as JSON: 1, 1.0 and True differ.
-            limit: Threads of a page.
-            cursor: Of the page before, in the same order. A thread that is there throughout appears exactly once.
-            newest_first: False: the oldest first.
+            limit: Threads per page.
+            cursor: The cursor of the previous page, in the same order. A thread that exists throughout is listed
+                exactly once.
+            newest_first: False: oldest first.
 
-        Raises InputError for a limit below 1, a foreign cursor, or values that cannot be looked for.
+        Raises InputError for a limit below 1, a foreign cursor, or values that cannot be searched for.
         """
         if resource is not None:
             refuse_empty(resource=checked(resource, "a resource id"))
+            refuse_own_resource(resource)
         if metadata is not None:
             metadata = checked_metadata(metadata)
-        return await self.storage.list_threads(
+        return await self._storage.list_threads(
             resource_id=resource, metadata=metadata, limit=limit, cursor=cursor, newest_first=newest_first
         )
 
-    async def update_thread(
+    async def update(
         self,
         thread: str,
         *,
@@ -87,18 +118,18 @@ class Threads(Forgetting):
         title: str | None = None,
         metadata: Mapping[str, Json] | None = None,
     ) -> Thread:
-        """Change the title, and metadata key by key: others stay, and the value None removes a key.
+        """Change the title, and metadata key by key: other keys stay, and the value None removes a key.
 
-        A title that is given here is not replaced by one that a model makes up; an empty one may be.
+        A model never replaces a title set here, unless it is empty.
 
         Raises NotFoundError, InputError.
         """
-        found = await self._thread(thread, resource)
+        found = await self._addressing.thread(thread, resource)
         given = checked_metadata(metadata)
         changes = given if title is None else without_mark(given)
-        return await self.storage.update_thread(found.id, title=title, metadata=changes)
+        return await self._storage.update_thread(found.id, title=title, metadata=changes)
 
-    async def clone_thread(
+    async def clone(
         self,
         thread: str,
         *,
@@ -113,67 +144,135 @@ class Threads(Forgetting):
     ) -> Thread:
         """Copy a thread, or some of its messages, into a new thread of the same resource.
 
-        Messages get new ids, and keep everything else. The diary comes along as far as it was made from messages
-        that are copied; where a reflection was made from others as well, the entries that it replaced stand again,
-        as far as that. With ``scope="resource"`` the one diary of the resource covers the copies, too. A working
-        memory of the thread's own comes along, and memory notes sent with messages where all messages do; otherwise
-        only their date.
+        Messages get new ids, and keep everything else. Diary entries are copied if they were made from copied messages
+        only; a reflection made from other messages too is replaced by the entries it was made from, by the same rule.
+        With ``scope="resource"`` the copies are raw, and are observed when they are due. The thread's own working
+        memory is copied. Memory notes sent with messages are copied only if all messages are; otherwise just their
+        date.
 
         Args:
             new_thread: The id of the copy; a new one by default.
-            title: Of the copy; by default that of the thread.
+            title: The title of the copy; by default that of the thread.
             metadata: Merged over that of the thread; the value None leaves a key out.
             message_ids: Only these messages.
-            since: Only messages said at this moment or later; one without a time is left out.
-            until: Only messages said before this moment; likewise.
-            limit: Of those, only so many of the newest.
+            since: Only messages sent at this time or later; messages without a time are left out.
+            until: Only messages sent before this time; messages without a time are left out.
+            limit: Only this many of them, the newest.
 
         Returns:
-            The new thread. On any failure nothing of it is left.
+            The new thread. If the call fails, nothing of it remains.
 
         Raises:
-            NotFoundError: There is no such thread, or it has not all of ``message_ids``.
-            ConflictError: There is a thread of the id ``new_thread``; or messages were removed meanwhile.
-            InputError: The thread belongs to another resource; a limit below 0; a moment without a time zone.
+            NotFoundError: The thread does not exist, or lacks some of ``message_ids``.
+            ConflictError: The id ``new_thread`` is taken; or messages were deleted during the copy.
+            InputError: The thread belongs to another resource; a limit below 0; a time without a time zone.
         """
         changes = checked_metadata(metadata)
         check_names(new_thread=new_thread)
-        found = await self._thread(thread, resource)
+        found = await self._addressing.thread(thread, resource)
         check_limit(limit)
         if message_ids is not None:
             check_ids("message_ids", message_ids)
         selection = Selection(
             ids=None if message_ids is None else frozenset(message_ids), since=since, until=until, limit=limit
         )
+        name = new_id("thread") if new_thread is None else new_thread
         copy = Thread(
-            id=new_id("thread") if new_thread is None else new_thread,
-            resource_id=found.resource_id,
+            id=name,
+            resource_id=own_resource(name) if is_own_resource(found.resource_id) else found.resource_id,
             title=found.title if title is None else title,
             metadata={**(found.metadata if title is None else without_mark(found.metadata)), **changes},
         )
-        await self._finished(found)
+        await self._forgetting.finished(found)
         return await clone(
-            self.storage,
-            self.counter,
+            self._storage,
+            self._counter,
             found,
             copy,
             selection,
-            derive=self._thread_copied,
-            withdraw=self._copy_withdrawn,
+            derive=self._embedding.copied,
+            withdraw=self._embedding.withdraw,
         )
 
-    async def _thread_copied(self, source: Thread, copy: Thread, rows: CopiedRows) -> None:
-        """Called when a copy is there: what was derived from the rows of ``source`` may be copied as well.
+    async def delete(self, thread: str, *, resource: str | None = None) -> Receipt:
+        """Delete an existing thread, as ``memory.forget(thread=...)`` does. Raises NotFoundError, InputError."""
+        await self._addressing.thread(thread, resource)
+        return await self._forgetting.forget(thread=thread, resource=resource)
 
-        If it raises, the copy is removed again.
+    # -- as JSON lines; ``memory/transfer/format.py`` describes the format
+
+    async def export(self, thread: str, *, resource: str | None = None) -> AsyncGenerator[str, None]:
+        """Yield a thread as lines of JSON, with line ends: messages, metadata, all generations of the diary, and its
+        own working memory.
+
+        With ``scope="resource"`` the diary belongs to the resource and is not exported: after an import, the messages
+        are raw and are observed again. Use ``export_all(resource=...)`` to include it.
+
+        Raises:
+            NotFoundError: The thread does not exist.
+            InputError: It belongs to another resource.
         """
-        await self._thread_added(copy)
+        found = await self._addressing.thread(thread, resource)
+        async for line in Exporter(self._storage, self._counter).one(found):
+            yield line
 
-    async def _copy_withdrawn(self, copy: Thread) -> None:
-        """Called when a copy was removed again: takes away what ``_thread_copied`` made. Must not raise."""
+    async def export_all(
+        self, *, resource: str | None = None, metadata: Mapping[str, Json] | None = None
+    ) -> AsyncGenerator[str, None]:
+        """Yield all threads as lines of JSON, with the data of their resources: metadata, working memory and the diary.
 
-    async def _thread_added(self, thread: Thread) -> None:
-        """Called when a thread has come in whole, as a copy or from a file: makes what else is derived from messages.
+        Reads page by page, so memory use does not grow with the number of messages. Two exports of the same content are
+        identical byte for byte, in any storage.
 
-        If it raises, the thread is removed again.
+        Args:
+            resource: Only threads of this resource; by default of all.
+            metadata: Only threads that have all these values; data of resources is then left out.
         """
+        check_names(resource=resource)
+        async for line in Exporter(self._storage, self._counter).many(resource, metadata):
+            yield line
+
+    async def import_all(
+        self,
+        lines: Lines,
+        *,
+        resource: str | None = None,
+        existing: Existing = "refuse",
+        on_progress: Callable[[Moved], None] | None = None,
+    ) -> Moved:
+        """Import the output of ``export`` or ``export_all``, such as an open file.
+
+        Each thread is imported completely or not at all. If the import fails, the threads before the failure stay.
+
+        Args:
+            resource: Refuse threads of any other resource: for files that users upload.
+            existing: ``"refuse"`` threads that exist already, or ``"skip"`` them, to continue after a failure.
+            on_progress: Called with the counts so far, after every 500 messages and every thread.
+
+        Returns:
+            The numbers of new threads, messages and resources, and the ids of skipped threads.
+
+        Raises:
+            InputError: The file is not an export, is cut off or damaged (names the line), or belongs to another
+                resource.
+            ConflictError: A thread exists already; or its resource has its own diary or working memory.
+            ThreadBusyError: Another process is creating one of the threads, or was killed doing so less than a minute
+                ago.
+        """
+        if existing not in ("refuse", "skip"):
+            raise InputError(f"existing is 'refuse' or 'skip', not {existing!r}")
+        check_names(resource=resource)
+        async with Importer(
+            self._storage,
+            self._counter,
+            resource=resource,
+            existing=existing,
+            derive=self._embed,
+            on_progress=on_progress or (lambda moved: None),
+        ) as importer:
+            async for item in items_of(lines):
+                await importer.take(item)
+        return importer.moved
+
+    async def _embed(self, thread: Thread) -> None:
+        self._embedding.start(thread)

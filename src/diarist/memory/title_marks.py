@@ -1,4 +1,4 @@
-"""How a title that a model made up is told from one that somebody gave: a mark in the thread's metadata."""
+"""A mark in a thread's metadata that distinguishes titles made by a model from titles given by a user."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from diarist.messages import Json
 from diarist.storage.records import Thread
 
 MARK = "generated_title"
-"""The key. Its value names the message that the title was made from, and has a digest of the title."""
+"""Metadata key. Its value contains the id of the message that the title was made from, and a digest of the title."""
 
 
 def mark_of(title: str, message_id: str | None = None) -> dict[str, Json]:
-    """What metadata keeps of a title that a model made, of a message or of a diary."""
+    """Return the metadata that marks a title as made by a model, from a message or a diary."""
     return {MARK: {"message_id": message_id, "digest": _digest(title)}}
 
 
 def without_mark(metadata: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    """Changes of metadata beside a title that somebody gives himself."""
+    """Return the metadata changes to store with a title given by a user."""
     return {**(metadata or {}), MARK: None}
 
 
 def is_generated(thread: Thread) -> bool:
-    """Whether a model made the thread's title; one that was changed since is somebody's own."""
+    """Return True if a model made the thread's title and it was not changed since."""
     return _mark(thread).get("digest") == _digest(thread.title)
 
 
 def made_from(thread: Thread) -> str | None:
-    """The message that the thread's title was made from, if it was."""
+    """Return the id of the message that the thread's title was made from, if any."""
     return _mark(thread).get("message_id") if is_generated(thread) else None
 
 

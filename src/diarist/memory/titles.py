@@ -1,17 +1,17 @@
-"""Titles in the background: a model names a thread by its first message."""
+"""Thread titles: a model titles a thread in the background, based on its first message."""
 
 from __future__ import annotations
 
 import logging
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from diarist.encoding import writable
 from diarist.exceptions import ConfigError, ConflictError, DiaristError, NotFoundError
+from diarist.memory.background import Background
 from diarist.memory.observational.roles.calling import Caller, Question
-from diarist.memory.observational.work.background import Background
-from diarist.memory.recent import Recent
 from diarist.memory.title_marks import mark_of, without_mark
 from diarist.messages import Message
 from diarist.models.base import Model, ModelSettings
@@ -21,12 +21,12 @@ from diarist.run_context import Outcome
 from diarist.storage.base import Storage
 
 _THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)|\A.*?</(think|thinking|reasoning)>", re.DOTALL)
-"""What models of some servers put before an answer; without its beginning, too, which chat templates may write."""
+"""The reasoning that some models put before an answer, also without its opening tag, which chat templates may add."""
 _LONGEST_TITLE = 100
 _LONGEST_TEXT = 4_000
 _FIRST_ROWS = 20
 _LONGEST_WAIT = 60.0
-"""Seconds that a run waits at its end where it waits at all: a model that hangs must not hold up the answer."""
+"""Maximum wait at the end of a run, in seconds: a model that hangs must not delay the answer further."""
 _INSTRUCTIONS = """\
 You name conversations, so that their user finds them again in a list. You are shown the first message of one. Answer
 with a title for it and nothing else: two to six words in the language of the message that say what it is about; no
@@ -37,14 +37,14 @@ logger = logging.getLogger("diarist")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TitleConfig:
-    """How threads get their titles.
+    """Configuration of thread titles.
 
     Attributes:
         model: An id such as ``"openai/gpt-5-nano"``, or a model. None: the agent's own.
-        instructions: What the model is told instead of our own instructions; it is shown the first message.
+        instructions: Instructions for the model instead of the built-in ones; it is also given the first message.
 
     Raises:
-        ConfigError: Names the option and what is wrong with it.
+        ConfigError: Names the invalid option and the problem.
     """
 
     model: str | Model | None = None
@@ -61,7 +61,7 @@ class TitleConfig:
 
 
 def title_config(value: bool | TitleConfig) -> TitleConfig | None:
-    """What ``Memory(generate_title=...)`` means; None where it is off. Raises ConfigError."""
+    """Return the configuration of ``Memory(generate_title=...)``; None if it is off. Raises ConfigError."""
     if value is False:
         return None
     if value is not True and not isinstance(cast(Any, value), TitleConfig):
@@ -70,10 +70,10 @@ def title_config(value: bool | TitleConfig) -> TitleConfig | None:
 
 
 class Titles:
-    """The title makers of a memory: one for each agent's model, or for the one that is configured.
+    """The title makers of a memory: one per agent model, or one for the configured model.
 
     Args:
-        wait: Let a run wait at its end until the title is made.
+        wait: Make runs wait at their end until the title is made.
 
     Raises:
         ConfigError: The model cannot be used.
@@ -84,16 +84,15 @@ class Titles:
         self._model = None if config.model is None else resolve(config.model)
         self._is_ours = isinstance(config.model, str)
         self._instructions = config.instructions or _INSTRUCTIONS
-        self._makers: Recent[Model, TitleMaker] = Recent()
+        self._maker = lru_cache(64)(self._made_maker)
 
     def processor(self, actor: Model) -> Processor[Any]:
-        model = self._model or actor
-        return self._makers.get(
-            model,
-            lambda: TitleMaker(
-                self._storage, Caller(model, ModelSettings()), self._instructions, self._background, wait=self._wait
-            ),
-        )
+        """Return the processor that titles threads with the configured model, or the actor's."""
+        return self._maker(self._model or actor)
+
+    def _made_maker(self, model: Model) -> TitleMaker:
+        caller = Caller(model, ModelSettings())
+        return TitleMaker(self._storage, caller, self._instructions, self._background, wait=self._wait)
 
     async def close(self) -> None:
         """Close the model that was made from an id."""
@@ -102,9 +101,9 @@ class Titles:
 
 
 class TitleMaker(Processor[Any]):
-    """Names a thread that has no title from its first user's message, once a run of it has ended well.
+    """Titles an untitled thread from its first user message, after a run of it has committed.
 
-    It works beside the turns. Whatever fails is logged, and tried again after the next run.
+    It runs in the background. Failures are logged, and retried after the next run.
     """
 
     id = "thread-title"
@@ -151,7 +150,7 @@ class TitleMaker(Processor[Any]):
         return " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
 
     async def _save(self, thread_id: str, title: str, message: Message) -> None:
-        """Only where nobody else has named the thread, and the message still says what it said."""
+        """Set the title, unless the thread now has one or the message was changed."""
         try:
             await self._storage.update_thread(
                 thread_id, title=title, metadata=mark_of(title, message.id), expected_title=""

@@ -1,12 +1,12 @@
 """Language models: one small interface, and ids such as ``"openai/gpt-5-mini"`` that resolve to it.
 
-Importing this loads no provider library; the first call of a model does.
+Provider libraries are loaded at the first call of a model.
 """
 
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, ToolChoice
 from diarist.models.entry import ModelEntry
 from diarist.models.library import LibraryModel
-from diarist.models.prices import cost
+from diarist.models.providers import cost
 from diarist.models.resolve import has_credentials, resolve
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""From a provider's error answer to an error of ours: one table for every client."""
+"""Map error answers of providers to diarist's errors, for all clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OVERFLOW = re.compile(
     r"|input is too long|input token count|reduce the length of the messages|too many (input )?tokens",
     re.IGNORECASE,
 )
-"""How providers and servers say that a prompt is too long: OpenAI, Anthropic, Google, Bedrock, vLLM, llama.cpp
+"""Messages of providers and servers for a prompt that is too long: OpenAI, Anthropic, Google, Bedrock, vLLM, llama.cpp
 ("exceeds the available context size"), Ollama, Together."""
 
 _FILTERED = re.compile(
@@ -41,10 +41,10 @@ _EXHAUSTED = frozenset(
         "exceeded_current_quota_error",
     }
 )
-"""Codes of an account without money or quota. They come with status 429, but waiting does not help."""
+"""Codes for an account without credit or quota. They come with status 429, but a retry does not help."""
 
 _REFUSED = frozenset({400, 404, 405, 410, 413, 415, 422})
-"""Statuses of a request that will not do, however often it is sent."""
+"""Statuses of a request that fails however often it is sent."""
 
 _IMPLIED_STATUS = {
     "rate_limit_exceeded": 429,
@@ -56,7 +56,7 @@ _IMPLIED_STATUS = {
     "invalid_api_key": 401,
     "authentication_error": 401,
 }
-"""What an error inside an open stream would have come with before it."""
+"""HTTP statuses of error codes that come inside an open stream, without a status."""
 
 
 def api_error(
@@ -71,15 +71,15 @@ def api_error(
     kind: type[ModelAPIError] | None = None,
     otherwise: object = "",
 ) -> ModelAPIError:
-    """The error of ours for an error answer.
+    """Return diarist's error for an error answer.
 
     Args:
-        body: The answer as text or as read from JSON.
-        status: Its HTTP status; inside a stream, the one it would have had, if somebody knows.
-        code, type: The provider's own names for the error, where a client has found them already.
-        in_stream: It came inside an open stream; ``error.status`` is then None.
-        kind: The class, where a client knows more than status, names and body say.
-        otherwise: What to say where the body has no message.
+        body: The answer as text or parsed JSON.
+        status: Its HTTP status; inside a stream, the equivalent status, if known.
+        code, type: The provider's names for the error, if the client knows them.
+        in_stream: The error came inside an open stream; ``error.status`` is then None.
+        kind: The error class, if the client knows it.
+        otherwise: The message if the body has none.
     """
     where = " inside its answer" if in_stream else f" (HTTP {status})" if status else ""
     return (kind or _kind(status, code, type, as_text(body)))(
@@ -107,37 +107,37 @@ def _kind(status: int | None, code: str, type: str, body: str) -> type[ModelAPIE
 
 
 def implied_status(code: str, type: str) -> int | None:
-    """The status of an error that came without one; gateways send the number itself as its code."""
+    """Return the equivalent status of an error without one. Gateways send the number itself as the code."""
     if code.isdigit() and 400 <= int(code) < 600:
         return int(code)
     return _IMPLIED_STATUS.get(code) or _IMPLIED_STATUS.get(type)
 
 
 def retry_after(header: str | None, milliseconds: str | None = None) -> float | None:
-    """Seconds from a ``Retry-After`` header (a number or a date) or from OpenAI's ``retry-after-ms``; None if
-    neither says anything."""
+    """Return the seconds of a ``Retry-After`` header (a number or a date) or OpenAI's ``retry-after-ms``, or None."""
     for value, scale in ((milliseconds, 1000), (header, 1)):
         try:
             if value is not None and (seconds := float(value) / scale) < float("inf"):
                 return max(0.0, seconds)
         except ValueError:
             pass
-    from email.utils import parsedate_to_datetime  # rarely needed, and slow to load
+    from email.utils import parsedate_to_datetime  # rarely needed, slow to import
 
     try:
         return max(0.0, (parsedate_to_datetime(header or "") - utc_now()).total_seconds())
-    except (ValueError, TypeError):  # no date; or one without a time zone
+    except (ValueError, TypeError):  # not a date, or without a time zone
         return None
 
 
 def as_text(body: object) -> str:
+    """Return an error body as text."""
     if body is None or isinstance(body, str):
         return body or ""
     return orjson.dumps(body, default=str).decode()
 
 
 def message_of(body: object) -> str:
-    """The sentence in an error body, which providers keep in ``error.message`` or ``message``."""
+    """Return the message in an error body: ``error.message`` or ``message``."""
     if not isinstance(body, dict):
         return ""
     fields = cast(dict[str, Any], body)

@@ -1,29 +1,41 @@
-"""What a model is for the rest of diarist: one request in, chunks out."""
+"""The interface of a model: one request in, chunks out."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
+
+import orjson
 
 from diarist.chunks import Chunk
+from diarist.exceptions import ConfigError
 from diarist.messages import Json, Prompt
 from diarist.tools import ToolDefinition
 
 ToolChoice = str
-"""``"auto"``, ``"none"``, ``"required"``, or the name of the one tool that must be called."""
+"""``"auto"``, ``"none"``, ``"required"``, or the name of a tool that must be called."""
+
+TOTAL_TIMEOUT = 1800.0
+"""Seconds that one call may take where ``ModelSettings.total_timeout`` is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """Settings of one model call; None leaves the provider's default.
+    """Settings of a model call; None keeps the provider's default.
 
     Attributes:
-        temperature, top_p, seed, stop: As providers have them; dropped where a model refuses them.
-        max_output_tokens: Tokens the answer may have.
-        timeout: Seconds without any byte from the provider before ``ModelTimeoutError``.
+        temperature, top_p, seed, stop: As providers define them; not sent to models that refuse them.
+        max_output_tokens: Maximum number of tokens in the answer.
+        timeout: Seconds without any byte from the provider before ``ModelTimeoutError``. Default: 600, or the
+            provider library's own.
+        total_timeout: Seconds that one call may take in all, reading its answer included, before
+            ``ModelTimeoutError``. Default: 1,800.
         parallel_tool_calls: False asks for one tool call at a time.
+
+    Raises:
+        ConfigError: A timeout is not a positive number.
     """
 
     temperature: float | None = None
@@ -32,10 +44,19 @@ class ModelSettings:
     seed: int | None = None
     stop: tuple[str, ...] | None = None
     timeout: float | None = None
+    total_timeout: float | None = None
     parallel_tool_calls: bool | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("timeout", "total_timeout"):
+            seconds: Any = getattr(self, name)
+            if seconds is not None and (
+                isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0
+            ):
+                raise ConfigError(f"ModelSettings: {name} must be a positive number of seconds, not {seconds!r}")
+
     def over(self, defaults: ModelSettings | None) -> ModelSettings:
-        """These settings where they are set, else those of ``defaults``."""
+        """Return these settings, with ``defaults`` for those that are None."""
         if defaults is None:
             return self
         mine = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
@@ -44,7 +65,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSchema:
-    """The JSON schema the answer's text must fit."""
+    """The JSON schema that the answer's text must match."""
 
     name: str
     schema: dict[str, Json]
@@ -52,13 +73,13 @@ class OutputSchema:
 
 @dataclass(slots=True, kw_only=True)
 class ModelRequest:
-    """Everything one model call gets.
+    """The input of a model call.
 
     Attributes:
         prompt: System messages first, then the turns.
         tools: Tools the model may call, in a fixed order.
-        output: When set, the answer must be JSON that fits it; a model asks its provider for it natively.
-        provider_options: Options by provider name, handed through (``{"openai": {"reasoning_effort": "low"}}``).
+        output: Schema of a JSON answer, if one is wanted; sent in the provider's own form.
+        provider_options: Options by provider name, passed on unchanged (``{"openai": {"reasoning_effort": "low"}}``).
     """
 
     prompt: Prompt
@@ -70,7 +91,7 @@ class ModelRequest:
 
     @property
     def text(self) -> str:
-        """The whole prompt as text."""
+        """Return the whole prompt as text."""
         return self.prompt.text
 
 
@@ -80,9 +101,8 @@ class Model(ABC):
     Attributes:
         provider: Such as ``"openai"``.
         name: Such as ``"gpt-5-mini"``.
-        cache_breakpoints: True where cache breakpoints have to be marked in the prompt (Anthropic, Bedrock).
-        default_retries: Further calls that an agent makes after a failure that may pass, unless ``ModelEntry`` says
-            otherwise.
+        cache_breakpoints: True if the prompt must mark cache breakpoints (Anthropic, Bedrock).
+        default_retries: Retries after a transient failure, unless ``ModelEntry`` sets its own number.
     """
 
     provider: str
@@ -92,25 +112,36 @@ class Model(ABC):
 
     @property
     def id(self) -> str:
-        """``provider/name``."""
+        """Return ``provider/name``."""
         return f"{self.provider}/{self.name}"
 
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Call the model once.
 
-        Yields text, reasoning, tool-call, file and source chunks as they come (text and reasoning framed by
-        their start and end chunks, each tool call as one ``ToolCallChunk`` after its optional input chunks)
-        and ``ModelFinish`` as the last. ``run_id`` is left empty. Never retries by itself.
-
-        Closing the iterator cancels the call.
+        Yields text, reasoning, tool-call, file and source chunks as they arrive, and ``ModelFinish`` as the last. Text
+        and reasoning are enclosed in start and end chunks; each tool call is one ``ToolCallChunk`` after its optional
+        input chunks. ``run_id`` is empty. A call is never retried. Closing the iterator cancels it.
 
         Raises:
-            ModelError: Anything that went wrong, typed; the library's own error is the cause.
+            ModelError: The call failed; the library's own error is the cause.
         """
 
     async def close(self) -> None:  # noqa: B027 - most models hold nothing open
-        """Release connections; the model may be used again afterwards."""
+        """Release connections; the next call opens new ones."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
+
+
+def parse_arguments(raw: str) -> tuple[dict[str, Json], str | None]:
+    """Return the arguments of a tool call and None, or no arguments and the reason why they cannot be read."""
+    if not raw.strip():
+        return {}, None
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        return {}, f"the arguments are not JSON ({error}): {raw[:500]}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments are not a JSON object: {raw[:500]}"
+    return cast(dict[str, Json], value), None

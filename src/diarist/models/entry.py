@@ -1,4 +1,4 @@
-"""A model with what is tried when it fails: retries of its own, then the next entry."""
+"""Lists of fallback models, each with its own retries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diarist.exceptions import (
 from diarist.models.resolve import resolve
 
 LONGEST_WAIT = 60.0
-"""Seconds; a provider that asks for more is not waited for."""
+"""Maximum delay in seconds. If a provider asks for more, there is no retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class ModelEntry:
     """One model of a list of fallbacks.
 
     Attributes:
-        model: Id or model.
-        max_retries: Further calls after a failure that may pass: a rate limit, a timeout, a cut connection, a
-            server error. None: the model's ``default_retries``, which is 2.
-        backoff: Seconds before the first retry, doubled for each further one, give or take a quarter; a provider's
-            Retry-After counts instead, where there is one.
+        model: A model or its id.
+        max_retries: Retries after a transient failure: a rate limit, a timeout, a broken connection, a server error.
+            None: the model's ``default_retries``, usually 2.
+        backoff: Seconds before the first retry, doubled for each further one, with a jitter of 25 %. A provider's
+            Retry-After takes precedence.
     """
 
     model: Any
@@ -48,9 +48,9 @@ class ModelEntry:
             raise ConfigError(f"ModelEntry: backoff must be a number of seconds from 0 on, not {backoff!r}")
 
     def delay(self, error: Exception, retries: int) -> float | None:
-        """Seconds to wait before retry number ``retries`` (from 0), or None where there is to be none."""
+        """Return the seconds before retry number ``retries`` (from 0), or None for no retry."""
         allowed = self.model.default_retries if self.max_retries is None else self.max_retries
-        if retries >= allowed or not may_pass(error):
+        if retries >= allowed or not is_transient(error):
             return None
         asked = error.retry_after if isinstance(error, ModelAPIError) else None
         if asked is not None:
@@ -58,8 +58,8 @@ class ModelEntry:
         return min(LONGEST_WAIT, self.backoff * 2**retries * random.uniform(0.75, 1.25))
 
 
-def may_pass(error: Exception) -> bool:
-    """Whether the same call may go well later."""
+def is_transient(error: Exception) -> bool:
+    """Return True for a transient failure: the same call may succeed later."""
     if isinstance(error, RateLimitError | ModelTimeoutError | ModelConnectionError):
         return True
     if isinstance(error, AuthenticationError | BadRequestError | ContentFilterError):
@@ -68,7 +68,7 @@ def may_pass(error: Exception) -> bool:
 
 
 def entries_of(model: Any) -> list[ModelEntry]:
-    """One model, or a list of models and entries, resolved. Raises ConfigError as ``resolve`` does."""
+    """Return resolved entries for a model, or a list of models and entries. Raises ConfigError as ``resolve`` does."""
     items: list[Any] = list(cast(Sequence[Any], model)) if isinstance(model, list | tuple) else [model]
     if not items:
         raise ConfigError("the list of models is empty")

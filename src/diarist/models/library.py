@@ -1,4 +1,4 @@
-"""Models of pydantic-ai as models of ours."""
+"""Models of pydantic-ai behind diarist's interface."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ _NAMED_BREAKPOINTS = ("anthropic", "bedrock")
 
 
 class LibraryModel(Model):
-    """A model behind pydantic-ai's direct streaming API.
+    """A model that is called through pydantic-ai's direct streaming API.
 
-    The library, and the provider's own client, are loaded at the first call. Retries of that client are off:
-    whoever calls the model decides about them. Calls may run side by side and in several event loops; each has
-    a client to itself while it runs.
+    The library and the provider's client are loaded at the first call. That client's own retries are off. Calls may
+    run concurrently and in several event loops; each uses its own client while it runs.
 
     What is sent:
-        - System messages at the front are joined, with a blank line between them, into one. Where cache
-          breakpoints are named (Anthropic, Bedrock), only those up to the first marked one are; the others
-          become content blocks of the first user message, so that each keeps a breakpoint of its own.
-        - Reasoning goes back only to the provider that made it, and so do calls of tools that it ran itself, with
-          their results.
-        - ``request.output`` is asked for natively where the model can; elsewhere it is left out, and the
-          prompt has to ask for it.
+        - Leading system messages are joined into one, with blank lines between them. For providers with named cache
+          breakpoints (Anthropic, Bedrock), only those up to the first marked one are joined; the others become
+          content blocks of the first user message, so that each can have its own breakpoint.
+        - Reasoning, and calls of tools that a provider ran with their results, go back only to that provider.
+        - ``request.output`` is sent if the model supports schemas; otherwise the prompt must describe the format.
     """
 
     def __init__(self, *, provider: str, name: str, build: Callable[[], LibModel]) -> None:
-        """``build`` makes a library model with a client of its own; it is called when no idle one is there."""
+        """``build`` returns a library model with its own client; it is called when no idle one is left."""
         self.provider = provider
         self.name = name
         self.cache_breakpoints = provider in _NAMED_BREAKPOINTS
@@ -45,10 +42,10 @@ class LibraryModel(Model):
 
     @classmethod
     def around(cls, model: LibModel) -> LibraryModel:
-        """A model object that the caller made.
+        """Return a model that wraps the caller's model object.
 
-        It is entered around each call, so that its client fits the running event loop. A connection is
-        therefore kept for the next call only if the caller has entered the object, or gave it an HTTP client.
+        The object is entered for each call, so that its client belongs to the running event loop. Connections are
+        therefore kept between calls only if the caller has entered the object or given it an HTTP client.
         """
         wrapped = cls(provider=model.system, name=model.model_name, build=lambda: model)
         wrapped._borrowed = model
@@ -57,9 +54,9 @@ class LibraryModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         from pydantic_ai.direct import model_request_stream
 
-        from diarist.models.errors import typed_errors
-        from diarist.models.from_library import ChunkReader
         from diarist.models.library_call import call_for
+        from diarist.models.library_errors import typed_errors, unreadable_answers
+        from diarist.models.library_reader import ChunkReader
 
         with typed_errors(self.provider):
             async with self._client() as model:
@@ -69,29 +66,29 @@ class LibraryModel(Model):
                     call.messages,
                     model_settings=call.settings,
                     model_request_parameters=call.parameters,
-                    instrument=False,  # our own spans cover the call
+                    instrument=False,  # diarist has its own spans
                 )
                 async with opened as response, aclosing(cast(Any, aiter(response))) as events:
                     reader = ChunkReader(response, provider=self.provider)
-                    async for event in events:
-                        for chunk in reader.read(event):
-                            yield chunk
-                    rest = list(reader.finish(complete=reader.reports_its_end(model)))
-        # The call is over: whoever stops reading at the last chunk has not left it early.
+                    with unreadable_answers(self.provider):
+                        async for event in events:
+                            for chunk in reader.read(event):
+                                yield chunk
+                        rest = list(reader.finish(complete=reader.reports_its_end(model)))
+        # The call is over, so a consumer that stops here has not cancelled it.
         for chunk in rest:
             yield chunk
 
     async def close(self) -> None:
-        """Close this event loop's idle connections; a model object that the caller made is left alone."""
+        """Close this event loop's idle connections, but not a model object of the caller's."""
         for model in self._idle.pop(asyncio.get_running_loop(), []):
             await _close(model)
 
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[LibModel]:
-        """A client for one call.
+        """Return a client for one call.
 
-        It is used again unless the call was left early: not every provider's client drops the connection then,
-        so it is closed.
+        It is reused unless the call was cancelled: not every client drops its connection then, so it is closed.
         """
         if self._borrowed is not None:
             async with self._borrowed as model:
@@ -117,6 +114,6 @@ class LibraryModel(Model):
 async def _close(model: LibModel) -> None:
     from anyio import CancelScope
 
-    with CancelScope(shield=True):  # also while being cancelled
-        async with model:  # leaving it is the library's way to close a client
+    with CancelScope(shield=True):  # also when cancelled
+        async with model:  # leaving the context closes the client
             pass

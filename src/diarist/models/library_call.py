@@ -1,4 +1,4 @@
-"""A request of ours as the arguments of a library call."""
+"""Build the arguments of a library call from a request."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pydantic_ai.settings import ModelSettings as LibSettings
 from pydantic_ai.tools import ToolDefinition as LibTool
 
 from diarist.exceptions import BadRequestError
-from diarist.models.base import ModelRequest
-from diarist.models.to_library import marks_instructions, to_messages
+from diarist.models.base import TOTAL_TIMEOUT, ModelRequest
+from diarist.models.library_prompt import marks_instructions, to_messages
 
 _NATIVE_TOOLS = "native_tools"
 _SAMPLING = ("temperature", "top_p")
@@ -33,7 +33,7 @@ _SETTINGS = {
     "MistralModel": ("pydantic_ai.models.mistral", "MistralModelSettings"),
     "OpenRouterModel": ("pydantic_ai.models.openrouter", "OpenRouterModelSettings"),
 }
-"""Where a model class keeps the names of its settings."""
+"""Module and class of the settings of each model class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class LibraryCall:
 
 
 def call_for(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> LibraryCall:
-    """The call that stands for ``request``; ``breakpoints`` as in ``to_messages``."""
+    """Return the arguments for ``request``; ``breakpoints`` as in ``to_messages``."""
     return LibraryCall(
         messages=to_messages(request.prompt, system=model.system, breakpoints=breakpoints),
         settings=_settings(request, model, breakpoints=breakpoints),
@@ -78,10 +78,10 @@ def _parameters(request: ModelRequest, model: LibModel) -> ModelRequestParameter
 
 
 def _native_tools(request: ModelRequest, model: LibModel) -> list[AbstractNativeTool]:
-    """The tools that the provider is to run, of ``provider_options[provider]["native_tools"]``. OpenAI's responses
-    take them as they are, by a setting.
+    """Return the tools that the provider runs, from ``provider_options[provider]["native_tools"]``. For OpenAI's
+    responses they are passed on as a setting.
 
-    Raises BadRequestError for one that the library does not know so.
+    Raises BadRequestError for an unknown tool or option.
     """
     if f"{_prefix(model)}_{_NATIVE_TOOLS}" in _known_settings(model):
         return []
@@ -117,6 +117,7 @@ def _settings(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> L
         "seed": given.seed,
         "stop_sequences": None if given.stop is None else list(given.stop),
         "timeout": given.timeout,
+        "request_timeout": given.total_timeout or TOTAL_TIMEOUT,
         "parallel_tool_calls": given.parallel_tool_calls if request.tools else None,
         "tool_choice": _tool_choice(request),
     }
@@ -139,7 +140,7 @@ def _tool_choice(request: ModelRequest) -> str | list[str] | None:
 
 
 def _samples(model: LibModel, settings: dict[str, Any]) -> bool:
-    """Whether the model takes temperature and top_p in this call; reasoning models refuse them."""
+    """Return True if the model accepts temperature and top_p in this call; reasoning models refuse them."""
     profile = cast(dict[str, Any], model.profile)
     if profile.get("anthropic_disallows_sampling_settings"):
         return False
@@ -151,7 +152,7 @@ def _samples(model: LibModel, settings: dict[str, Any]) -> bool:
 
 
 def _options(request: ModelRequest, model: LibModel) -> dict[str, Any]:
-    """The provider's own options under the library's names; what it has no name for goes into the body."""
+    """Return the provider's options under the library's names; options without such a name go into the body."""
     prefix, known = _prefix(model), _known_settings(model)
     named: dict[str, Any] = {}
     body: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""``output_type``: from a type or JSON schema to the schema a model gets, and from its text to a value."""
+"""``output_type``: the schema for the model from a type or JSON schema, and the value from its text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OutputType:
             as an ``OutputSchema``.
 
     Raises:
-        ConfigError: It has no JSON schema; or the JSON schema itself is wrong.
+        ConfigError: The type has no JSON schema, or the JSON schema is invalid.
     """
 
     def __init__(self, of: Any) -> None:
@@ -34,8 +34,8 @@ class OutputType:
 
     @classmethod
     def judging(cls, schema: OutputSchema | None, given: OutputType | None) -> OutputType | None:
-        """What judges the answer of a step that asked for ``schema``: ``given`` where the schema is its own; else the
-        schema itself, and its value is plain JSON. None where none was asked for."""
+        """Return the type that parses the answer of a step with ``schema``: ``given`` if the schema is its own, else
+        the schema itself, whose values are plain JSON. None without a schema."""
         if schema is None:
             return None
         return given if given is not None and given.schema == schema else cls(schema)
@@ -64,12 +64,12 @@ class OutputType:
         return TypeAdapter(portable(self._of))
 
     def plain(self, text: str) -> Json:
-        """The value in ``text`` as JSON. Raises InputError as ``parse`` does."""
+        """Return the value in ``text`` as JSON. Raises InputError as ``parse`` does."""
         value = self.parse(text)
         return value if self._is_schema else self._adapter.dump_python(value, mode="json")
 
     def parse(self, text: str) -> Any:
-        """The value in ``text``, a code fence around it allowed. Raises InputError that a model can act on."""
+        """Return the value in ``text``, which may be in a code fence. Raises InputError with text for the model."""
         text = _unfenced(text)
         if self._is_schema:
             return self._parse_json(text)

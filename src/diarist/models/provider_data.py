@@ -1,9 +1,8 @@
-"""What a provider wants back unchanged, on its way through our messages.
+"""Provider data: fields that a provider expects back unchanged.
 
-``provider_data`` of a text, reasoning or tool-call part holds ``provider`` (who made it), ``id`` (the item's
-id there) and ``details`` (a phase, a thought signature, citations), as far as they are there. They go back
-to the same provider only. Of a tool that the provider ran there may also be its ``kind``, and
-``result_details``, the details of its result.
+``provider_data`` of a text, reasoning or tool-call part holds ``provider`` (who made it), ``id`` (the id it gave)
+and ``details`` (a phase, a thought signature, citations), each only if present. It goes back to the same provider only.
+For a tool that the provider ran, ``kind`` and ``result_details`` (details of its result) may be added.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from diarist.messages import Json, ToolCallPart, ToolResultPart
 
 
 def from_part(part: lib.ModelResponsePart) -> dict[str, Json] | None:
-    """What to keep of a library part; None if there is nothing."""
+    """Return the provider data of a library part; None if it has none."""
     if not isinstance(part, lib.TextPart | lib.ThinkingPart | lib.ToolCallPart):
         return None
     kept: dict[str, Json] = {}
@@ -29,7 +28,7 @@ def from_part(part: lib.ModelResponsePart) -> dict[str, Json] | None:
 
 
 def for_part(data: dict[str, Json] | None, provider: str, *, with_id: bool) -> dict[str, Any]:
-    """The keyword arguments of a library part for ``provider``; empty for what another one made."""
+    """Return the keyword arguments of a library part for ``provider``; empty for data of another provider."""
     if not data or data.get("provider") != provider:
         return {}
     return {
@@ -40,17 +39,17 @@ def for_part(data: dict[str, Json] | None, provider: str, *, with_id: bool) -> d
 
 
 def of_call(part: lib.NativeToolCallPart) -> dict[str, Json]:
-    """What to keep of the call of a tool that the provider ran."""
+    """Return the provider data for the call of a tool that the provider ran."""
     return _kept(provider=part.provider_name, id=part.id, details=part.provider_details, kind=part.tool_kind)
 
 
 def of_result(part: lib.NativeToolReturnPart) -> dict[str, Json]:
-    """What to keep of its result."""
+    """Return the provider data for the result of a tool that the provider ran."""
     return _kept(provider=part.provider_name, result_details=part.provider_details)
 
 
 def native_call(part: ToolCallPart) -> lib.NativeToolCallPart:
-    """The call as its provider made it; other providers are not sent it."""
+    """Return the call as its provider made it; it is not sent to others."""
     data = part.provider_data or {}
     call = lib.NativeToolCallPart(
         part.name,
@@ -64,7 +63,7 @@ def native_call(part: ToolCallPart) -> lib.NativeToolCallPart:
 
 
 def native_result(part: ToolResultPart) -> lib.NativeToolReturnPart:
-    """The result as its provider gave it."""
+    """Return the result as its provider gave it."""
     data = part.provider_data or {}
     result = lib.NativeToolReturnPart(
         part.name,
@@ -82,7 +81,7 @@ def _kept(**values: Json) -> dict[str, Json]:
 
 
 def _content(text: str) -> Any:
-    """The result as it came: an object or a list was written as JSON."""
+    """Return the original result: objects and lists were stored as JSON."""
     if not text.startswith(("{", "[")):
         return text
     try:

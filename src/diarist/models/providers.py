@@ -1,4 +1,4 @@
-"""What has to be there before a provider can be called: credentials, and the package that speaks to it."""
+"""The known providers: their credentials, packages, addresses and prices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 
+from diarist.chunks import Usage
 from diarist.exceptions import ConfigError
 
 
@@ -15,12 +16,12 @@ class ProviderInfo:
     """One provider.
 
     Attributes:
-        keys: Environment variables, any one of which holds its key; empty where the key may be missing or
-            comes from elsewhere (a local server, a cloud's own credentials).
+        keys: Environment variables, any of which may hold the key; empty if no key is needed or it comes from
+            elsewhere (a local server, a cloud's own credentials).
         package: The module that must be importable.
-        install: What to install when it is not.
-        base_url: Environment variable for the address of a server, where the provider has one.
-        default_url: Used when neither an argument nor that variable says where the server is.
+        install: The package to install if it is not.
+        base_url: Environment variable for the address of the server, if there is one.
+        default_url: Address if neither an argument nor that variable gives one.
     """
 
     keys: tuple[str, ...] = ()
@@ -73,19 +74,22 @@ PROVIDERS: dict[str, ProviderInfo] = {
 
 
 def split_id(model_id: str) -> tuple[str, str]:
-    """``"openrouter/meta-llama/llama-4"`` as provider and model. Raises ConfigError with the remedy."""
+    """Return provider and model of an id such as ``"openrouter/meta-llama/llama-4"``. Raises ConfigError."""
     provider, slash, name = model_id.partition("/")
     if not slash or not provider or not name:
         raise ConfigError(
             f"model id {model_id!r}: write provider/model, such as 'openai/gpt-5-mini' or 'anthropic/claude-sonnet-5'"
         )
     if provider not in PROVIDERS:
-        raise ConfigError(f"model id {model_id!r}: unknown provider {provider!r}{_hint(provider)}")
+        close = get_close_matches(provider, PROVIDERS, n=1)
+        near = f"; did you mean {close[0]!r}?" if close else ""
+        known = ", ".join(sorted(PROVIDERS))
+        raise ConfigError(f"model id {model_id!r}: unknown provider {provider!r}{near} (known: {known})")
     return provider, name
 
 
 def has_key(provider: str) -> bool:
-    """Whether the environment says how to reach ``provider``: its key, or the address of its server."""
+    """Return True if the environment has the provider's key or the address of its server, or no key is needed."""
     info = PROVIDERS[provider]
     if any(os.environ.get(name) for name in info.keys):
         return True
@@ -95,13 +99,13 @@ def has_key(provider: str) -> bool:
 
 
 def key(provider: str) -> str | None:
-    """The provider's key in the environment."""
+    """Return the provider's key from the environment, or None."""
     found = (os.environ.get(name) for name in PROVIDERS[provider].keys)
     return next((value for value in found if value), None)
 
 
 def check(provider: str, *, api_key: str | None, base_url: str | None, library: bool = True) -> None:
-    """Raise ConfigError when a call could only fail: no key, or no package to call with.
+    """Raise ConfigError if the key or the package for a call is missing.
 
     ``library``: The call goes through the provider library.
     """
@@ -115,7 +119,7 @@ def check(provider: str, *, api_key: str | None, base_url: str | None, library: 
 
 
 def server_url(provider: str) -> str | None:
-    """Where the provider's server is, by environment or default; None leaves it to the provider."""
+    """Return the address of the provider's server, from the environment or by default, or None."""
     info = PROVIDERS[provider]
     return (os.environ.get(info.base_url) if info.base_url else None) or info.default_url
 
@@ -127,7 +131,33 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _hint(provider: str) -> str:
-    close = get_close_matches(provider, PROVIDERS, n=1)
-    near = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{near} (known: {', '.join(sorted(PROVIDERS))})"
+_PRICE_LISTS = {
+    "openai-responses": "openai",
+    "bedrock": "aws",
+    "google-cloud": "google",
+    "xai": "x-ai",
+}
+"""Names of providers in the price list, if they differ."""
+
+
+def cost(model_id: str, usage: Usage) -> float | None:
+    """Return the cost of a call of ``model_id`` (``"openai/gpt-5-mini"``) in US dollars; None if no price is known.
+
+    The list prices come from the installed ``genai-prices`` package, offline: plain, cached and cache-write tokens have
+    their own prices; discounts are not included. Some prices rise with the length of a prompt, so add up the costs
+    of several calls, not their usage.
+    """
+    from genai_prices import Usage as PricedUsage
+    from genai_prices import calc_price
+
+    provider, _, name = model_id.partition("/")
+    priced = PricedUsage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.output_tokens,
+    )
+    try:
+        return float(calc_price(priced, name, provider_id=_PRICE_LISTS.get(provider, provider)).total_price)
+    except LookupError:
+        return None

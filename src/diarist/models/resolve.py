@@ -1,4 +1,4 @@
-"""From an id such as ``"openai/gpt-5-mini"`` to a model."""
+"""Resolve ids such as ``"openai/gpt-5-mini"`` to models."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from diarist.models import providers
 from diarist.models.base import Model
 from diarist.models.library import LibraryModel
 from diarist.models.openai_chat import DIALECTS, OpenAIChatModel
+from diarist.models.openai_chat.dialects import made_by_openai
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Client = Literal["auto", "lean", "library"]
-"""``lean`` is our own, for chat completions; ``library`` is pydantic-ai's, for everything it knows."""
+"""``lean`` is diarist's own client for chat completions; ``library`` is pydantic-ai's, for every provider."""
 
 
 def resolve(
@@ -30,22 +31,22 @@ def resolve(
     api_key: str | None = None,
     client: Client = "auto",
 ) -> Model:
-    """A model to call.
+    """Return a model.
 
     Args:
         model: An id ``provider/model``; a ``Model``, returned as it is; or a model object of pydantic-ai.
             ``openai/…`` speaks chat completions, ``openai-responses/…`` the responses API. The part after
             the first slash may hold slashes of its own.
-        base_url: The address of a server. With ``openai/…`` any compatible server will do, and needs no key
-            unless it asks for one. Default: the provider's own environment variable, if it has one.
-        api_key: Default: the provider's environment variable, as with the provider's own client.
-        client: ``"auto"`` takes the lean client where the provider speaks exactly chat completions (``openai``,
+        base_url: Address of a server. With ``openai/…`` any compatible server works, without a key if it needs
+            none. Default: the provider's environment variable, if there is one.
+        api_key: Default: the provider's environment variable.
+        client: ``"auto"`` uses the lean client for providers that speak plain chat completions (``openai``,
             ``openrouter``, ``groq``, ``deepseek``, ``ollama`` and the others of ``openai_chat.DIALECTS``), the
-            library for the rest. ``"library"`` takes the library in any case.
+            library for others. ``"library"`` always uses the library.
 
     Raises:
-        ConfigError: The id has no slash, names no known provider, or lacks its key or its package; the
-            message says what to write, set or install. Nothing is sent and no provider library is loaded.
+        ConfigError: The id has no slash or an unknown provider, or its key or package is missing. Nothing is sent
+            and no provider library is loaded.
     """
     if isinstance(model, Model):
         return model
@@ -64,14 +65,14 @@ def resolve(
 
 
 def has_credentials(model_id: str) -> bool:
-    """Whether ``resolve(model_id)`` would find a key or a server in the environment. Raises ConfigError for
-    an id that names no known provider."""
+    """Return True if the environment has a key or server for ``model_id``. Raises ConfigError for an unknown
+    provider."""
     provider, _ = providers.split_id(model_id)
     return providers.has_key(provider)
 
 
 def _around(value: Any) -> Model:
-    # Whoever holds such an object has loaded the library already; nobody else should pay for it here.
+    # If the caller has such an object, the library is loaded already; it must not be loaded otherwise.
     library = sys.modules.get("pydantic_ai.models")
     if library is None or not isinstance(value, library.Model):
         raise ConfigError(
@@ -82,7 +83,10 @@ def _around(value: Any) -> Model:
 
 def _build(provider: str, name: str, base_url: str | None, api_key: str | None) -> LibModel:
     if provider in ("openai", "openai-responses"):
-        return _build_openai(provider, name, base_url, api_key)
+        from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+
+        client = _openai_provider(name, base_url, api_key)
+        return (OpenAIChatModel if provider == "openai" else OpenAIResponsesModel)(name, provider=client)
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
@@ -99,22 +103,15 @@ def _build(provider: str, name: str, base_url: str | None, api_key: str | None) 
         raise ConfigError(f"cannot use {provider}/{name}: {error}") from error
 
 
-def _build_openai(provider: str, name: str, base_url: str | None, api_key: str | None) -> LibModel:
-    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-
-    client = _openai_provider(name, base_url, api_key)
-    return (OpenAIChatModel if provider == "openai" else OpenAIResponsesModel)(name, provider=client)
-
-
 def _openai_provider(name: str, base_url: str | None, api_key: str | None) -> Provider[AsyncOpenAI]:
-    """OpenAI itself or a proxy to it, by the model's name; else some compatible server."""
+    """Return OpenAI or a proxy to it if the model is OpenAI's, else a compatible server."""
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    if base_url is None or _made_by_openai(name):
+    if base_url is None or made_by_openai(name):
         return OpenAIProvider(base_url=base_url, api_key=api_key)
-    # The words that every compatible server understands: `max_tokens`, and no strict schemas.
+    # Fields that every compatible server understands: `max_tokens`, and no strict schemas.
     profile = OpenAIModelProfile(
         openai_chat_supports_max_completion_tokens=False,
         openai_supports_strict_tool_definition=False,
@@ -125,7 +122,3 @@ def _openai_provider(name: str, base_url: str | None, api_key: str | None) -> Pr
         api_key=api_key or os.environ.get("OPENAI_API_KEY"),
         profile=profile,
     )
-
-
-def _made_by_openai(name: str) -> bool:
-    return name.startswith(("gpt-", "chatgpt-", "o1", "o3", "o4")) and not name.startswith("gpt-oss")

@@ -1,4 +1,4 @@
-"""Processors: hooks into every stage of a run, and those that come along."""
+"""Processors: hooks into every stage of a run, and the built-in processors."""
 
 from __future__ import annotations
 
@@ -32,43 +32,45 @@ from diarist.processors.base import (
 if TYPE_CHECKING:
     from diarist.processors.builtin.batch_parts import BatchParts
     from diarist.processors.builtin.cost_guard import CostGuard, InMemoryLedger, StorageLedger
+    from diarist.processors.builtin.ensure_final_response import EnsureFinalResponse
+    from diarist.processors.builtin.prepare_step import PrepareStep
     from diarist.processors.builtin.regex_filter import RegexFilter
     from diarist.processors.builtin.response_cache import InMemoryCache, ResponseCache, StorageCache
-    from diarist.processors.builtin.steps import EnsureFinalResponse, PrepareStep
     from diarist.processors.builtin.structured_output import StructuredOutput
     from diarist.processors.builtin.token_limiter import TokenLimiter
     from diarist.processors.builtin.tool_call_filter import ToolCallFilter
     from diarist.processors.builtin.tool_search import ToolSearchProcessor
     from diarist.processors.builtin.unicode_normalizer import UnicodeNormalizer
     from diarist.processors.compose import Branch, Parallel, Sequence
+    from diarist.processors.errors.compat_rules import CompatRule
     from diarist.processors.errors.prefill_error_handler import PrefillErrorHandler
     from diarist.processors.errors.provider_history_compat import ProviderHistoryCompat
-    from diarist.processors.errors.rules.base import CompatRule
     from diarist.processors.errors.stream_error_retry import StreamErrorRetry
     from diarist.processors.functions import processor
-    from diarist.processors.guardrails.language import LanguageDetector
+    from diarist.processors.guardrails.classifier import ModelClassifier, Verdict
+    from diarist.processors.guardrails.language_detector import LanguageDetector
     from diarist.processors.guardrails.moderation import ModerationProcessor
-    from diarist.processors.guardrails.pii import Detection, PIIDetector
-    from diarist.processors.guardrails.prompt_injection import PromptInjectionDetector
+    from diarist.processors.guardrails.pii_detector import Detection, PIIDetector, presidio
+    from diarist.processors.guardrails.prompt_injection_detector import PromptInjectionDetector
     from diarist.processors.guardrails.system_prompt_scrubber import SystemPromptScrubber
-    from diarist.processors.guardrails.verdict import Verdict
 
 _BUILT_IN = {
     "BatchParts": "diarist.processors.builtin.batch_parts",
     "Branch": "diarist.processors.compose",
-    "CompatRule": "diarist.processors.errors.rules.base",
+    "CompatRule": "diarist.processors.errors.compat_rules",
     "CostGuard": "diarist.processors.builtin.cost_guard",
-    "Detection": "diarist.processors.guardrails.pii",
-    "EnsureFinalResponse": "diarist.processors.builtin.steps",
+    "Detection": "diarist.processors.guardrails.pii_detector",
+    "EnsureFinalResponse": "diarist.processors.builtin.ensure_final_response",
     "InMemoryCache": "diarist.processors.builtin.response_cache",
     "InMemoryLedger": "diarist.processors.builtin.cost_guard",
-    "LanguageDetector": "diarist.processors.guardrails.language",
+    "LanguageDetector": "diarist.processors.guardrails.language_detector",
+    "ModelClassifier": "diarist.processors.guardrails.classifier",
     "ModerationProcessor": "diarist.processors.guardrails.moderation",
-    "PIIDetector": "diarist.processors.guardrails.pii",
+    "PIIDetector": "diarist.processors.guardrails.pii_detector",
     "Parallel": "diarist.processors.compose",
     "PrefillErrorHandler": "diarist.processors.errors.prefill_error_handler",
-    "PrepareStep": "diarist.processors.builtin.steps",
-    "PromptInjectionDetector": "diarist.processors.guardrails.prompt_injection",
+    "PrepareStep": "diarist.processors.builtin.prepare_step",
+    "PromptInjectionDetector": "diarist.processors.guardrails.prompt_injection_detector",
     "ProviderHistoryCompat": "diarist.processors.errors.provider_history_compat",
     "RegexFilter": "diarist.processors.builtin.regex_filter",
     "ResponseCache": "diarist.processors.builtin.response_cache",
@@ -82,10 +84,11 @@ _BUILT_IN = {
     "ToolCallFilter": "diarist.processors.builtin.tool_call_filter",
     "ToolSearchProcessor": "diarist.processors.builtin.tool_search",
     "UnicodeNormalizer": "diarist.processors.builtin.unicode_normalizer",
-    "Verdict": "diarist.processors.guardrails.verdict",
+    "Verdict": "diarist.processors.guardrails.classifier",
+    "presidio": "diarist.processors.guardrails.pii_detector",
     "processor": "diarist.processors.functions",
 }
-"""What is loaded when it is used, and where it is."""
+"""The module of each name that is loaded at its first use."""
 
 __all__ = [
     "DROP",
@@ -102,6 +105,7 @@ __all__ = [
     "InputStepResult",
     "LLMRequestResult",
     "LanguageDetector",
+    "ModelClassifier",
     "ModerationProcessor",
     "OutputResult",
     "PIIDetector",
@@ -138,6 +142,7 @@ __all__ = [
     "ToolSearchProcessor",
     "UnicodeNormalizer",
     "Verdict",
+    "presidio",
     "processor",
 ]
 

@@ -1,4 +1,4 @@
-"""What a processor is: hooks into every stage of a run, each with one typed argument."""
+"""The base class of processors: hooks into every stage of a run, each with one typed argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, ca
 from typing_extensions import TypeVar
 
 from diarist.chunks import Chunk, FinishReason, Usage
-from diarist.exceptions import ModelError, TripWire
+from diarist.exceptions import InputError, ModelError, ProcessorAbort
 from diarist.message_list import MessageList, SystemMessage
 from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.run_context import CancelSignal, RunContext, Writer
@@ -26,7 +26,7 @@ MaybeAwaitable = R | Awaitable[R]
 
 
 class Drop:
-    """``return DROP`` from ``process_output_stream`` drops the chunk on purpose."""
+    """Type of ``DROP``, which ``process_output_stream`` returns to drop a chunk on purpose."""
 
 
 DROP = Drop()
@@ -55,7 +55,7 @@ class StepResult:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessorArgs(Generic[D, S]):
-    """What every hook gets.
+    """The fields that every hook gets.
 
     Attributes:
         state: The processor's own object for this request (``create_state``), the same in all hooks.
@@ -102,8 +102,17 @@ class ProcessorArgs(Generic[D, S]):
         self.context.usage += usage
 
     def abort(self, reason: str = "", *, retry: bool = False, metadata: Json = None) -> NoReturn:
-        """Block the run, or with ``retry`` ask for another attempt of this step with ``reason`` as feedback."""
-        raise TripWire(reason, retry=retry, metadata=metadata, processor_id=self.processor_id)
+        """Block the run, or with ``retry`` ask for another attempt of this step with ``reason`` as feedback.
+
+        Without a reason, the reason names this processor. Raises InputError for a reason that is not a text, also
+        where the processor fails open.
+        """
+        if not isinstance(cast(object, reason), str):
+            raise InputError(f"processor {self.processor_id!r}: abort() takes the reason as a text, not {reason!r}")
+        if not reason.strip():
+            what = "did not accept the answer" if retry else "blocked the run"
+            reason = f"processor {self.processor_id!r} {what} without giving a reason"
+        raise ProcessorAbort(reason, retry=retry, metadata=metadata, processor_id=self.processor_id)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +155,8 @@ class ProcessLLMRequestArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessOutputStreamArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """One chunk. ``stream_parts`` are the original chunks of this step so far, this one included.
+    """One chunk. ``stream_parts`` are the original chunks of this step so far, this one included; ``part`` is the
+    hooks' own copy, to edit or to replace.
 
     The object is reused for every chunk of a stream: keep ``part``, not the args.
     """
@@ -187,9 +197,10 @@ class ProcessAPIErrorArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessToolCallArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """One tool call, before any tool of the step runs. ``tool`` is None where there is none of that name;
-    ``args_error`` says why the model's arguments could not be read, where they could not: return ``args`` to mend
-    them.
+    """One tool call, before any tool of the step runs.
+
+    ``tool`` is None for an unknown name. ``args_error`` says why the model's arguments could not be read; return
+    ``args`` to mend them.
     """
 
     call: ToolPart
@@ -240,14 +251,14 @@ class ProcessOutputResultArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 
 class InputResult(TypedDict, total=False):
-    """What ``process_input`` may return to change messages and system messages."""
+    """Return value of ``process_input``: messages and system messages."""
 
     messages: Sequence[Message]
     system_messages: Sequence[SystemMessage | str]
 
 
 class InputStepResult(TypedDict, total=False):
-    """What ``process_input_step`` and ``prepare_step`` may return; what is left out stays."""
+    """Return value of ``process_input_step`` and ``prepare_step``; missing keys change nothing."""
 
     messages: Sequence[Message]
     message_list: MessageList
@@ -262,22 +273,22 @@ class InputStepResult(TypedDict, total=False):
 
 
 class LLMRequestResult(TypedDict, total=False):
-    """What ``process_llm_request`` may return: another prompt, or the response itself (the model is not called)."""
+    """Return value of ``process_llm_request``: another prompt, or the response itself (the model is not called)."""
 
     prompt: Prompt
     response: Sequence[Chunk] | str
 
 
 class APIErrorResult(TypedDict, total=False):
-    """What ``process_api_error`` may return. ``delay``: seconds to wait first."""
+    """Return value of ``process_api_error``. ``delay``: seconds to wait first."""
 
     retry: bool
     delay: float
 
 
 class ToolCallResult(TypedDict, total=False):
-    """What ``process_tool_call`` may return: other arguments, a result in the tool's place, or a refusal that the
-    model sees."""
+    """Return value of ``process_tool_call``: other arguments, a result in the tool's place, or a refusal for the
+    model."""
 
     args: dict[str, Json]
     result: Json
@@ -285,7 +296,7 @@ class ToolCallResult(TypedDict, total=False):
 
 
 class ToolResultResult(TypedDict, total=False):
-    """What ``process_tool_result`` may return: another result, or an error that the model sees instead."""
+    """Return value of ``process_tool_result``: another result, or an error that the model sees instead."""
 
     result: Json
     error: str
@@ -307,9 +318,8 @@ class Processor(Generic[D, S]):
     A hook that is not overridden costs nothing. Returning None changes nothing, except from
     ``process_output_stream``, where it drops the chunk.
 
-    A run that ends with a tool call waiting for approval is gone on with by ``agent.resume``, perhaps in another
-    process, and there each state is made anew. Override ``dump_state`` and ``load_state``, both, where it must
-    live on.
+    ``agent.resume`` continues a run that waits for approval, perhaps in another process, and creates new states there.
+    Override both ``dump_state`` and ``load_state`` for a state that must survive.
 
     Attributes:
         id: Default: the class name in kebab case; unique within a list.
@@ -321,11 +331,11 @@ class Processor(Generic[D, S]):
             as not run; the processor fails open.
         run_in_parallel: True, for a guard of the input: ``process_input`` sees a snapshot and runs beside the first
             model call; until it has passed, nothing reaches the client and no tool runs.
-        opens_run: True, for memory: ``process_input`` runs also where a run is resumed without new input.
-        stores_run: True, for memory: it stores the run and its messages; of these a run has one.
-        edits_in_place: False says that no hook changes what a message of the run says in place: returning and adding
-            messages, or editing the prompt, is not meant. Where all processors say so, no copies are kept of what
-            the messages said before a step. A subclass has to say it again.
+        opens_run: True, for memory: ``process_input`` also runs when a run is resumed without new input.
+        stores_run: True, for memory: it stores the run and its messages; a run has one such processor.
+        edits_in_place: False promises that no hook changes a message or chunk of the run in place (it may still return
+            others, add messages, or edit the prompt). If all processors promise it, chunks and messages are not
+            copied. Not inherited: a subclass has to set it again.
     """
 
     id: str = ""
@@ -347,27 +357,29 @@ class Processor(Generic[D, S]):
             cls.edits_in_place = True
 
     def handles(self, hook: str) -> bool:
-        """Whether this processor has the hook of that name."""
+        """Return True if this processor has the hook of that name."""
         return getattr(type(self), hook) is not getattr(Processor, hook)
 
     def create_state(self) -> S:
-        """The state object of one request; its type is the second one of ``Processor[Deps, State]``."""
+        """Return a new state object for one request; its type is the second one of ``Processor[Deps, State]``."""
         return cast(S, {})
 
     def dump_state(self, state: S) -> Json:
-        """The state as JSON, stored with a tool call that waits for approval.
+        """Return the state as JSON, to be stored with a tool call that waits for approval.
 
-        What has no JSON form is a ``ProcessorResultError`` of the run that would wait.
+        A state without a JSON form is a ``ProcessorResultError``.
         """
 
     def load_state(self, data: Json) -> S:
-        """A state from what ``dump_state`` gave, in place of ``create_state`` where the run goes on."""
+        """Return the state for the data of ``dump_state``; replaces ``create_state`` when a run is resumed."""
         return cast(S, None)
 
     async def close(self) -> None:
-        """Release what this processor holds open, such as a model's connections; it may be used again afterwards. An
-        agent that was given it closes it with itself. One that comes with a call, in a list of its own or from a
-        function, is closed when the call has ended, and no other run uses it."""
+        """Release resources such as a model's connections; the processor may be used again afterwards.
+
+        An agent closes its processors with itself. One that comes with a call is closed when the call has ended and no
+        other run uses it.
+        """
 
     def process_input(self, args: ProcessInputArgs[D, S]) -> MaybeAwaitable[InputHookResult]:
         """Once, before the first step: validate or change the input."""

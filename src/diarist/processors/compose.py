@@ -1,24 +1,25 @@
-"""Processors made of processors: one after the other, side by side, or one of several.
+"""Compositions of processors, and the plan of a hook that is compiled from them.
 
-They work in every hook and nest. What they mean is in ``plan``, which the pipeline runs; here stands only how
-they are put together.
+``Sequence``, ``Parallel`` and ``Branch`` work in every hook and nest. The pipeline runs the compiled nodes.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from diarist.exceptions import ConfigError
 from diarist.processors.base import Processor, ProcessorArgs
+from diarist.processors.hooks import Hook
 
 Condition = Callable[[Any], Any]
-"""Gets the hook's arguments, and says whether its processor runs; sync or async."""
+"""Gets the hook's arguments and returns True if its processor is to run; sync or async."""
 
 Merge = Callable[[list[Any]], Any]
-"""Gets what each branch came to, in the form the hook returns, and returns what holds; sync or async."""
+"""Gets the outcome of each branch, in the form the hook returns, and returns the one to use; sync or async."""
 
 
 class Composition(Processor[Any]):
@@ -45,7 +46,7 @@ class Composition(Processor[Any]):
         self.run_in_parallel = self._runs_in_parallel()
 
     def _runs_in_parallel(self) -> bool:
-        """Whether it runs beside the first model call. Raises ConfigError for parts that run at other times."""
+        """Return True if it runs beside the first model call. Raises ConfigError for parts that run at other times."""
         asked = [part for part in self.parts if part.handles("process_input")]
         for part in asked:
             if part.opens_run:
@@ -62,7 +63,7 @@ class Composition(Processor[Any]):
         return bool(guards)
 
     def handles(self, hook: str) -> bool:
-        """Whether any part has this hook."""
+        """Return True if any part has this hook."""
         return any(part.handles(hook) for part in self.parts)
 
 
@@ -79,8 +80,8 @@ class Parallel(Composition):
     """Side by side: each branch has a copy of the messages, and the first that blocks cancels the others.
 
     Args:
-        merge: Decides what holds. Without it branches may only look and block; one that changes something is a
-            ProcessorResultError.
+        merge: Chooses the outcome to use. Without it branches may only look and block; one that changes something
+            is a ProcessorResultError.
     """
 
     id = "parallel"
@@ -91,7 +92,7 @@ class Parallel(Composition):
 
 
 class Branch(Composition):
-    """The first processor whose condition holds, else ``default``, else none.
+    """The first processor with a true condition, else ``default``, else none.
 
     Args:
         cases: Pairs of a condition and a processor. The condition gets the hook's arguments.
@@ -115,12 +116,89 @@ class Branch(Composition):
 
 
 async def merge_of(merge: Merge, outcomes: list[Any]) -> Any:
-    """Ask a merge, sync or async."""
+    """Call a merge, sync or async."""
     answer = merge(outcomes)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 async def holds(condition: Condition, args: ProcessorArgs[Any]) -> bool:
-    """Ask a condition, sync or async."""
+    """Call a condition, sync or async."""
     answer = condition(args)
     return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+# -- plans
+
+INPUT_HOOKS = ("process_input", "process_input_step", "process_llm_request", "process_llm_response")
+OUTPUT_HOOKS = (
+    "process_output_stream",
+    "process_output_step",
+    "process_tool_call",
+    "process_tool_result",
+    "process_output_result",
+)
+ERROR_HOOKS = ("process_api_error",)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Nodes that run one after the other."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Nodes that run side by side; ``owner`` is the composition, for errors."""
+
+    owner: Hook
+    branches: tuple[Node, ...]
+    merge: Merge | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Cases of which the first with a true condition runs; a part without this hook is None."""
+
+    owner: Hook
+    cases: tuple[tuple[Condition, Node | None], ...]
+    default: Node | None
+
+
+Node: TypeAlias = Hook | Chain | Fork | Choice
+
+
+def leaves(processors: Items[Processor[Any]]) -> list[Processor[Any]]:
+    """Return all processors, compositions and their parts included."""
+    out: list[Processor[Any]] = []
+    for processor in processors:
+        out.append(processor)
+        if isinstance(processor, Composition):
+            out += leaves(processor.parts)
+    return out
+
+
+def compile_plan(processors: Items[Processor[Any]], hook: str, slots: Mapping[int, int]) -> tuple[Node, ...]:
+    """Return the nodes of one hook, in order; processors that do not have it are left out.
+
+    ``slots`` gives each processor's place in the list of states, by ``id()``.
+    """
+    nodes = (_node(processor, hook, slots) for processor in processors)
+    return tuple(node for node in nodes if node is not None)
+
+
+def _node(processor: Processor[Any], hook: str, slots: Mapping[int, int]) -> Node | None:
+    if not processor.handles(hook):
+        return None
+    owner = Hook.of(processor, hook, slots[id(processor)])
+    match processor:
+        case Parallel():
+            return Fork(owner, compile_plan(processor.parts, hook, slots), processor.merge)
+        case Branch():
+            parts = [_node(part, hook, slots) for part in processor.parts]
+            cases = tuple(zip(processor.conditions, parts, strict=False))
+            return Choice(owner, cases, parts[-1] if processor.default is not None else None)
+        case Composition():
+            return Chain(compile_plan(processor.parts, hook, slots))
+        case _:
+            return owner

@@ -1,4 +1,4 @@
-"""One hook of one processor, and how its failures are named."""
+"""One hook of one processor, and the errors it raises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from diarist.chunks import Chunk, DataChunk, Start
-from diarist.exceptions import InputError, ProcessorError, ProcessorResultError, StorageError, TripWire
+from diarist.exceptions import InputError, ProcessorAbort, ProcessorError, ProcessorResultError, StorageError
 from diarist.message_list import Kept
 from diarist.processors.base import Processor, ProcessorArgs
 from diarist.run_context import Writer
@@ -21,7 +21,7 @@ logger = logging.getLogger("diarist")
 
 
 class Skipped:
-    """What a hook came to whose processor failed and fails open."""
+    """Result of a hook that failed and whose processor fails open."""
 
 
 SKIPPED = Skipped()
@@ -29,7 +29,7 @@ SKIPPED = Skipped()
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A bound hook; ``slot`` is its processor's place in the list of states."""
+    """A bound hook; ``slot`` is its processor's index in the list of states."""
 
     processor: Processor[Any]
     name: str
@@ -39,7 +39,7 @@ class Hook:
 
     @classmethod
     def of(cls, processor: Processor[Any], name: str, slot: int, function: Callable[[Any], Any] | None = None) -> Hook:
-        """``function`` stands for the processor's own, where it is given."""
+        """Bind a hook; ``function`` replaces the processor's own method."""
         bound: Callable[[Any], Any] = function or getattr(processor, name)
         is_async = inspect.iscoroutinefunction(bound)
         if name == "process_output_stream" and processor.on_error == "continue":
@@ -48,7 +48,7 @@ class Hook:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What its spans say of it."""
+        """Span attributes."""
         return {
             "diarist.processor.id": self.processor.id,
             "diarist.processor.hook": self.name,
@@ -56,7 +56,7 @@ class Hook:
         }
 
     async def call(self, args: ProcessorArgs[Any], step: int | None) -> Any:
-        """What the hook returns, or ``SKIPPED``. Raises what it raises, as ``failed`` says."""
+        """Call the hook; return its result, or ``SKIPPED`` if it failed open. Raises its errors as ``failed`` does."""
         try:
             result = self.function(args)
             return await result if self.is_async or inspect.isawaitable(result) else result
@@ -64,7 +64,7 @@ class Hook:
             return self.failed(error, args.writer, step)
 
     async def guarded(self, work: Awaitable[T], step: int | None) -> T:
-        """Await something on behalf of this hook; its errors get the hook's name."""
+        """Await ``work`` for this hook; its errors get the hook's name."""
         try:
             return await work
         except (Exception, asyncio.CancelledError) as error:
@@ -75,8 +75,7 @@ class Hook:
         return self.processor.on_error == "continue"
 
     def failed(self, error: BaseException, writer: Writer, step: int | None) -> Skipped:
-        """Raise the error with processor, hook and step in it; or, where the processor fails open, report it and
-        count the hook as not run."""
+        """Raise the error with processor, hook and step in it. If the processor fails open, report it instead."""
         named = self.named(error, step)
         if self.fails_open and isinstance(named, ProcessorError | StorageError):
             logger.warning("%s; the run goes on without it", named, exc_info=error)
@@ -88,14 +87,13 @@ class Hook:
         raise named from error
 
     def named(self, error: BaseException, step: int | None) -> BaseException:
-        """The error with processor, hook and step in it.
+        """Return the error with processor, hook and step in it.
 
-        A TripWire stays what it is, and so do errors that callers tell apart, such as ThreadBusyError; those
-        get a note. A CancelledError is a failure where nobody cancelled the task: the hook waited for
-        something that others had cancelled.
+        ProcessorAbort keeps its type, and so do errors that callers handle by type, such as ThreadBusyError, which get
+        a note. A CancelledError without a cancellation of the task is a failure of the hook.
         """
         match error:
-            case TripWire():
+            case ProcessorAbort():
                 error.processor_id = error.processor_id or self.processor.id
                 error.hook = self.name
                 return error
@@ -112,32 +110,32 @@ class Hook:
                 return ProcessorError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
     def bad_result(self, what: str, step: int | None) -> ProcessorResultError:
-        """The error for a result that the hook does not allow."""
+        """Return the error for a result that the hook does not allow."""
         message = f"processor {self.processor.id!r} returned from {self._where(step)}: {what}"
         return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
     def bad_edit(self, what: str, step: int | None) -> ProcessorResultError:
-        """The error for what the hook has made in place, and nobody can use."""
+        """Return the error for an invalid change that the hook made in place."""
         message = f"processor {self.processor.id!r} left in {self._where(step)}: {what}"
         return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
     def not_allowed(self, value: Any, allowed: str, step: int | None) -> ProcessorResultError:
-        """The error for a value of the wrong kind. Something that was to be awaited is a slip of its own."""
+        """Return the error for a value of the wrong type, with a hint for a forgotten ``await``."""
         if not inspect.isawaitable(value):
             return self.bad_result(f"{type(value).__name__}; {allowed}", step)
         if inspect.iscoroutine(value):
             value.close()
         remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"
-        return self.bad_result(f"a {type(value).__name__} that nobody has awaited; {remedy}", step)
+        return self.bad_result(f"a {type(value).__name__} that was not awaited; {remedy}", step)
 
     def text(self, values: Mapping[str, Any], name: str, step: int | None) -> str:
-        """The text that the hook returned under a name."""
+        """Return the text under a name in the hook's result."""
         if not isinstance(value := values[name], str):
             raise self.not_allowed(value, f"allowed as {name!r}: a text", step)
         return value
 
     def as_json(self, value: Any, step: int | None) -> Any:
-        """What the hook returned as JSON: models, dates and the like take their JSON form."""
+        """Return a hook's result as JSON: models, dates and the like take their JSON form."""
         from pydantic_core import PydanticSerializationError, to_jsonable_python
 
         try:
@@ -150,7 +148,7 @@ class Hook:
 
 
 def _unharming(function: Callable[[Any], Any], *, is_async: bool) -> Callable[[Any], Any]:
-    """A stream hook that leaves a chunk as it was where it fails."""
+    """Wrap a stream hook so that its edits of a chunk are undone if it fails."""
 
     def plain(args: Any) -> Any:
         kept = _kept(args.part)

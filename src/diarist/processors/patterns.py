@@ -1,30 +1,24 @@
-"""Regular expressions over a text that has not ended yet: what matches, and what still might."""
+"""Regular expressions over a text that is still being written: complete matches, and where one may have begun."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from diarist.exceptions import ConfigError
-from diarist.processors.prescan import Prescan
-from diarist.processors.streaming_redaction import Skim, Span
+from diarist.processors.streaming_redaction import Span
 
 if TYPE_CHECKING:
     import regex
 
-# The `regex` package calls a match partial where the text ends before it is decided. It does so only if no
-# complete match is to be had anywhere, so this tail makes completeness impossible: it wants one more character,
-# and refuses it. What remains is the leftmost place from which a match could reach beyond the end.
+# The `regex` package reports a partial match only if there is no complete match anywhere. This tail, one more character
+# that is then refused, prevents complete matches, so that a search finds the first place where a match is still open.
 _MORE = r"[\s\S](?!)"
 
-# The scan that goes first holds a little more than it must, and may hold this much.
-_MOST_HELD = 48
-
-_MOST_SCANS = 16
-
-# At the end of a text \b, \Z and $ are guesses about what follows. Written as looks ahead they count as undecided. The
-# look comes first: inside another look ahead nothing is tried again.
+# At the end of a text, \b, \Z and $ depend on the next character. As look-aheads they count as undecided there. The
+# look-ahead comes first, because `regex` does not backtrack into a look-ahead.
 _GUESSES = {
     r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
     r"\B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
@@ -33,79 +27,103 @@ _GUESSES = {
 }
 
 
-class PatternSet:
-    """Named patterns in the syntax of Python's ``re``; ``look`` is for a ``Redactor``.
+@dataclass(frozen=True, slots=True)
+class KnownPattern:
+    """A pattern with a cheap test that rules out most text.
 
-    Each pattern finds what ``re.finditer`` would find in the whole text, whatever pieces the text comes in;
-    look-behinds see at least 1024 characters. There is no longest match.
+    Attributes:
+        source: The pattern.
+        begins: A pattern for the first characters of every match, without assertions about what follows them. A match
+            of ``source`` begins only where ``begins`` matches.
+        inside_words: True if a match may begin right after a letter, digit or underscore.
+    """
+
+    source: str
+    begins: str
+    inside_words: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One pattern, compiled: ``find`` for complete matches, ``undecided`` for one that reaches the end of the text."""
+
+    label: str
+    find: regex.Pattern[str]
+    undecided: regex.Pattern[str]
+    begins: regex.Pattern[str] | None = None
+
+
+class PatternSet:
+    """Named patterns in the syntax of Python's ``re``; pass ``look`` to a ``Redactor``.
+
+    Each pattern finds what ``re.finditer`` would find in the whole text, wherever the text is cut into pieces.
+    Look-behinds see at least 1024 characters. Matches may be of any length.
 
     Args:
-        patterns: Label to pattern.
-        option: The name under which errors speak of the patterns.
+        patterns: Label to pattern. A ``KnownPattern`` costs less than a plain one.
+        option: The name that errors use for the patterns.
 
     Raises:
         ConfigError: A pattern that does not compile, or that matches the empty text.
     """
 
-    def __init__(self, patterns: Mapping[str, str | re.Pattern[str]], *, option: str = "patterns") -> None:
-        self._rules = [(label, _checked(label, pattern, option)) for label, pattern in patterns.items()]
-        self._find = [_compiled(pattern.pattern, pattern) for _, pattern in self._rules]
-        self._undecided = [_compiled(_reaching_the_end(pattern), pattern) for _, pattern in self._rules]
-        self._scan = Prescan([pattern for _, pattern in self._rules])
-        self._scans_without: dict[frozenset[int], Prescan] = {}
-        self._alone: dict[int, Prescan] = {}
+    def __init__(
+        self, patterns: Mapping[str, str | re.Pattern[str] | KnownPattern], *, option: str = "patterns"
+    ) -> None:
+        self._plain: list[_Rule] = []
+        self._known: list[_Rule] = []
+        known: list[KnownPattern] = []
+        for label, given in patterns.items():
+            pattern = _checked(label, given.source if isinstance(given, KnownPattern) else given, option)
+            find, undecided = _compiled(pattern.pattern, pattern), _compiled(_reaching_the_end(pattern), pattern)
+            if isinstance(given, KnownPattern):
+                known.append(given)
+                self._known.append(_Rule(label, find, undecided, _beginning([given])))
+            else:
+                self._plain.append(_Rule(label, find, undecided))
+        self._begins = _beginning(known)
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return len(self._plain) + len(self._known)
 
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
-        """All matches from ``start`` on, those of one pattern without overlap; and how many characters at the end
-        may still become part of one (not counted where the text is ``final``)."""
-        tried, first = self._promising(text, start, final)
-        if not tried:
-            return (), 0 if final else len(text) - first
+        """Return the matches that begin at ``start`` or later, and how many characters at the end may still become part
+        of a match.
+
+        Matches of one pattern do not overlap. The number is 0 if the text is ``final``.
+        """
+        first = len(text)
+        tried = self._plain
+        if self._begins is not None and (begun := self._begins.search(text, start, partial=not final)):
+            if begun.partial:
+                first = begun.start()
+            else:
+                tried = list(tried)
+                for rule in self._known:
+                    assert rule.begins is not None
+                    begun = rule.begins.search(text, start, partial=not final)
+                    if begun is None:
+                        continue
+                    if begun.partial:
+                        first = min(first, begun.start())
+                    else:
+                        tried.append(rule)
         spans: list[Span] = []
-        for number in sorted(tried):
-            label = self._rules[number][0]
-            spans += [Span(*match.span(), label) for match in self._find[number].finditer(text, start)]
-            if not final:
-                first = min(first, self._going_on(number, text, start))
+        for rule in tried:
+            spans += [Span(*match.span(), rule.label) for match in rule.find.finditer(text, start)]
+            if not final and (open_match := rule.undecided.search(text, start, partial=True)):
+                first = min(first, open_match.start())
         return spans, 0 if final else len(text) - first
 
-    def skim(self) -> Skim | None:
-        """The quick look, at work on one text that comes in pieces; None where there is none for these patterns."""
-        return self._scan.skim(_MOST_HELD)
 
-    def _going_on(self, number: int, text: str, start: int) -> int:
-        """Where a match of this pattern begins that may go on behind the text; its end where there is none."""
-        place = self._only(number).open_from(text, start)
-        match = self._undecided[number].search(text, place, partial=True) if place < len(text) else None
-        return len(text) if match is None else match.start()
+def _beginning(patterns: Iterable[KnownPattern]) -> regex.Pattern[str] | None:
+    """Compile one pattern for the beginnings of all of these; None for none."""
+    import regex
 
-    def _promising(self, text: str, start: int, final: bool) -> tuple[frozenset[int], int]:
-        """The patterns that have to be tried, and where a match of the others may begin that is still going on."""
-        tried = self._scan.left_out
-        scan, most = self._scan, None if final else _MOST_HELD
-        while True:
-            found = scan.look(text, start, most)
-            if isinstance(found, int):
-                return tried, found
-            tried |= found
-            scan = self._without(tried)
-
-    def _only(self, number: int) -> Prescan:
-        scan = self._alone.get(number)
-        if scan is None:
-            scan = self._alone[number] = self._scan.only(number)
-        return scan
-
-    def _without(self, numbers: frozenset[int]) -> Prescan:
-        scan = self._scans_without.get(numbers)
-        if scan is None:
-            if len(self._scans_without) >= _MOST_SCANS:
-                self._scans_without.clear()
-            scan = self._scans_without[numbers] = self._scan.without(numbers)
-        return scan
+    at_words = [pattern.begins for pattern in patterns if not pattern.inside_words]
+    anywhere = [pattern.begins for pattern in patterns if pattern.inside_words]
+    either = ([rf"(?<!\w)(?:{'|'.join(at_words)})"] if at_words else []) + anywhere
+    return regex.compile("|".join(either), regex.V0) if either else None
 
 
 def _checked(label: str, pattern: str | re.Pattern[str], option: str) -> re.Pattern[str]:

@@ -1,40 +1,44 @@
-"""Every hook of every processor runs here, and nowhere else.
+"""Runs the hooks of all processors.
 
-``Pipeline`` is compiled once per agent: a plan per hook, so that a hook nobody has costs nothing. ``PipelineRun``
-is a pipeline at work on one request: it holds the processors' states, asks them, and has what they return
-applied. Whether a processor stands in a list, in a composition or comes from memory makes no difference here.
+``Pipeline`` is compiled once per agent, with a plan per hook; a hook without processors costs nothing. ``PipelineRun``
+is a pipeline at work on one request: it calls the processors and applies their results. Processors in lists, in
+compositions and from memory are treated alike.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
-from diarist.concurrency import side_by_side
+from diarist.concurrency import gather_or_cancel, inner_cancel_as_error
 from diarist.message_list import MessageList
 from diarist.messages import Json
 from diarist.processors.base import Processor
-from diarist.processors.cases import Case, InputCase
-from diarist.processors.closing import closable
-from diarist.processors.compose import Composition, holds, merge_of
-from diarist.processors.hooks import SKIPPED, Hook
-from diarist.processors.places import check
-from diarist.processors.plan import (
+from diarist.processors.compose import (
     ERROR_HOOKS,
     INPUT_HOOKS,
     OUTPUT_HOOKS,
     Chain,
     Choice,
+    Composition,
     Fork,
     Node,
     compile_plan,
+    holds,
     leaves,
+    merge_of,
 )
-from diarist.processors.states import States, dumps
-from diarist.processors.streaming import StreamRun, hooks_of
-from diarist.run_context import RunContext, Writer
+from diarist.processors.hook_calls import HookCall, OnInput
+from diarist.processors.hooks import SKIPPED, Hook
+from diarist.processors.placement import check
+from diarist.processors.run_state import RunState, dumps
+from diarist.processors.stream import StreamHooks, hooks_of
+from diarist.run_context import RunContext
 from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
@@ -51,10 +55,10 @@ class Pipeline:
         error: Asked, with all others, when a model call failed.
 
     Attributes:
-        ids: Of all processors, in order.
+        ids: The ids of all processors, in order.
         hold_output: A processor withholds a step's chunks until it was accepted.
         edits_in_place: A processor may change messages in place while a step is at work.
-        closable: The processors that have something to close.
+        closable: The processors that override ``close``.
 
     Raises:
         ConfigError: Two processors of a list share an id, or a list holds something else than processors; one has
@@ -88,75 +92,50 @@ class Pipeline:
         self.closable = closable(self._processors)
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
-        return PipelineRun(self, context, States(self._processors, context.writer))
+        """Return the pipeline at work on one request."""
+        return PipelineRun(self, context, RunState(self._processors, context))
 
 
 class PipelineRun:
     """A pipeline at work on one request.
 
     Attributes:
-        retry_count: Attempts of the current step that were rejected.
-        step_number: The current step; None outside the steps.
-        states: The processors' states.
-        silent, answering: Slots of the processors whose stream hook returned None, and something else.
+        state: The processors' states, the current step and its retries.
     """
 
-    def __init__(self, pipeline: Pipeline, context: RunContext[Any], states: States) -> None:
+    def __init__(self, pipeline: Pipeline, context: RunContext[Any], state: RunState) -> None:
         self._pipeline = pipeline
         self._context = context
-        self.states = states
-        self.silent: set[int] = set()
-        self.answering: set[int] = set()
-        self.retry_count = 0
-        self.step_number: int | None = None
-
-    @property
-    def writer(self) -> Writer:
-        return self._context.writer
-
-    @property
-    def hold_output(self) -> bool:
-        return self._pipeline.hold_output
-
-    @property
-    def edits_in_place(self) -> bool:
-        return self._pipeline.edits_in_place
-
-    @property
-    def closable(self) -> list[Processor[Any]]:
-        return self._pipeline.closable
-
-    @property
-    def ids(self) -> list[str]:
-        return list(self._pipeline.ids)
-
-    @property
-    def has_guards(self) -> bool:
-        return bool(self._pipeline.guards)
+        self.state = state
+        self.ids = pipeline.ids
+        self.hold_output = pipeline.hold_output
+        self.edits_in_place = pipeline.edits_in_place
+        self.closable = pipeline.closable
+        self.has_guards = bool(pipeline.guards)
 
     def has(self, hook: str) -> bool:
-        """Whether anybody is to be asked."""
+        """Return True if a processor has this hook."""
         return bool(self._pipeline.plans[hook])
 
     async def open(self) -> None:
         """``process_input``."""
-        await self.ask(InputCase(messages=self._context.messages))
+        await self.ask(OnInput(messages=self._context.messages))
 
     async def reopen(self, dumped: Callable[[], Sequence[dict[str, Json]]], *, new_input: bool) -> None:
-        """Open a run that goes on: those are asked first that open it, as memory does; then ``dumped()`` has the
-        states that were dumped, and the others are asked if there is new input."""
-        case = InputCase(messages=self._context.messages)
+        """Open a resumed run: first ask the processors that open it (memory), then load the states that ``dumped()``
+        returns, then ask the others if there is new input."""
+        case = OnInput(messages=self._context.messages)
         plan = self._pipeline.plans["process_input"]
         opening = [node for node in plan if isinstance(node, Hook) and node.processor.opens_run]
         for node in opening:
             await self._run(node, case)
-        self.states.load(dumped())
+        self.state.load(dumped())
         for node in plan if new_input else ():
             if node not in opening:
                 await self._run(node, case)
 
-    async def ask(self, case: Case, *, last: Hook | None = None) -> None:
-        """Ask everybody who has the case's hook, in order, and apply what they return; ``last`` comes last."""
+    async def ask(self, case: HookCall, *, last: Hook | None = None) -> None:
+        """Ask all processors with the hook, in order, and apply what they return; ``last`` comes last."""
         for node in self._pipeline.plans[case.hook]:
             if await self._run(node, case):
                 return
@@ -164,26 +143,26 @@ class PipelineRun:
             await self._run(last, case)
 
     def start_guards(self, messages: MessageList) -> asyncio.Task[None] | None:
-        """Set the input guards that run beside the first model call to work, each on a snapshot."""
+        """Start the input guards that run beside the first model call, each on a snapshot."""
         if not self._pipeline.guards:
             return None
-        return asyncio.create_task(side_by_side([self._guard(node, messages) for node in self._pipeline.guards]))
+        return asyncio.create_task(gather_or_cancel([self._guard(node, messages) for node in self._pipeline.guards]))
 
     async def _guard(self, node: Node, messages: MessageList) -> None:
-        case = InputCase(messages=messages.copy())
+        case = OnInput(messages=messages.copy())
         before = case.copy().outcome()
         await self._run(node, case)
         if case.outcome() != before:
             what = "a change of the input; beside the model call (run_in_parallel) it may only look and block"
             raise _first_hook(node).bad_result(what, None)
 
-    def open_stream(self) -> StreamRun:
-        """The stream hooks for one step's chunks."""
-        return StreamRun(self, self._pipeline.plans["process_output_stream"])
+    def open_stream(self) -> StreamHooks:
+        """Return the stream hooks for one step's chunks."""
+        return StreamHooks(self.state, self._pipeline.plans["process_output_stream"])
 
     def warn_of_silence(self) -> None:
-        """Name the stream processors that returned None for every chunk of the run, each class once."""
-        silent = self.silent - self.answering
+        """Warn of stream processors that returned None for every chunk of the run, once per class."""
+        silent = self.state.silent - self.state.answering
         for node in hooks_of(self._pipeline.plans["process_output_stream"]) if silent else ():
             if node.slot in silent and type(node.processor) not in _warned:
                 _warned.add(type(node.processor))
@@ -193,27 +172,17 @@ class PipelineRun:
                     node.processor.id,
                 )
 
-    def base(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
-        """The arguments that every hook gets."""
-        return {
-            "context": self._context,
-            "message_list": self._context.messages if messages is None else messages,
-            "processor_id": hook.processor.id,
-            "state": self.states.of(hook.slot) if hook.slot >= 0 else {},
-            "retry_count": self.retry_count,
-        }
-
     # -- nodes
 
-    async def _run(self, node: Node, case: Case) -> bool:
-        """True when nobody after this node is to be asked."""
+    async def _run(self, node: Node, case: HookCall) -> bool:
+        """Run a node; True if no node after it is to be asked."""
         match node:
-            case Hook() if not self.states.ready(node):
+            case Hook() if not self.state.ready(node):
                 return False
             case Hook():
                 with span(f"processor {node.processor.id}", **node.attributes) as current:
                     before = case.content() if current.recording else {}
-                    args = case.args(self.base(node, case.messages))
+                    args = case.args(self.state.args(node, case.messages))
                     take_back = case.keep() if node.fails_open else None
                     result = await node.call(args, case.step)
                     if result is SKIPPED:
@@ -241,17 +210,17 @@ class PipelineRun:
             case Fork():
                 return await self._fork(node, case)
 
-    async def _choose(self, node: Choice, case: Case) -> Node | None:
-        args = case.args(self.base(node.owner, case.messages))
+    async def _choose(self, node: Choice, case: HookCall) -> Node | None:
+        args = case.args(self.state.args(node.owner, case.messages))
         for condition, part in node.cases:
             if await node.owner.guarded(holds(condition, args), case.step):
                 return part
         return node.default
 
-    async def _fork(self, node: Fork, case: Case) -> bool:
+    async def _fork(self, node: Fork, case: HookCall) -> bool:
         untouched = case.copy()
         copies = [case.copy() for _ in node.branches]
-        await side_by_side([self._run(part, copy) for part, copy in zip(node.branches, copies, strict=True)])
+        await gather_or_cancel([self._run(part, copy) for part, copy in zip(node.branches, copies, strict=True)])
         outcomes = [copy.outcome() for copy in copies]
         if not case.edits_messages and any(copy.messages.messages != untouched.messages.messages for copy in copies):
             raise node.owner.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
@@ -260,7 +229,7 @@ class PipelineRun:
                 raise node.owner.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
             return False
         merged = await node.owner.guarded(merge_of(node.merge, outcomes), case.step)
-        args = case.args(self.base(node.owner, case.messages))
+        args = case.args(self.state.args(node.owner, case.messages))
         return case.take(node.owner, args, merged)
 
 
@@ -284,7 +253,48 @@ def _first_hook(node: Node) -> Hook:
 
 
 def _said(result: Any) -> list[str]:
-    """What a processor returned, for its span: the keys of a dict, else the kind of value; nothing for None."""
+    """Summarize a hook's result for its span: the keys of a dict, else the type; nothing for None."""
     if result is None:
         return []
     return sorted(cast(dict[str, Any], result)) if isinstance(result, dict) else [type(result).__name__]
+
+
+# -- closing
+
+# Per event loop, since that is what connections belong to: how many runs use a processor, by its ``id()``.
+_uses: WeakKeyDictionary[asyncio.AbstractEventLoop, Counter[int]] = WeakKeyDictionary()
+
+
+def closable(processors: Sequence[Processor[Any]]) -> list[Processor[Any]]:
+    """Return the processors that override ``close``, parts of compositions included, each once."""
+    each = {id(part): part for part in leaves(processors)}
+    return [part for part in each.values() if type(part).close is not cast(Any, Processor).close]
+
+
+@asynccontextmanager
+async def in_use(processors: Sequence[Processor[Any]], brought: Collection[Processor[Any]]) -> AsyncGenerator[None]:
+    """Count a run's closable processors as in use inside the block.
+
+    Those that the call ``brought`` are closed by the last run that uses them; errors of closing are logged.
+    """
+    if not processors:
+        yield
+        return
+    uses = _uses.setdefault(asyncio.get_running_loop(), Counter())
+    uses.update(map(id, processors))
+    try:
+        yield
+    finally:
+        uses.subtract(map(id, processors))
+        for processor in processors:
+            if uses[id(processor)] == 0:
+                del uses[id(processor)]
+                if any(processor is other for other in brought):
+                    await _close(processor)
+
+
+async def _close(processor: Processor[Any]) -> None:
+    try:
+        await inner_cancel_as_error(processor.close())
+    except Exception as error:
+        logger.warning("processor %r could not be closed: %s", processor.id, error, exc_info=error)

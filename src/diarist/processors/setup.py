@@ -1,9 +1,9 @@
-"""What a step starts from: model, tools and settings, as processors may change them."""
+"""The setup of a step: model, tools and settings, which processors may change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, cast
 
@@ -16,7 +16,11 @@ from diarist.tools import Tool, as_tool, tool
 
 @dataclass(slots=True, kw_only=True)
 class StepSetup:
-    """What a step starts from; ``process_input_step`` may change all of it for this step."""
+    """Model, tools and settings of a step; ``process_input_step`` may change all of it for this step.
+
+    Attributes:
+        set_by: Options that a processor has changed, and the processor's id.
+    """
 
     model: Model
     tools: dict[str, Tool]
@@ -25,9 +29,11 @@ class StepSetup:
     model_settings: ModelSettings
     provider_options: dict[str, dict[str, Any]]
     structured_output: OutputSchema | None = None
+    set_by: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def merge(self, overrides: Mapping[str, Any]) -> None:
-        """Take a processor's overrides. Raises ConfigError for one that cannot be used."""
+    def merge(self, overrides: Mapping[str, Any], by: str) -> None:
+        """Apply a processor's overrides. Raises ConfigError for one that cannot be used."""
+        self.set_by = {**self.set_by, **dict.fromkeys(overrides, by)}
         for name, value in overrides.items():
             allowed = OVERRIDES.get(name, (object,))
             if not isinstance(value, allowed):
@@ -50,16 +56,26 @@ class StepSetup:
                     setattr(self, name, value)
 
     def check_names(self, own: Mapping[str, Tool]) -> None:
-        """Raise ConfigError for names in ``active_tools`` and ``tool_choice`` that no tool has; ``own`` are the tools
-        of the agent, which a processor may have taken away for this step."""
+        """Raise ConfigError for unknown names in ``active_tools`` and ``tool_choice``.
+
+        Args:
+            own: The agent's tools, which a processor may have removed for this step.
+        """
         known = own.keys() | self.tools.keys()
         if unknown := [name for name in self.active_tools or () if name not in known]:
-            raise ConfigError(f"active_tools: there is no tool {unknown[0]!r}; tools: {_told(known)}")
+            by = self._set_by("active_tools")
+            raise ConfigError(f"{by}active_tools: there is no tool {unknown[0]!r}; tools: {_told(known)}")
         if self.tool_choice not in _CHOICES and self.tool_choice not in self.offered:
+            by = self._set_by("tool_choice", "active_tools", "tools")
             raise ConfigError(
-                f"tool_choice must be 'auto', 'none', 'required' or a tool that is offered, not {self.tool_choice!r}; "
-                f"offered: {_told(self.offered)}"
+                f"{by}tool_choice must be 'auto', 'none', 'required' or a tool that is offered, not "
+                f"{self.tool_choice!r}; offered: {_told(self.offered)}"
             )
+
+    def _set_by(self, *options: str) -> str:
+        """Return the start of an error message: the processor that set the first of these options, if one did."""
+        found = next((self.set_by[option] for option in options if option in self.set_by), None)
+        return "" if found is None else f"processor {found!r}: "
 
     @property
     def offered(self) -> dict[str, Tool]:
@@ -84,7 +100,7 @@ OVERRIDES: dict[str, tuple[type, ...]] = {
 
 
 def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
-    """Options by provider. Raises ConfigError for something else."""
+    """Return a copy of options by provider. Raises ConfigError for another type."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"provider_options must be a dictionary of options by provider, not {value!r}")
     out: dict[str, dict[str, Any]] = {}
@@ -96,7 +112,7 @@ def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def tools_by_name(tools: Mapping[str, Any] | Sequence[Any]) -> dict[str, Tool]:
-    """Tools by name, in the order given; in a dictionary the key is the tool's name.
+    """Return tools by name, in the order given; in a dictionary the key is the tool's name.
 
     Raises ConfigError for two with one name, one without a schema, or something else than a list or dictionary.
     """

@@ -1,32 +1,32 @@
-"""Taking spans out of a text that comes in pieces, without ever letting one slip through between two pieces.
+"""Replace matches in a text that arrives in pieces, including matches cut by the end of a piece.
 
-``SpanBuffer`` is the engine, ``Redactor`` the same for text alone: they let text go only as far as nothing in it
-can still turn out to be part of a match. What a match is, others decide: ``PatternSet`` in
-``diarist.processors.patterns`` for regular expressions, or any function of the kind ``Look``.
+``SpanBuffer`` holds text while it may still be part of a match; ``Redactor`` does the same for text alone. Matches are
+found by a ``Look`` function, such as ``look`` of ``PatternSet`` in ``diarist.processors.patterns``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Never, Protocol, TypeVar
+from itertools import accumulate, pairwise
+from typing import Generic, Never, TypeVar
 
 T = TypeVar("T")
 
 CONTEXT = 1024
-"""Characters already let go that a ``Look`` still sees before ``start``, for look-behinds."""
+"""Characters before ``start`` that a ``Look`` still sees, for look-behinds."""
 
 _MOST_KEPT = 2 * CONTEXT
-"""Characters already let go that are kept before they are cut down to ``CONTEXT``."""
+"""Released characters that are kept before they are trimmed to ``CONTEXT``."""
 
 _OFTEN = 2048
-"""Up to this many held characters every piece is looked at; beyond, only when an eighth has been added, so
-that a very long match costs time in proportion to its length and not to its square."""
+"""Held characters up to which every piece is searched. Beyond, the text is searched when it has grown by an eighth, so
+that the cost of a very long match is linear in its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A match: ``text[start:end]``, and what it is (``"email"``)."""
+    """A match, ``text[start:end]``, and its label, such as ``"email"``."""
 
     start: int
     end: int
@@ -34,68 +34,28 @@ class Span:
 
 
 Look = Callable[[str, int, bool], tuple[Sequence[Span], int]]
-"""``look(text, start, final)``: all matches in ``text`` that begin at ``start`` or later, in any order, and they may
-overlap; and how many characters at the end of ``text[start:]`` may still become part of a match, or of a longer
-one, when more text follows. Every match that begins before those must be certain by now; matches in them are
-ignored. ``final``: nothing follows, and the number does not count."""
-
-
-class Skim(Protocol):
-    """A quick look that goes along with one text and remembers where it is."""
-
-    def feed(self, piece: str) -> int | None:
-        """The next piece: how many characters at the end may still become part of a match. None: there may be a match
-        in it, so that a ``Look`` is needed, and again for every piece until ``restart``."""
-        ...
-
-    def restart(self, text: str) -> None:
-        """What has come before is decided, but for ``text``."""
-        ...
-
-
-class BothSkims:
-    """Two quick looks at one text."""
-
-    def __init__(self, first: Skim, second: Skim) -> None:
-        self._first, self._second = first, second
-
-    def feed(self, piece: str) -> int | None:
-        one, other = self._first.feed(piece), self._second.feed(piece)
-        if one is None or other is None:
-            return None
-        return max(one, other)
-
-    def restart(self, text: str) -> None:
-        self._first.restart(text)
-        self._second.restart(text)
-
-
-MakeSkim = Callable[[], Skim | None]
-
-
-def no_skim() -> None:
-    """For a ``Look`` that nothing quick is known for."""
+"""``look(text, start, final)`` returns the matches in ``text`` that begin at ``start`` or later, in any order and
+possibly overlapping, and how many characters at the end may become part of a match, or of a longer one, when more text
+follows. Matches that begin before those characters must be final; matches in them are ignored. If ``final`` is True,
+no text follows and the number is ignored."""
 
 
 Replace = Callable[[str, Span], str]
-"""``replace(matched, span)``: what stands in the place of a match. It may raise, to block."""
+"""``replace(matched, span)`` returns the replacement of a match. It may raise, to block."""
 
 
 class SpanBuffer(Generic[T]):
-    """A text in pieces with other things between them, in their order: what goes in comes out, spans replaced.
-
-    Args:
-        skim: Spares the ``look`` at pieces without a match. One for this text alone.
+    """Replaces matches in a stream of text pieces and other items, and keeps their order.
 
     Attributes:
-        holding: Whether some text has not been let go yet; what is ``put`` then waits behind it.
+        holding: True if text is held; items that are ``put`` then wait behind it.
     """
 
-    def __init__(self, look: Look, replace: Replace, skim: Skim | None = None) -> None:
-        self._look, self._replace, self._skim = look, replace, skim
+    def __init__(self, look: Look, replace: Replace) -> None:
+        self._look, self._replace = look, replace
         self._text = ""
-        self._start = 0  # matches that begin before are decided
-        self._sent = 0  # let go up to here; ahead of _start only after a flush
+        self._start = 0  # matches that begin before this place are decided
+        self._sent = 0  # text before this place is released; ahead of _start only after a flush
         self._waiting: list[tuple[int, T]] = []
         self._next_look = 0
 
@@ -104,59 +64,52 @@ class SpanBuffer(Generic[T]):
         return self._sent < len(self._text)
 
     def feed(self, text: str) -> list[str | T]:
-        """The next piece in; out comes what is safe by now, possibly nothing."""
+        """Add a piece, and return everything that is decided by now."""
         if not text:
             return []
         self._text += text
-        held = None if self._skim is None else self._skim.feed(text)
-        if held is None:
-            return self._look_closely()
-        end = len(self._text) - held
-        if self._waiting or end > _MOST_KEPT:
-            return self._decide((), end)
-        self._start = end
-        if end <= self._sent:
-            return []
-        begin, self._sent = self._sent, end
-        return [self._text[begin:end]]  # nearly always
-
-    def _look_closely(self) -> list[str | T]:
         if len(self._text) < self._next_look:
             return []
         found, held = self._look(self._text, self._start, False)
-        out = self._decide(merge(found), len(self._text) - held)
-        if self._skim is not None:
-            self._skim.restart(self._text[self._start :])
-        return out
-
-    def _decide(self, spans: Sequence[Span], end: int) -> list[str | T]:
-        """Let go what is certain now, which is what begins before ``end``."""
+        spans, end = merge(found) if found else (), len(self._text) - held
         for span in reversed(spans):
             if span.start < end < span.end:
                 end = span.start
-        out = self._let_go(spans, end)
+        out = self._release(spans, end)
         self._start = end
-        self._trim()
+        if end > _MOST_KEPT:
+            cut = end - CONTEXT
+            self._text = self._text[cut:]
+            self._start -= cut
+            self._sent -= cut
+            self._waiting = [(place - cut, item) for place, item in self._waiting]
         held = len(self._text) - self._start
         self._next_look = len(self._text) + held // 8 if held > _OFTEN else 0
         return out
 
     def put(self, item: T) -> list[str | T]:
-        """Something that is no text: out at once, or behind the text before it."""
+        """Add an item, and return it at once, or later behind held text."""
         if not self.holding:
             return [item]
         self._waiting.append((len(self._text), item))
         return []
 
+    def discard(self) -> None:
+        """Drop held text and the items behind it."""
+        self._text = self._text[: self._sent]
+        self._start = min(self._start, self._sent)
+        self._waiting.clear()
+        self._next_look = 0
+
     def flush(self) -> list[str | T]:
-        """The rest, as if the text ended here."""
+        """Release the rest, as if the text ended here."""
         self._next_look = 0
         if not self.holding:
             return []
         found, _ = self._look(self._text, self._start, True)
-        return self._let_go(merge(found), len(self._text))
+        return self._release(merge(found), len(self._text))
 
-    def _let_go(self, spans: Sequence[Span], end: int) -> list[str | T]:
+    def _release(self, spans: Sequence[Span], end: int) -> list[str | T]:
         if end <= self._sent:
             return []
         if not spans and not self._waiting:
@@ -168,14 +121,14 @@ class SpanBuffer(Generic[T]):
                 continue
             if span.start >= end:
                 break
-            self._pass(max(span.start, self._sent), out)
+            self._copy(max(span.start, self._sent), out)
             out.append(self._replace(self._text[span.start : span.end], span))
             self._sent = span.end
-        self._pass(end, out)
+        self._copy(end, out)
         return out
 
-    def _pass(self, end: int, out: list[str | T]) -> None:
-        """Text up to ``end`` as it is, with what waits there."""
+    def _copy(self, end: int, out: list[str | T]) -> None:
+        """Release text up to ``end`` unchanged, with the items in it."""
         while self._waiting and self._waiting[0][0] <= end:
             place, item = self._waiting.pop(0)
             if place > self._sent:
@@ -186,45 +139,36 @@ class SpanBuffer(Generic[T]):
             out.append(self._text[self._sent : end])
             self._sent = end
 
-    def _trim(self) -> None:
-        cut = self._start - CONTEXT
-        if self._start > _MOST_KEPT:
-            self._text = self._text[cut:]
-            self._start -= cut
-            self._sent -= cut
-            self._waiting = [(place - cut, item) for place, item in self._waiting]
-
 
 class Redactor:
-    """One text, piece by piece: ``feed`` each piece, ``flush`` at the end; join what they return.
+    """Redacts one text in pieces: ``feed`` each piece, ``flush`` at the end, and join the results.
 
-    However the text is cut into pieces, the joined result is the same. Spans that overlap become one, with the
-    label of the first. What is held back is bounded by what can still match, not by a number of characters: a
-    pattern that matches without end holds until ``flush``.
+    The joined result is the same for all ways to cut the text. Overlapping matches become one, with the label of the
+    first. Text is held while a match is open, however long: a pattern without an end holds it until ``flush``.
 
-    After ``flush`` the text may go on (a second block of text in the same answer). A match that straddles the
-    flush is then taken out as far as it has not been let go.
+    The text may continue after ``flush``, for example with a second block of the same answer. Of a match that spans the
+    flush, the part after it is redacted.
     """
 
-    def __init__(self, look: Look, replace: Replace, skim: Skim | None = None) -> None:
+    def __init__(self, look: Look, replace: Replace) -> None:
         self._look, self._replace = look, replace
-        self._buffer: SpanBuffer[Never] = SpanBuffer(look, replace, skim)
+        self._buffer: SpanBuffer[Never] = SpanBuffer(look, replace)
 
     @property
     def holding(self) -> bool:
-        """Whether some text has not been let go yet."""
+        """Return True if text is held."""
         return self._buffer.holding
 
     def feed(self, text: str) -> str:
-        """The next piece in; out comes what is safe by now, possibly nothing."""
+        """Add a piece, and return everything that is decided by now."""
         return "".join(self._buffer.feed(text))
 
     def flush(self) -> str:
-        """The rest, as if the text ended here."""
+        """Release the rest, as if the text ended here."""
         return "".join(self._buffer.flush())
 
     def redact(self, text: str) -> str:
-        """A whole text at once, apart from what was fed."""
+        """Redact a complete text, independent of the pieces fed."""
         found, _ = self._look(text, 0, True)
         out, place = "", 0
         for span in merge(found):
@@ -232,10 +176,35 @@ class Redactor:
             place = span.end
         return out + text[place:] if place else text
 
+    def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
+        """Redact adjacent texts: matches in each, and in all of them joined.
+
+        The replacement of a match is in the piece where the match begins.
+        """
+        if len(pieces) < 2:
+            return [self.redact(piece) for piece in pieces]
+        whole, edges = "".join(pieces), [0, *accumulate(map(len, pieces))]
+        spans = list(self._look(whole, 0, True)[0])
+        for start, piece in zip(edges, pieces, strict=False):
+            spans += [Span(start + s.start, start + s.end, s.label) for s in self._look(piece, 0, True)[0]]
+        found = [(span, self._replace(whole[span.start : span.end], span)) for span in merge(spans)]
+        redacted: list[str] = []
+        for start, end in pairwise(edges):
+            out, place = "", start
+            for span, replaced in found:
+                if span.end <= start or span.start >= end:
+                    continue
+                out += whole[place : max(span.start, place)] + (replaced if span.start >= start else "")
+                place = min(span.end, end)
+            redacted.append(out + whole[place:end])
+        return redacted
+
 
 def merge(spans: Iterable[Span]) -> list[Span]:
-    """In order and without overlap: spans that overlap become one, labelled as the first (of two that begin at
-    the same place, the longer). Empty ones are dropped."""
+    """Return spans in order and without overlap, without empty ones.
+
+    Overlapping spans become one with the label of the first, or of the longer if both begin at the same place.
+    """
     out: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if span.start == span.end:

@@ -1,4 +1,4 @@
-"""Where threads, messages, runs, resources, working memories, observation logs, leases and events are kept."""
+"""Storage of threads, messages, runs, resources, working memories, observation logs, leases and events."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from diarist.storage.base import (
 from diarist.storage.records import (
     Event,
     Failures,
+    Forgotten,
     Hints,
     Hit,
     Lease,
@@ -47,6 +48,7 @@ __all__ = [
     "Event",
     "EventStorage",
     "Failures",
+    "Forgotten",
     "Hints",
     "Hit",
     "InMemoryStorage",
@@ -80,7 +82,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The back ends are loaded when they are asked for: SQLAlchemy takes a while."""
+    """Import a back end at first use, since database drivers import slowly."""
     if name == "InMemoryStorage":
         from diarist.storage.in_memory import InMemoryStorage
 

@@ -1,15 +1,18 @@
-"""The contract of a storage. ``diarist.testing.StorageConformance`` checks every clause."""
+"""The storage interface. ``diarist.testing.StorageConformance`` tests an implementation against it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
 
+from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.records import (
     Event,
+    Forgotten,
     Hit,
     Lease,
     MessageSource,
@@ -26,11 +29,11 @@ Ranges = Sequence[tuple[int, int | None]]
 
 
 class ThreadStorage(ABC):
-    """Threads. A thread that a live run created is invisible until that run has ended well."""
+    """Stores threads. A thread that a live run created is invisible until that run is committed or interrupted."""
 
     @abstractmethod
     async def create_thread(self, thread: Thread) -> Thread:
-        """Store a new thread; metadata keys with the value None are left out. Raises ConflictError if the id exists."""
+        """Store a new thread, without metadata keys that are None. Raises ConflictError if the id exists."""
 
     @abstractmethod
     async def get_thread(self, thread_id: str) -> Thread | None: ...
@@ -46,7 +49,7 @@ class ThreadStorage(ABC):
     ) -> Thread:
         """Set the title and merge metadata keys (a None value removes its key).
 
-        Raises NotFoundError, and ConflictError where ``expected_title`` is given and the title is another one.
+        Raises NotFoundError; ConflictError if ``expected_title`` is given and differs from the stored title.
         """
 
     @abstractmethod
@@ -59,70 +62,73 @@ class ThreadStorage(ABC):
         cursor: str | None = None,
         newest_first: bool = True,
     ) -> Page[Thread]:
-        """Newest first, by (created_at, id), or oldest first; ``metadata`` keeps threads that have all these values.
+        """Return a page of threads, ordered by (created_at, id). ``metadata`` selects threads with all these values.
 
-        Values are compared as JSON: 1, 1.0 and True differ. A thread that is there throughout appears exactly
-        once in the pages. Raises InputError for a limit below 1 or a foreign cursor.
+        Values are compared as JSON: 1, 1.0 and True differ. A thread that exists during the whole listing appears
+        on exactly one page. Raises InputError for a limit below 1 or an invalid cursor.
         """
 
     @abstractmethod
     async def delete_thread(self, thread_id: str) -> bool:
-        """Remove the thread with its runs and messages, and the working memory, observation log and events of
+        """Delete a thread with its runs and messages, and the working memory, observation log and events of
         ``thread:<id>``.
 
-        A live run of it is lost, and a thread that only such a run sees is removed as well. False if there was
-        no thread.
+        A live run of the thread is lost. A thread that only its live run can see is deleted as well. Returns False if
+        there was no thread.
         """
 
 
 class MessageStorage(ABC):
-    """Runs and their messages.
+    """Stores runs and their messages.
 
-    A row counts for others if and only if its run is ``committed`` or ``interrupted``; every reader hides the
-    rest, except from the run itself.
+    A message is visible to other readers only if its run is ``committed`` or ``interrupted``. A live run sees its
+    own messages.
     """
 
     @abstractmethod
     async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
-        """Open a run, in one transaction.
+        """Begin a run, in one transaction.
 
-        Creates the thread if it is not there (the discard of this run removes it again). A live run of the
-        thread whose ``ttl`` (seconds, by the database's clock) has passed is ended as ``interrupted`` first,
-        as ``finish_run`` does it. A ``ttl`` of zero or less has passed at once. The new run's token is above
-        those of the thread's earlier runs.
+        Creates the thread if it is missing; discarding this run deletes it again. An expired live run of the thread
+        is first ended as ``interrupted``, as ``finish_run`` does it. The new run's token is higher than those of the
+        thread's earlier runs.
+
+        Args:
+            ttl: Seconds until the run expires, by the database's clock. With zero or less it expires at once.
+            guarded: See ``Run``.
 
         Raises:
             ThreadBusyError: Another run of the thread is live.
-            ConflictError: A run of this id exists already, in whatever state.
+            ConflictError: A run with this id exists already, in any state.
             InputError: The thread belongs to another resource.
         """
 
     @abstractmethod
     async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
-        """Stay live for ``ttl`` more seconds. Raises RunLostError."""
+        """Keep the run live for ``ttl`` more seconds. Raises RunLostError."""
 
     @abstractmethod
     async def append_messages(
         self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
     ) -> list[int]:
-        """Add rows at the end of the run's thread, all or none; returns their ``seq``.
+        """Append messages to the run's thread, all or none. Returns their ``seq``.
 
-        ``seq`` rises strictly within the thread and is given inside the inserting transaction. ``thread_id``,
-        ``resource_id`` and ``run_id`` of the rows are the run's, whatever the messages say.
+        ``seq`` rises strictly within the thread and is assigned in the inserting transaction. The stored rows get the
+        run's ``thread_id``, ``resource_id`` and ``run_id``; those of the messages are ignored.
 
         Raises:
             RunLostError: The run is not live, or its token is stale.
-            ConflictError: A message id exists already in this thread.
+            ConflictError: The thread has a message with one of these ids already.
         """
 
     @abstractmethod
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
-        """Replace rows by id, keeping their ``seq``, their run and their source, and drop those named in ``remove``.
+        """Replace messages by id, keeping ``seq``, run and source, and delete those in ``remove``. All or none.
 
-        Rows of this live run may be replaced and dropped; visible rows of its thread may be replaced, for what later
-        runs must know as well: that counts at once, however this run ends. All or none.
+        The live run may replace and delete its own messages. It may also replace visible messages of its thread; that
+        change takes effect at once and stays even if the run is discarded.
 
-        Raises RunLostError; NotFoundError for a row that the run may not change.
+        Raises RunLostError; NotFoundError for a message that the run may not change.
         """
 
     @abstractmethod
@@ -133,23 +139,23 @@ class MessageStorage(ABC):
         *,
         messages: Sequence[Message] = (),
     ) -> list[int]:
-        """End the run. Whether its rows count is decided by ONE write.
+        """End the run. One single write makes its messages visible or discards them.
 
-        ``discarded`` removes its rows, and the thread with its working memory, log and events if this run created it
-        and nothing else is in it.
-        ``interrupted`` keeps its rows; of a ``guarded`` run only those appended with source ``input``.
+        ``discarded`` deletes its messages. If this run created the thread and nothing else is in it, the thread goes
+        too, with its working memory, log and events.
+        ``interrupted`` keeps its messages; for a ``guarded`` run only those with source ``input``.
         Ending a run again in the same state does nothing.
 
         Args:
-            messages: Responses to append first, as ``append_messages`` does it: a call less, and a write less where a
+            messages: Responses to append first, as ``append_messages`` does it. This saves a call, and a write if one
                 transaction can hold both.
 
         Returns:
             The ``seq`` of the messages.
 
         Raises:
-            RunLostError: The run has ended otherwise, or there are messages and it is not live.
-            ConflictError: A message id exists already in this thread; the run is live still.
+            RunLostError: The run has ended in another state, or there are messages and it is not live.
+            ConflictError: The thread has a message with one of these ids already; the run stays live.
         """
 
     @abstractmethod
@@ -166,149 +172,161 @@ class MessageStorage(ABC):
         newest_first: bool = False,
         run_id: str | None = None,
     ) -> list[Message]:
-        """Visible rows with ``after < seq < before``, in ``seq`` order (falling with ``newest_first``), at most
-        ``limit``. Raises InputError for a negative limit, and for what is no whole number.
+        """Return at most ``limit`` visible messages with ``after < seq < before``, by ``seq``.
 
-        ``run_id`` makes that run's own rows visible too. An unknown thread has none.
+        ``newest_first`` reverses the order. ``run_id`` includes that run's own messages. An unknown thread has none.
+        Raises InputError if the limit is negative or not an integer.
         """
 
     @abstractmethod
-    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
-        """Which of these message ids the thread has (visible rows)."""
+    async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
+        """Return those of the ids that visible messages of the thread have; ``forgotten`` adds forgotten messages."""
 
     @abstractmethod
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
-        """Remove visible rows; returns how many there were."""
+        """Delete visible messages. Returns their number."""
+
+    @abstractmethod
+    async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:
+        """Record forgotten messages, stored or not, until the thread is deleted.
+
+        An id that is recorded already is not changed. Does nothing if there is no such thread.
+        """
+
+    @abstractmethod
+    async def list_forgotten(self, thread_id: str) -> list[Forgotten]:
+        """Return the forgotten messages of a thread, by ``seq`` and ``rank``."""
 
     @abstractmethod
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
-        """Replace what memory sent along with visible rows, by message id; None takes it away.
+        """Replace the ``SentBlock`` of visible messages, by message id; None removes it.
 
-        Works without a run, and changes nothing else of the rows. Returns how many of them there were.
+        Needs no run, and changes nothing else in the messages. Returns the number of messages found.
         """
 
 
 class ResourceStorage(ABC):
     @abstractmethod
     async def get_resource(self, resource_id: str) -> Resource:
-        """The resource; an empty one with version 0 when nothing is stored."""
+        """Return the resource; an empty one with version 0 if none is stored."""
 
     @abstractmethod
     async def save_resource(self, resource: Resource) -> Resource:
-        """Save if ``resource.version`` is still the stored one; returns it with the next version.
+        """Save the resource if ``resource.version`` equals the stored version. Returns it with the next version.
 
-        Raises ConflictError.
+        Raises ConflictError if the versions differ.
         """
 
     @abstractmethod
     async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
-        """Ids of the resources that have something of their own, whether they have threads or not: a stored resource,
-        or the working memory or log of ``resource:<id>``. In the order of their code points.
+        """Return a page of ids of resources, sorted by code points, with or without threads.
 
-        One that is there throughout appears exactly once in the pages. Raises InputError for a limit below 1 or a
-        foreign cursor.
+        Listed are resources that are stored themselves, or have a working memory or log under ``resource:<id>``. A
+        resource that exists during the whole listing appears on exactly one page. Raises InputError for a limit
+        below 1 or an invalid cursor.
         """
 
 
 class WorkingMemoryStorage(ABC):
     @abstractmethod
     async def get_working_memory(self, key: str) -> WorkingMemory:
-        """The working memory of ``thread:<id>`` or ``resource:<id>``; an empty one with version 0 when nothing is
+        """Return the working memory of ``thread:<id>`` or ``resource:<id>``; an empty one with version 0 if none is
         stored."""
 
     @abstractmethod
     async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
-        """Save if ``memory.version`` is still the stored one; returns it with the next version.
+        """Save the working memory if ``memory.version`` equals the stored version. Returns it with the next version.
 
-        Raises ConflictError.
+        Raises ConflictError if the versions differ.
         """
 
 
 class LogStorage(ABC):
-    """Observation logs."""
+    """Stores observation logs."""
 
     @abstractmethod
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
-        """The log, if its version is above ``after``; None otherwise, and where there is none."""
+        """Return the log if it exists and its version is above ``after``, else None."""
 
     @abstractmethod
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
     ) -> ObservationLog:
-        """Save ``log`` as ``expected_version + 1`` if the stored version is ``expected_version`` (0: none).
+        """Save ``log`` as version ``expected_version + 1`` if the stored version is ``expected_version`` (0: none).
 
-        All ``rows`` must be stored, in the same transaction: nothing is noted of what was removed meanwhile,
-        not even where a thread of the same id has been made anew.
-        Where the generation rises, the outgoing value is copied to the history of the key, once.
+        All messages in ``rows`` must be stored; the same transaction checks it, so no entry covers a deleted message.
+        If the generation rises, the replaced value is copied to the history of the key, once.
         Returns the log with its new version. Raises ConflictError.
         """
 
     @abstractmethod
     async def list_generations(self, key: str) -> list[ObservationLog]:
-        """The outgoing values of earlier generations, oldest first, without the present one."""
+        """Return the last value of each earlier generation, oldest first, without the current one."""
 
     @abstractmethod
     async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
-        """Replace the outgoing value that the history of ``log.key`` has of ``log.generation``; False, and nothing is
-        replaced, where that is not ``expected``."""
+        """Replace the value of ``log.generation`` in the history of ``log.key`` if it equals ``expected``.
+
+        Returns False if it does not.
+        """
 
     @abstractmethod
     async def delete_generations(self, key: str) -> int:
-        """Remove the history of a log and keep the log; returns how many values there were."""
+        """Delete the history of a log and keep the log. Returns the number of deleted values."""
 
     @abstractmethod
     async def delete_log(self, key: str) -> bool:
-        """Remove the log with its history. False if there was none."""
+        """Delete the log with its history. Returns False if there was none."""
 
 
 class LeaseStorage(ABC):
-    """Leases save money, never correctness: work is claimed so that two processes do not pay for it twice."""
+    """Stores leases, which keep two processes from paying for the same work. Correctness does not depend on them."""
 
     @abstractmethod
     async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
-        """Claim ``name`` for ``ttl`` seconds; None while somebody else holds it.
+        """Acquire the lease on ``name`` for ``ttl`` seconds. Returns None while another owner holds it.
 
-        The token rises each time, also when the holder claims again: its earlier lease is lost then.
+        Each acquisition raises the token. If the holder acquires the lease again, its earlier lease is lost.
         """
 
     @abstractmethod
     async def renew_lease(self, lease: Lease, *, ttl: float) -> bool:
-        """Stay the owner for ``ttl`` seconds from now; False when the lease expired or was lost."""
+        """Extend the lease to ``ttl`` seconds from now. Returns False if it expired or was lost."""
 
     @abstractmethod
     async def release_lease(self, lease: Lease) -> None:
-        """Give it up; nothing happens if it was lost."""
+        """Release the lease. Does nothing if it was lost."""
 
     @abstractmethod
     async def delete_lease(self, name: str) -> bool:
-        """Leave nothing of ``name``: who holds it has lost it, and its tokens begin anew. False if there was none."""
+        """Delete the lease on ``name``, even a held one, and restart its tokens. Returns False if there was none."""
 
 
 class EventStorage(ABC):
     events_kept: int = 10_000
-    """How many events the log of one key keeps: the newest."""
+    """Maximum number of events per key; older events are dropped."""
 
     @abstractmethod
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
-        """Add an event at the end of the key's log and drop those beyond the newest ``events_kept``."""
+        """Append an event to the key's event log, and drop all but the newest ``events_kept``."""
 
     @abstractmethod
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        """Events with ``seq > after``, oldest first."""
+        """Return events with ``seq > after``, oldest first."""
 
     @abstractmethod
     async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
-        """Replace the data of an event. False if it is not there any more."""
+        """Replace the data of an event. Returns False if the event does not exist any more."""
 
     @abstractmethod
     async def delete_events(self, key: str) -> int:
-        """Remove all events of a key; returns how many there were. The numbers of later ones go on rising."""
+        """Delete all events of a key and return their number. Later events continue the numbering."""
 
 
 class SearchStorage(ABC):
-    """An optional power: full-text search. A storage that has it is a subclass of this class as well.
+    """Optional interface for full-text search. A storage that supports it inherits from this class as well.
 
-    ``diarist.testing.SearchConformance`` checks every clause; ``storage/words.py`` has the rules of words.
+    ``diarist.testing.SearchConformance`` tests an implementation; ``storage/words.py`` defines words.
     """
 
     @abstractmethod
@@ -321,17 +339,17 @@ class SearchStorage(ABC):
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        """Visible messages of the resource that have all words of ``query``, newest first.
+        """Return visible messages of the resource that contain all words of ``query``, newest first.
 
-        Newest is what was said last, to the second (``created_at``; what has none counts as said when its run
-        ended); within a second, what began to count last, and of one run what was stored last. ``thread_id`` keeps
-        the messages of one thread; a thread of another resource has none.
+        The order is by ``created_at``, to the second; a message without it gets the time at which its run ended.
+        Within a second, messages of runs that ended later come first, and within a run those stored later.
+        ``thread_id`` limits the search to one thread; a thread of another resource has no results.
 
-        Found are the words of text, of tools' names, arguments and results, of files' names and cited sources;
-        not reasoning, data parts, what memory sent along, or system messages. A message that is there throughout
-        and unchanged appears exactly once in the pages. The cursor names no thread and no message.
+        Text, tool names, arguments and results, file names and cited sources are searched; reasoning, data parts,
+        context sent by memory, and system messages are not. A message that stays stored and unchanged appears on
+        exactly one page. The cursor contains no thread id and no message id.
 
-        Raises InputError for a query without words or with too many, a limit below 1, a foreign cursor.
+        Raises InputError for a query without words or with too many, a limit below 1, or an invalid cursor.
         """
 
 
@@ -344,22 +362,23 @@ class Storage(
     LeaseStorage,
     EventStorage,
 ):
-    """All of it. Safe to share between tasks, agents and memories; values are copied in and out.
+    """The complete storage interface. Safe to share between tasks, agents and memories; values are copied in and out.
 
-    Opens itself at first use, from any event loop. ``async with storage:`` or ``close()`` releases its
-    connections. Every method is one transaction; cancelled before its commit it leaves nothing.
+    A storage opens at first use, from any event loop. ``async with storage:`` or ``close()`` releases its
+    connections. Every method is one transaction; if it is cancelled before the commit, nothing is changed.
 
-    Text comes back as it was, whatever it holds; values that JSON does not know come back as strings, times
-    in UTC. Keys, ids and titles must be valid Unicode without NUL, and times must have a zone (InputError).
+    Text is returned unchanged, including NUL and lone surrogates. Values that JSON does not support are returned as
+    strings, and times in UTC. Keys, ids and titles must be valid Unicode without NUL, and times must have a time
+    zone (InputError).
 
     Every method may raise StorageError, with the driver's own error as its cause.
     """
 
     async def open(self) -> None:
-        """Connect and create or migrate the schema; does nothing when it is open."""
+        """Connect, and create or migrate the schema. Does nothing if the storage is open."""
 
     async def close(self) -> None:
-        """Release connections; it opens again at the next use."""
+        """Release the connections. The next use opens them again."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -373,11 +392,13 @@ class Storage(
     async def log_and_messages(
         self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
     ) -> tuple[ObservationLog | None, list[Message]]:
-        """A log, and the messages of a thread that lie in ``ranges`` of it; in one transaction where the storage can.
+        """Return a log, and the messages of a thread in the ranges that ``ranges`` computes from the log.
+
+        Both come from one transaction if the storage supports it.
 
         Args:
-            ranges: Pairs of ``after`` and ``before``, as for ``list_messages``, in order. It may be called in another
-                thread.
+            ranges: Returns pairs of ``after`` and ``before``, as for ``list_messages``, in order. It may be called in
+                another thread.
         """
         log = await self.get_log(key)
         rows: list[Message] = []
@@ -385,13 +406,26 @@ class Storage(
             rows += await self.list_messages(thread_id, after=after, before=before, run_id=run_id)
         return log, rows
 
-    async def purge(self) -> None:
-        """Let what was deleted be gone from indexes, too, where the database keeps it there until it tidies up.
+    async def purge(self) -> tuple[str, ...]:
+        """Remove deleted data from the database's indexes and files as well, where it would remain for some time.
 
-        Called after something was forgotten. Changes nothing that can be read; by default there is nothing to do.
+        Called after data was forgotten. Does not change stored data. The default does nothing.
+
+        Returns:
+            Places where deleted data may remain, with the reasons, to show to users. Empty if there are none.
         """
+        return ()
 
     @property
     def location(self) -> str:
-        """Where the data lies, for people: a path, a URL without password, or ``memory``."""
+        """Location of the data, to show to users: a path, a URL without password, or ``memory``."""
         return "memory"
+
+
+def checked_storage(value: Storage) -> Storage:
+    """Return ``value``. Raises ConfigError if it is not a storage."""
+    methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
+    if methods and all(callable(getattr(value, name, None)) for name in methods):  # wrappers too
+        return value
+    made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
+    raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")

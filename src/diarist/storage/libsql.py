@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 
-from diarist.libsql_database import LibSQLDatabase
+from diarist.databases.libsql import LibSQLDatabase
+from diarist.storage.sql.schema import SCHEMA
 from diarist.storage.sql.storage import SQLStorage
-from diarist.storage.sql.versions import SCHEMA
 
 
 class LibSQLStorage(SQLStorage):
-    """Everything in one libSQL file, or in the database of a libSQL server that any number of machines may share.
+    """Storage in a libSQL file, or in the database of a libSQL server, which any number of machines may share.
 
     Args:
-        path_or_url: A file, created when it is missing, in a folder that exists; or ``libsql://``, ``https://`` or
+        path_or_url: A file, created if it is missing, in an existing folder; or ``libsql://``, ``https://`` or
             ``http://`` with a server's name.
-        auth_token: What the server asks for. It may stand in the URL as ``?authToken=`` instead.
-        busy_timeout: Seconds to wait while somebody else writes, before StorageError.
+        auth_token: The server's token. It may be in the URL as ``?authToken=`` instead.
+        busy_timeout: Seconds to wait while another program writes, before StorageError.
 
-    Raises ConfigError for another kind of URL. A file needs the extra ``libsql``, a server does not. On a server
-    what was deleted may lie on in unused pages: ``secure_delete`` is the operator's to set.
+    Raises ConfigError for other kinds of URL. A file needs the extra ``libsql``, a server does not. On a server,
+    deleted data may remain in unused pages unless its operator sets ``secure_delete``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The order of what a search finds, as numbers that rise with time, and cursors into it."""
+"""Positions that order search results by time, and cursors that point to them."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import NamedTuple
 
 import orjson
 
+from diarist.checks import LARGEST
 from diarist.exceptions import InputError
-from diarist.storage.codec import END
 
 POSITIONS_PER_SECOND = 1 << 24
-"""How many messages may have been said in the same second. The year 9999 stays below 2**63."""
+"""Maximum number of messages in the same second. Positions in the year 9999 stay below 2**63."""
 
 _YEAR_ONE = 62_135_596_800
-"""Seconds from the first moment that a time stamp can have to 1970."""
+"""Seconds from the earliest ``datetime`` to 1970."""
 
 
 class Place(NamedTuple):
-    """A message's place: its position, and for equal positions a number made of its thread."""
+    """Sort key of a message: its position, then a number derived from its thread."""
 
     position: int
     tie: int
 
 
-NEWEST = Place(END, 0)
-"""Before the first message of all."""
+NEWEST = Place(LARGEST, 0)
+"""The place before the newest message."""
 
 
 def first_position(micros: int) -> int:
-    """The first position of the second in which the moment lies; ``micros`` since 1970."""
+    """Return the first position of the second that contains ``micros`` (microseconds since 1970)."""
     return (micros // 1_000_000 + _YEAR_ONE) * POSITIONS_PER_SECOND
 
 
 def moves(position: int, micros: int | None) -> bool:
-    """Whether a message that was said at ``micros`` cannot stay at ``position``; without a time it can."""
+    """Return True if a message with time ``micros`` needs another position; without a time it keeps its position."""
     return micros is not None and first_position(micros) != position - position % POSITIONS_PER_SECOND
 
 
@@ -48,12 +48,12 @@ def encode_place(place: Place) -> str:
 
 
 def decode_place(cursor: str | None) -> Place:
-    """Where a page begins; None begins with the newest. Raises InputError."""
+    """Return the place at which a page begins; None means the newest message. Raises InputError."""
     if cursor is None:
         return NEWEST
     try:
         position, tie = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if not all(type(number) is int and 0 <= number <= END for number in (position, tie)):
+        if not all(type(number) is int and 0 <= number <= LARGEST for number in (position, tie)):
             raise ValueError("not a place")
     except (ValueError, TypeError) as error:
         raise InputError(f"not a cursor of search_messages: {cursor!r}") from error

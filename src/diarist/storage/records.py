@@ -1,4 +1,4 @@
-"""The values that a storage keeps, beside messages."""
+"""The records of a storage, except messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import orjson
 
+from diarist.checks import OWN_RESOURCE
 from diarist.chunks import Usage
-from diarist.messages import Json, Message
+from diarist.messages import Json, Message, Role
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -22,9 +23,19 @@ MessageSource = Literal["input", "response"]
 Scope = Literal["thread", "resource"]
 
 
+def own_resource(thread_id: str) -> str:
+    """Return the resource id of a thread that was begun without one. No other thread belongs to it."""
+    return f"{OWN_RESOURCE}{thread_id}"
+
+
+def is_own_resource(resource_id: str) -> bool:
+    """Return True for ids that ``own_resource`` returns. Callers cannot pass such an id as ``resource=``."""
+    return resource_id.startswith(OWN_RESOURCE)
+
+
 @dataclass(slots=True, kw_only=True)
 class Thread:
-    """A conversation. It belongs to one resource (a user, a project) for ever."""
+    """A conversation. It always belongs to the same resource (a user, a project), or to ``own_resource`` of its id."""
 
     id: str
     resource_id: str
@@ -33,14 +44,23 @@ class Thread:
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
+    def belongs_to(self, resource_id: str) -> bool:
+        """Return True if calls of this resource may use the thread.
+
+        Earlier versions stored a thread without a resource under the resource that has the thread's id. Calls without
+        a resource still find it there.
+        """
+        unnamed_before = resource_id == own_resource(self.id) and self.resource_id == self.id
+        return self.resource_id == resource_id or unnamed_before
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One request as a transaction: its rows count for others once it is ``committed`` or ``interrupted``.
+    """One request as a transaction. Its messages become visible once it is ``committed`` or ``interrupted``.
 
     Attributes:
         token: Fencing token; every write of the run must carry it.
-        guarded: Somebody judges the run's output at its end. If it breaks off before, only its input is kept.
+        guarded: True if the run's output is checked at its end. If such a run is interrupted, only its input is kept.
     """
 
     id: str
@@ -53,7 +73,7 @@ class Run:
 
 @dataclass(slots=True, kw_only=True)
 class Resource:
-    """What is kept for a resource over all its threads. ``version`` is 0 while it is not stored."""
+    """Data that all threads of a resource share. ``version`` is 0 before the first save."""
 
     id: str
     metadata: dict[str, Json] = field(default_factory=dict[str, Json])
@@ -62,12 +82,12 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingMemoryUpdate:
-    """A change of a working memory by a run: it counts once that run has ended well.
+    """A run's change to a working memory. It takes effect once the run is committed, or interrupted and not guarded.
 
     Attributes:
-        text: The whole new text; or
-        patch: what is merged into the JSON object that the text is.
-        base: The text that ``text`` was made from; None: it takes the place of any.
+        text: The whole new text, unless ``patch`` is given.
+        patch: Keys to merge into the text, which is a JSON object.
+        base: The text that ``text`` was made from; None if it replaces any text.
     """
 
     run_id: str
@@ -82,9 +102,9 @@ class WorkingMemory:
 
     Attributes:
         key: ``thread:<id>`` or ``resource:<id>``.
-        text: Markdown, or a JSON object; empty while nothing is known.
-        updates: Of runs whose end was not taken in yet, in the order in which they were made.
-        version: Rises with every save; 0 while it was never saved.
+        text: Markdown, or a JSON object; empty if nothing is known.
+        updates: Updates of runs that are not merged into ``text`` yet, oldest first.
+        version: Rises with every save; 0 before the first one.
     """
 
     key: str
@@ -95,7 +115,7 @@ class WorkingMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A closed range of rows of one thread, with a digest of exactly what was read."""
+    """A closed range of messages of one thread, with a digest of their content when it was read."""
 
     thread_id: str
     first_seq: int
@@ -108,20 +128,20 @@ class Observation:
     """One entry of an observation log.
 
     Attributes:
-        state: ``active`` entries stand in the prompt for their rows; ``buffered`` ones were made ahead of time
-            and wait, their rows are still raw.
-        text: As the Observer or Reflector wrote it; rendered unchanged.
+        state: ``active`` entries replace their messages in the prompt; ``buffered`` ones were made ahead of time, and
+            the prompt still contains their messages.
+        text: Text of the Observer or Reflector; rendered unchanged.
         tokens: Tokens of ``text``.
-        sources: The rows it was made from.
-        message_tokens, message_count: Size of those rows.
-        kind: ``observation``, or ``reflection`` for what replaced older entries.
-        cycle_id: Hash of key, kind and sources: the same work has the same id everywhere.
-        run_id: The run whose own rows it covers, while that run is live; such an entry goes with its run.
-        thread_title: What the thread could be called, where the Observer was asked for it.
-        citations: For each line of ``text`` the ids of the messages it was made from; empty where nobody knows.
-        hints: Of a reflection of several threads, what was known last of each of them.
-        cut: Whether a person took words out of ``text``, or all of it.
-        model, usage: What it cost.
+        sources: Messages that the entry was made from.
+        message_tokens, message_count: Size of those messages.
+        kind: ``observation``, or ``reflection`` if the entry replaced older ones.
+        cycle_id: Hash of key, kind and sources: the same work has the same id in every process.
+        run_id: The live run that wrote the covered messages; discarding the run removes the entry.
+        thread_title: Title suggested for the thread, if the Observer was asked for one.
+        citations: For each line of ``text``, the ids of the messages it was made from; empty if unknown.
+        hints: For a reflection of several threads, the last known hints of each thread.
+        cut: True if a user removed words from ``text``, or all of it.
+        model, usage: The model that wrote the entry, and its token usage.
     """
 
     id: str
@@ -147,7 +167,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """Rows that are gone and must not come back by a late result: a range of a thread, or all rows of a run."""
+    """Deleted messages that no late result may restore: a range of a thread, or all messages of a run."""
 
     thread_id: str
     first_seq: int = 0
@@ -157,10 +177,10 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The newest known current task, suggested response and title; a cycle that brings none keeps the old ones.
+    """The newest known current task, suggested response and title. A cycle without them keeps the old ones.
 
     Attributes:
-        thread_id: The thread that they are of, where the log has several; empty: any.
+        thread_id: Their thread, if the log covers several; empty for any thread.
     """
 
     current_task: str | None = None
@@ -172,10 +192,10 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Failed cycles in a row, and when the last one failed: the key backs off by them.
+    """Number of failed cycles in a row and time of the last one, for the key's backoff.
 
     Attributes:
-        refused: What the Observer was asked for and refused for good, oldest first; not yet noted otherwise.
+        refused: Message ranges that the Observer's model refused permanently, oldest first, and no entry covers yet.
     """
 
     count: int = 0
@@ -185,7 +205,7 @@ class Failures:
 
 
 class Replaced(NamedTuple):
-    """An entry that a reflection replaces, as it was read."""
+    """An entry that a reflection replaces, with the digest of its content when it was read."""
 
     id: str
     digest: str
@@ -193,7 +213,7 @@ class Replaced(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingReflection:
-    """A finished reflection that waits until the log is large enough to be replaced.
+    """A finished reflection, to be used once the log is large enough.
 
     Attributes:
         tokens: Tokens of the entries that it replaces.
@@ -205,11 +225,25 @@ class PendingReflection:
 
 
 class RowRef(NamedTuple):
-    """A stored message: its place and its id."""
+    """Reference to a stored message: its position and its id."""
 
     thread_id: str
     seq: int
     id: str
+
+
+class Forgotten(NamedTuple):
+    """Record of a forgotten or redacted message: its position, without its content.
+
+    Attributes:
+        seq: Its position; in an imported or cloned thread, the position of the message before it.
+        rank: Order among records with the same ``seq``.
+    """
+
+    seq: int
+    id: str
+    role: Role
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,17 +252,17 @@ class ObservationLog:
 
     Attributes:
         key: ``thread:<id>`` or ``resource:<id>``.
-        version: Rises with every save, across generations; 0 while it was never saved.
+        version: Rises with every save, across generations; 0 before the first save.
         generation: Rises with every reflection.
-        entries: The active ones in the order in which they are shown, then the buffered ones.
-        reflection: A finished reflection that waits.
-        overrides: Options of this key alone, by their names, over the configuration.
-        suppressed: Cycle ids of reflections that did not pay; not tried again until an entry joins.
-        actor: The model that saw the log last, where the configuration wants that to be known.
-        erasures: Rises when something is forgotten or the diary is cleared: what a model was told before that
-            is not to be noted any more.
-        born: Made anew with each log that is saved for the first time: where a log was deleted, the next one of the
-            same key is another one. Empty while it was never saved, and in logs of early versions.
+        entries: The active entries in display order, then the buffered ones.
+        reflection: A finished reflection that is not in use yet.
+        overrides: Options for this key, by name; they override the configuration.
+        suppressed: Cycle ids of reflections that saved too little; not tried again until an entry is added.
+        actor: The last model that received the log, if the configuration records it.
+        erasures: Rises when messages are forgotten or the diary is cleared. Results of model calls that began before
+            are then dropped.
+        born: Unique id created at the first save; a log that replaces a deleted one has another id. Empty before the
+            first save, and in logs of early versions.
     """
 
     key: str
@@ -255,38 +289,38 @@ class ObservationLog:
 
     @property
     def active(self) -> tuple[Observation, ...]:
-        """The entries that stand in the prompt, in the order in which they are shown."""
+        """The entries in the prompt, in display order."""
         return tuple(entry for entry in self.entries if entry.state == "active")
 
     @property
     def buffered(self) -> tuple[Observation, ...]:
-        """The entries that wait, oldest first."""
+        """The entries that are not in the prompt yet, oldest first."""
         return tuple(entry for entry in self.entries if entry.state == "buffered")
 
     @property
     def every_entry(self) -> tuple[Observation, ...]:
-        """The entries, and the one of a reflection that waits."""
+        """All entries, including the entry of a pending reflection."""
         return (*self.entries, *((self.reflection.entry,) if self.reflection is not None else ()))
 
     @property
     def text(self) -> str:
-        """The diary as text: the active entries, one after the other."""
+        """Text of the diary: the active entries, joined by newlines."""
         return "\n".join(entry.text for entry in self.active)
 
     @property
     def current_task(self) -> str | None:
-        """What the user was after when last observed; None where nothing showed it."""
+        """The user's current task, as last observed; None if unknown."""
         return self.hints.current_task
 
     @property
     def suggested_response(self) -> str | None:
-        """How the assistant should go on, by the newest entry that says so."""
+        """The newest suggestion for the assistant's next response; None if there is none."""
         return self.hints.suggested_response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A claim on a piece of work, valid until it expires by the database's clock."""
+    """A claim on a piece of work that expires by the database's clock."""
 
     name: str
     owner: str
@@ -295,7 +329,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of a key's event log; ``seq`` rises by one per key."""
+    """One event in a key's event log. ``seq`` rises by one per event of the key."""
 
     key: str
     seq: int
@@ -314,11 +348,11 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A message that a search found.
+    """A search result.
 
     Attributes:
-        excerpt: One line of it, around the first word that was looked for.
-        before, after: The messages around it, in their order, where they were asked for.
+        excerpt: One line of the message, around its first match.
+        before, after: The surrounding messages, in thread order, if requested.
     """
 
     message: Message
@@ -336,13 +370,13 @@ def _log_adapter() -> TypeAdapter[ObservationLog]:
 
 def log_to_json(log: ObservationLog) -> bytes:
     try:
-        return orjson.dumps(log, _plain, orjson.OPT_UTC_Z)  # in a third of the time
-    except TypeError:  # integers of more than 64 bits; half characters: pydantic's error says where
+        return orjson.dumps(log, _plain, orjson.OPT_UTC_Z)  # three times as fast as pydantic
+    except TypeError:  # integers over 64 bits; lone surrogates: pydantic's error names the place
         return _log_adapter().dump_json(log)
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Replaced):  # orjson takes tuples for lists, but none of a class of its own
+    if isinstance(value, Replaced):  # orjson serializes plain tuples only
         return [*value]
     raise TypeError
 
@@ -352,5 +386,5 @@ def log_from_json(data: str | bytes) -> ObservationLog:
 
 
 def log_to_dict(log: ObservationLog) -> dict[str, Any]:
-    """Plain JSON values, for exports and pages."""
+    """Return the log as plain JSON values, for exports and web pages."""
     return _log_adapter().dump_python(log, mode="json")

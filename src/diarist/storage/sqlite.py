@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 
-from diarist.sqlite_database import SQLiteDatabase
+from diarist.databases.sqlite import SQLiteDatabase
+from diarist.storage.sql.schema import SCHEMA
 from diarist.storage.sql.storage import SQLStorage
-from diarist.storage.sql.versions import SCHEMA
 
 
 class SQLiteStorage(SQLStorage):
-    """Everything in one file that any number of processes on one machine may share.
+    """Storage in one SQLite file, which any number of processes on one machine may share.
 
     Args:
-        path: The file, relative to the working directory at this moment; created when it is missing, its
-            folder must exist. Beside it SQLite keeps ``-wal`` and ``-shm`` files while it is in use.
+        path: The file, relative to the current working directory; created if it is missing, but its folder must
+            exist. While the file is in use, SQLite keeps ``-wal`` and ``-shm`` files next to it.
         busy_timeout: Seconds to wait while another process writes, before StorageError.
 
-    Raises ConfigError for ``":memory:"``. What a call has returned survives the end of the process, by
-    ``kill -9`` too; after a power cut the newest writes may be missing, the file stays whole.
+    Raises ConfigError for ``":memory:"``. Completed writes survive the end of the process, ``kill -9`` included.
+    After a power cut the newest writes may be missing, but the file is not corrupted.
     """
 
     def __init__(self, path: str | os.PathLike[str] = "memory.db", *, busy_timeout: float = 30.0) -> None:

@@ -1,9 +1,9 @@
-"""What a full-text search finds: the words of a message and of a query, by the same rules in every back end.
+"""Terms of full-text search: the words of a message and of a query, by the same rules in every back end.
 
-Text is brought to one form (NFKC) and case-folded. A word is an unbroken row of letters, digits and their marks;
-``snake_case`` is two. Scripts that put no spaces between words (Chinese, Japanese, Korean, Thai and their
-neighbours) are taken in pieces of three characters, shorter ones in whole, so that a part of such a row is found
-as well.
+Text is normalized (NFKC) and case-folded. A word is an unbroken sequence of letters, digits and their marks, so
+``snake_case`` is two words. Scripts without spaces between words (Chinese, Japanese, Korean, Thai and related ones)
+are split into pieces of three characters, so a part of such a sequence can be found as well; shorter sequences are
+kept whole.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import regex
 from diarist.exceptions import InputError
 from diarist.messages import FilePart, Json, Message, Part, SourcePart, TextPart, ToolPart
 from diarist.storage.records import Hit
+from diarist.text_pieces import pieces
 
 LONGEST_WORD = 64
-"""Characters of a word that count; longer ones are encoded data more often than words."""
+"""Maximum length of a word, in characters; longer ones are usually encoded data."""
 
 MAX_TERMS = 100
-"""Words and pieces that one query may have."""
+"""Maximum number of words and pieces in a query."""
 
 PIECE = 3
 EXCERPT_LENGTH = 160
@@ -38,7 +39,11 @@ _SPACE = re.compile(r"\s+")
 
 
 def text_terms(text: str) -> set[str]:
-    """What a text is found by: its words, and all pieces of up to three characters where words have no spaces."""
+    """Return the terms of a text: its words, and all pieces of up to three characters where words have no spaces."""
+    return set[str]().union(*map(_terms, pieces(text)))
+
+
+def _terms(text: str) -> set[str]:
     if text.isascii():
         return {word[:LONGEST_WORD] for word in set(_ascii_words(text))}
     terms: set[str] = set()
@@ -51,16 +56,16 @@ def text_terms(text: str) -> set[str]:
 
 
 def check_query(query: str) -> None:
-    """Raises InputError for what is no text."""
+    """Raise InputError if the query is not text."""
     if not isinstance(cast(Any, query), str):
         raise InputError(f"query must be a text, not {query!r}")
 
 
 def query_terms(query: str) -> list[str]:
-    """What a text must have to be found, in the query's order, each once.
+    """Return the terms of a query, in order and without duplicates. A match contains all of them.
 
     Raises:
-        InputError: The query is no text, has no word, or too many.
+        InputError: The query is not text, has no words, or has too many.
     """
     check_query(query)
     terms: dict[str, None] = {}
@@ -77,27 +82,27 @@ def query_terms(query: str) -> list[str]:
 
 
 def message_terms(message: Message) -> set[str]:
-    """What a message is found by: text, tools' names, arguments and results, names of files, cited sources.
+    """Return the terms of a message: text, tools' names, arguments and results, names of files, cited sources.
 
-    Not: reasoning, data parts, what memory sent along, and system messages.
+    Reasoning, data parts, context sent by memory, and system messages have no terms.
     """
     return set[str]().union(*map(text_terms, message_texts(message)))
 
 
 def message_texts(message: Message) -> Iterator[str]:
-    """The texts of a message that a search looks at, in their order."""
+    """Yield the searchable texts of a message, in order."""
     if message.role != "system":
         for part in message.parts:
             yield from _part_texts(part)
 
 
 def make_hit(message: Message, terms: Iterable[str]) -> Hit:
-    """A found message with an excerpt."""
+    """Return a search result with an excerpt of the message."""
     return Hit(message=message, excerpt=excerpt_of(message_texts(message), terms))
 
 
 def excerpt_of(texts: Iterable[str], terms: Iterable[str]) -> str:
-    """One line of about 160 characters around the first word of the query, else the beginning."""
+    """Return one line of about 160 characters around the first match, or from the beginning if there is none."""
     wanted = frozenset(terms)
     lines = [_SPACE.sub(" ", text).strip() for text in texts]
     for line in lines:
@@ -107,7 +112,7 @@ def excerpt_of(texts: Iterable[str], terms: Iterable[str]) -> str:
 
 
 def _words(text: str) -> Iterator[tuple[str, bool]]:
-    """Folded words, and whether each is of a script without spaces."""
+    """Yield each case-folded word, with True if its script has no spaces between words."""
     if text.isascii():
         for word in _ascii_words(text):
             yield word[:LONGEST_WORD], False
@@ -144,7 +149,7 @@ def _part_texts(part: Part) -> Iterator[str]:
 
 
 def _leaves(value: Json) -> Iterator[str]:
-    """Strings and numbers of a JSON value, keys included: in JSON text an escape would cling to a word."""
+    """Yield strings, numbers and keys of a JSON value. In JSON text, escapes would become part of words."""
     if isinstance(value, dict):
         for key, item in cast(dict[Any, Json], value).items():
             yield str(key)
@@ -157,7 +162,7 @@ def _leaves(value: Json) -> Iterator[str]:
 
 
 def _find(text: str, wanted: frozenset[str]) -> int | None:
-    """Where the first word of the query stands in ``text``."""
+    """Return the position of the query's first word in ``text``."""
     for match in _WORDS.finditer(text):
         if match[1] is None:
             if not wanted.isdisjoint(text_terms(match[0])):

@@ -1,7 +1,8 @@
-"""What tests of applications and of other back ends need: a scripted model, conformance suites."""
+"""Helpers for tests: a scripted model, and conformance suites for storages and vector stores."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from diarist.testing.storage_conformance import StorageConformance
     from diarist.testing.vector_conformance import VectorStoreConformance
 
-# Each is imported when it is asked for, since a conformance suite needs pytest and a scripted model does not.
+# Imported when first used: a conformance suite needs pytest, a scripted model does not.
 _WHERE = {
     "Reasoning": "diarist.testing.scripted",
     "Reply": "diarist.testing.scripted",
@@ -38,4 +39,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    module = _WHERE[name]
+    if module.endswith("_conformance"):
+        import pytest
+
+        suites = {where for where in _WHERE.values() if where.endswith("_conformance")}
+        pytest.register_assert_rewrite(*(suites - sys.modules.keys()))  # so that a failing assert shows its values
+    return getattr(import_module(module), name)

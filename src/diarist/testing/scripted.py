@@ -40,12 +40,12 @@ from diarist.tokens import default_counter
 
 
 class ScriptError(AssertionError):
-    """The script does not fit what happened: more requests than replies, or a reply of no known kind."""
+    """Raised when a request has no reply left, or a reply is of an unknown kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model calls a tool. ``args`` as a string is sent as it is, so that it may be no JSON at all.
+    """A tool call of the model. ``args`` as a string is sent unchanged, so it may be invalid JSON.
 
     ``id`` is ``call_1``, ``call_2``, … when not given, counted per model.
     """
@@ -57,7 +57,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The model thinks."""
+    """A reasoning block of the model."""
 
     text: str
     signature: str | None = None
@@ -96,10 +96,10 @@ Answerer: TypeAlias = Callable[[ModelRequest], "Answer | Awaitable[Answer]"]
 
 
 class ScriptedModel(Model):
-    """A model whose replies are written down.
+    """A model that answers from a list of replies.
 
-    Each request takes the next reply; with none left, ``ScriptError``. Only a function at the end never runs
-    out: it answers every further request. So ``ScriptedModel(lambda request: "Hello!")`` answers for ever.
+    Each request takes the next reply; with none left, it raises ``ScriptError``. A function at the end answers every
+    further request: ``ScriptedModel(lambda request: "Hello!")`` never runs out.
 
     A reply is
 
@@ -111,8 +111,8 @@ class ScriptedModel(Model):
     - a function of the ``ModelRequest`` that returns any of these, sync or async.
 
     Usage is counted with ``default_counter()`` over the prompt as text. ``cached_tokens`` are the tokens of
-    the longest prefix that the prompt shares with that of the request before: what a provider's prompt cache
-    could save at best.
+    the longest prefix that the prompt shares with the request before: the most that a provider's prompt cache
+    could save.
 
     A scripted error is not retried by itself (``default_retries`` is 0), so that it fails as written.
 
@@ -175,7 +175,7 @@ class ScriptedModel(Model):
         return Usage(input_tokens=total, cached_tokens=min(count(shared), total))
 
     def _chunks(self, pieces: list[Piece]) -> Iterator[Chunk]:
-        """Neighbouring strings make one block of text."""
+        """Yield the chunks of the pieces; neighbouring strings form one text block."""
         block = 0
         in_text = False
         for piece in pieces:

@@ -1,6 +1,6 @@
-"""Vector stores: vectors with metadata, and which of them are nearest.
+"""Vector stores: nearest-neighbour search over vectors with metadata.
 
-The abstract ``VectorStore``, and one that lives in memory, one in an SQLite file. ``PgVectorStore`` is in
+The abstract ``VectorStore``, and stores in memory and in an SQLite file. ``PgVectorStore`` is in
 ``diarist.vectors.postgres`` and ``QdrantVectorStore`` in ``diarist.vectors.qdrant``.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Stores are loaded when they are asked for: numpy and SQLAlchemy take a while."""
+    """Import a store at first use, since numpy imports slowly."""
     try:
         if name == "InMemoryVectorStore":
             from diarist.vectors.in_memory import InMemoryVectorStore

@@ -1,4 +1,4 @@
-"""The contract of a vector store. ``diarist.testing.VectorStoreConformance`` checks every clause."""
+"""The vector store interface. ``diarist.testing.VectorStoreConformance`` tests an implementation against it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 Metric = Literal["cosine", "dot", "euclidean"]
-"""What ``score`` means; a higher one is always nearer. ``cosine``: -1 to 1; ``dot``: the inner product;
+"""The meaning of ``score``; a higher one is always nearer. ``cosine``: -1 to 1; ``dot``: the inner product;
 ``euclidean``: 1 / (1 + distance), above 0 and at most 1."""
 
 Value = str | int | float | bool
@@ -20,7 +20,7 @@ Filter = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexInfo:
-    """An index: how long its vectors are, how they are compared, and how many there are."""
+    """Description of an index: its dimension, its metric, and its number of vectors."""
 
     name: str
     dimension: int
@@ -30,7 +30,7 @@ class IndexInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorRecord:
-    """A stored vector. With ``cosine`` it may come back at length 1; numbers are rounded to 32 bits or less."""
+    """A stored vector. With ``cosine`` it may be normalized to length 1; numbers are rounded to 32 bits or less."""
 
     id: str
     vector: list[float]
@@ -39,7 +39,7 @@ class VectorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorHit:
-    """A vector that a query found; ``score`` as the index's metric has it."""
+    """A query result; ``score`` is computed with the index's metric."""
 
     id: str
     score: float
@@ -49,14 +49,13 @@ class VectorHit:
 class VectorStore(ABC):
     """Named indexes of vectors, each with an id and metadata. Safe to share between tasks and event loops.
 
-    - Names, ids, metadata keys and values are data, whatever they hold; they must be valid Unicode without NUL,
-      and a name at most 120 bytes long.
+    - Names, ids, metadata keys and values may contain any valid Unicode except NUL. A name has at most 120 bytes.
     - Metadata is flat: strings, finite numbers and booleans.
-    - What a call has returned, the next call of anybody sees. A call that fails may have done a part of its work;
-      repeating it does the rest.
-    - It opens itself at first use; ``close`` or ``async with`` releases what it holds, and the next use opens again.
+    - Changes of a completed call are visible to every later call, in any process. A failed call may have done a part of
+      its work; repeating it does the rest.
+    - A store opens at first use. ``close`` or ``async with`` releases its resources, and the next use opens it again.
 
-    Every method but ``create_index``, ``list_indexes``, ``describe`` and ``delete_index`` raises NotFoundError where
+    Every method but ``create_index``, ``list_indexes``, ``describe`` and ``delete_index`` raises NotFoundError if
     there is no such index; every method may raise StorageError, with the driver's own error as its cause.
     """
 
@@ -64,16 +63,16 @@ class VectorStore(ABC):
     async def create_index(
         self, name: str, *, dimension: int, metric: Metric = "cosine", partition_by: str | None = None
     ) -> None:
-        """Make an index; does nothing where it is there with the same dimension and metric.
+        """Create an index. Does nothing if it exists with the same dimension and metric.
 
         Args:
-            dimension: Numbers in each vector.
-            partition_by: A metadata key with a string that every vector must have, such as the user's id. Queries
-                and deletions whose filter asks for one value of it look at those vectors alone.
+            dimension: Length of each vector.
+            partition_by: A metadata key for which every vector must have a string, such as the user's id. Queries and
+                deletions with a filter on one value of it read only the vectors with that value.
 
         Raises:
-            ConfigError: It is there with another dimension or metric; or this store cannot have such an index.
-            InputError: A name or number that cannot be.
+            ConfigError: The index exists with another dimension or metric, or this store does not support it.
+            InputError: The name or a number is invalid.
         """
 
     @abstractmethod
@@ -84,11 +83,13 @@ class VectorStore(ABC):
         vectors: Sequence[Sequence[float]],
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        """Store vectors; one whose id is there is replaced, with its metadata. Of an id given twice the last counts.
+        """Store vectors with their metadata. A vector replaces a stored one with the same id.
+
+        If an id is given twice, the last vector is stored.
 
         Raises:
-            InputError: Not as many vectors or metadata as ids; a vector of another dimension, with numbers that are
-                not finite, or, with ``cosine``, of nothing but zeros; metadata that cannot be. Nothing is stored.
+            InputError: The numbers of ids, vectors and metadata differ; a vector has another dimension, is not finite,
+                or, with ``cosine``, is all zeros; or metadata is invalid. Nothing is stored.
         """
 
     @abstractmethod
@@ -101,42 +102,50 @@ class VectorStore(ABC):
         filter: Filter | None = None,
         threshold: float | None = None,
     ) -> list[VectorHit]:
-        """The nearest vectors that pass the filter, nearest first, at most ``top_k``.
+        """Return at most ``top_k`` nearest vectors that match the filter, nearest first.
 
-        An approximate index may miss some of them. ``threshold``: the least score.
+        An approximate index may miss some of them. ``threshold`` is the minimum score.
 
-        Raises InputError for a vector as in ``upsert``, ``top_k`` below 1, or a filter that cannot be read.
+        Raises InputError for an invalid vector (see ``upsert``), ``top_k`` below 1, or an invalid filter.
         """
 
     @abstractmethod
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-        """Those of the vectors that are there, by id."""
+        """Return the stored vectors among ``ids``, by id."""
 
     @abstractmethod
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
-        """Remove vectors by id, or those that pass the filter; returns how many there were.
+        """Delete vectors by id, or all that match the filter. Returns the number of deleted vectors.
 
-        Raises InputError unless exactly one of the two is given; and for an empty filter.
+        Raises InputError unless exactly one of ``ids`` and ``filter`` is given, and for an empty filter.
         """
 
     @abstractmethod
     async def describe(self, name: str) -> IndexInfo | None:
-        """The index; None if there is none."""
+        """Return the description of an index; None if it does not exist."""
 
     @abstractmethod
     async def list_indexes(self) -> list[str]:
-        """The names of all indexes of this store, sorted."""
+        """Return the names of all indexes of this store, sorted."""
 
     @abstractmethod
     async def delete_index(self, name: str) -> bool:
-        """Remove an index with its vectors. False if there was none."""
+        """Delete an index with its vectors. Returns False if there was none."""
+
+    async def purge(self) -> tuple[str, ...]:
+        """Remove deleted vectors from files as well, as ``Storage.purge`` does. Called after data was forgotten.
+
+        Returns:
+            Places where deleted vectors may remain, with the reasons, to show to users. Empty if there are none.
+        """
+        return ()
 
     async def close(self) -> None:  # noqa: B027 - many have nothing to release
-        """Release what it holds open."""
+        """Release connections and files."""
 
     @property
     def location(self) -> str:
-        """Where the data lies, for people: a path, a URL without password, or ``memory``."""
+        """Location of the data, to show to users: a path, a URL without password, or ``memory``."""
         return "memory"
 
     async def __aenter__(self) -> Self:

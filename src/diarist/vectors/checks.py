@@ -1,4 +1,4 @@
-"""What every vector store checks before it writes or looks."""
+"""Argument checks that all vector stores share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diarist.vectors.base import Filter, Metadata, Metric, Value
 from diarist.vectors.filters import Node, is_plain, is_value, parse_filter
 
 LONGEST_NAME = 120
-"""Bytes."""
+"""Maximum length of a name, in bytes."""
 MAX_DIMENSION = 65_536
 
 
 class Settings(NamedTuple):
-    """What an index was made with."""
+    """The settings of an index."""
 
     dimension: int
     metric: Metric
@@ -25,7 +25,7 @@ class Settings(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A vector as it is to be stored: 32-bit numbers."""
+    """A vector to store, as 32-bit numbers."""
 
     id: str
     partition: str
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def check_settings(name: str, dimension: int, metric: str, partition_by: str | None) -> Settings:
-    """Raises InputError."""
+    """Return the settings of a new index. Raises InputError."""
     if not name or not is_plain(name) or len(name.encode()) > LONGEST_NAME:
         raise InputError(f"an index has a name of 1 to {LONGEST_NAME} bytes of valid Unicode without NUL, not {name!r}")
     if not isinstance(cast(Any, dimension), int) or not 1 <= dimension <= MAX_DIMENSION:
@@ -47,7 +47,7 @@ def check_settings(name: str, dimension: int, metric: str, partition_by: str | N
 
 
 def check_same(name: str, found: Settings, wanted: Settings) -> None:
-    """Raises ConfigError where an index is there that was made otherwise."""
+    """Raise ConfigError if the existing index has other settings."""
     if (found.dimension, found.metric) != (wanted.dimension, wanted.metric):
         raise ConfigError(
             f"index {name!r} is there with {found.dimension} dimensions and the metric {found.metric}, and not"
@@ -66,7 +66,7 @@ def check_rows(
     vectors: Sequence[Sequence[float]],
     metadata: Sequence[Metadata] | None,
 ) -> list[Row]:
-    """The rows to store, one for each id. Raises InputError."""
+    """Return the rows to store, one for each id. Raises InputError."""
     given: Sequence[Metadata] = metadata if metadata is not None else [{} for _ in ids]
     if not len(ids) == len(vectors) == len(given):
         raise InputError(
@@ -87,14 +87,14 @@ def check_id(id: str) -> str:
 
 
 def check_vector(index: str, settings: Settings, vector: Sequence[float]) -> array[float]:
-    """``vector`` as 32-bit numbers. Raises InputError."""
+    """Return ``vector`` as 32-bit numbers. Raises InputError."""
     try:
         numbers = array("f", vector)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"a vector is a sequence of numbers, not {type(vector).__name__}: {error}") from error
     if len(numbers) != settings.dimension:
         raise InputError(f"index {index!r} has {settings.dimension} dimensions, and the vector has {len(numbers)}")
-    if not math.isfinite(sum(numbers)):  # a sum of finite 32-bit numbers never leaves the range of 64 bits
+    if not math.isfinite(sum(numbers)):  # a sum of finite 32-bit numbers does not overflow 64 bits
         raise InputError("a vector needs finite 32-bit numbers")
     if settings.metric == "cosine" and not any(numbers):
         raise InputError("a vector of nothing but zeros has no direction, which the metric cosine compares")
@@ -102,14 +102,14 @@ def check_vector(index: str, settings: Settings, vector: Sequence[float]) -> arr
 
 
 def check_query(top_k: int, filter: Filter | None) -> Node:
-    """The filter as a tree. Raises InputError."""
+    """Return the parsed filter. Raises InputError."""
     if top_k < 1:
         raise InputError(f"top_k must be at least 1, not {top_k}")
     return parse_filter(filter)
 
 
 def check_delete(ids: Sequence[str] | None, filter: Filter | None) -> Node | None:
-    """The filter as a tree, or None where ids are given. Raises InputError."""
+    """Return the parsed filter, or None if ids are given. Raises InputError."""
     if (ids is None) == (filter is None):
         raise InputError("delete(...) takes either ids= or filter=")
     if filter is None:

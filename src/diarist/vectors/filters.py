@@ -1,9 +1,9 @@
 """Filters: conditions on metadata, as plain dictionaries.
 
-``{"role": "user", "year": {"$gte": 2025}}`` asks for both. The operators of a key are ``$eq``, ``$ne``, ``$in``,
-``$nin``, ``$gt``, ``$gte``, ``$lt``, ``$lte`` (numbers) and ``$exists``; ``$and`` and ``$or`` take a list of
-filters, ``$not`` takes one. Numbers equal numbers and never booleans. What is missing equals nothing, so that
-``$ne`` and ``$nin`` let it pass.
+``{"role": "user", "year": {"$gte": 2025}}`` requires both conditions. The operators of a key are ``$eq``, ``$ne``,
+``$in``, ``$nin``, ``$gt``, ``$gte``, ``$lt``, ``$lte`` (numbers) and ``$exists``; ``$and`` and ``$or`` take a list of
+filters, ``$not`` takes one. Numbers never equal booleans. A missing value equals nothing, so it matches ``$ne`` and
+``$nin``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _DEEPEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``value`` is a list for ``$in``, a number for the ordered operators, a boolean for ``$exists``."""
+    """A condition on one key. ``value`` is a list for ``$in``, a number for ``$gt`` and the like, a boolean for
+    ``$exists``."""
 
     key: str
     operator: Operator
@@ -51,7 +52,7 @@ Node = Compare | Not | AllOf | AnyOf
 
 
 def parse_filter(filter: Filter | None) -> Node:
-    """A filter as a tree; none at all lets everything pass. Raises InputError that names what cannot be read."""
+    """Return a filter as a tree; None matches everything. Raises InputError that names the invalid part."""
     return _parse({} if filter is None else filter, 0)
 
 
@@ -59,7 +60,7 @@ Test = Callable[[Mapping[str, Value]], bool]
 
 
 def predicate(node: Node) -> Test:
-    """What says of metadata whether it passes; it is asked of every vector of a partition, and so made but once."""
+    """Return a function that tests metadata. Built once per query, since it runs for every vector of a partition."""
     match node:
         case Compare():
             return _comparison(node)
@@ -77,7 +78,7 @@ def predicate(node: Node) -> Test:
 
 
 def partition_in(node: Node, key: str | None) -> str | None:
-    """The one value of ``key`` that the filter asks for in any case; None where it may be several."""
+    """Return the only value of ``key`` that can match the filter; None if several can."""
     match node:
         case Compare(name, "$eq", value) if name == key:
             return value if isinstance(value, str) else None
@@ -88,7 +89,7 @@ def partition_in(node: Node, key: str | None) -> str | None:
 
 
 def is_value(value: object) -> bool:
-    """Whether metadata may hold it; a number must be finite, and an integer exact as a 64-bit float."""
+    """Return True for a valid metadata value. Numbers must be finite, and integers exact as 64-bit floats."""
     if isinstance(value, str):
         return is_plain(value)
     if isinstance(value, bool):
@@ -99,7 +100,7 @@ def is_value(value: object) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Valid Unicode without NUL."""
+    """Return True for valid Unicode without NUL."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -175,7 +176,7 @@ def _comparison(node: Compare) -> Test:
     if node.operator == "$eq":
         return lambda metadata: _equal(metadata.get(key), wanted)
     if node.operator == "$in":
-        several = {(isinstance(each, bool), each) for each in wanted}  # as ``_equal`` has it, whatever their number
+        several = {(isinstance(each, bool), each) for each in wanted}  # equal as in ``_equal``, in constant time
         return lambda metadata: (isinstance(found := metadata.get(key), bool), found) in several
     compare = _COMPARE[node.operator]
     return lambda metadata: is_number(found := metadata.get(key)) and compare(found, wanted)

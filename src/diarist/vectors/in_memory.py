@@ -22,7 +22,7 @@ from diarist.vectors.matrix import Matrix, merged
 
 
 class InMemoryVectorStore(VectorStore):
-    """Vectors that end with the object; exact search. For tests, and as strict as the others. Needs numpy."""
+    """Vectors in memory, with exact search. For tests, and as strict as the other stores. Needs numpy."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, _Index] = {}
@@ -100,7 +100,7 @@ class InMemoryVectorStore(VectorStore):
 
 
 class _Index:
-    """One index: a matrix for each partition."""
+    """An index: one matrix per partition."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -132,7 +132,7 @@ class _Index:
         return VectorRecord(id=id, vector=part.vector(id) or [], metadata=part.metadata(id))
 
     def asked(self, node: Node) -> list[Matrix]:
-        """The partitions that a filter may find something in."""
+        """Return the partitions that can contain matches of a filter."""
         partition = partition_in(node, self.settings.partition_by)
         if partition is None:
             return list(self._parts.values())

@@ -1,4 +1,4 @@
-"""Exact search over vectors that lie side by side in memory."""
+"""Exact search over vectors in one matrix in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from diarist.vectors.base import Metric, Value, VectorHit
 from diarist.vectors.filters import AllOf, Node, Test, predicate
 
 _FIRST_LOOK = 64
+_OF_A_ROW = 800
+"""Estimated size of a vector's id and metadata, in bytes."""
 _BLOCK = 8192
 
 Floats = NDArray[np.float32]
@@ -19,8 +21,8 @@ Floats = NDArray[np.float32]
 class Matrix:
     """Vectors of one index, or of one partition of it.
 
-    With ``cosine`` they are kept at length 1. Metadata is kept as it is given, and copied when it goes out. Not safe
-    for several threads at once.
+    With ``cosine`` they are normalized to length 1. Metadata is stored without a copy, and copied when it is returned.
+    Not thread-safe.
     """
 
     def __init__(self, dimension: int, metric: Metric) -> None:
@@ -35,11 +37,11 @@ class Matrix:
 
     @property
     def size(self) -> int:
-        """Bytes of the vectors, roughly those of all."""
-        return self._vectors.nbytes
+        """Approximate size in bytes."""
+        return self._vectors.nbytes + _OF_A_ROW * len(self._ids)
 
     def put(self, ids: Sequence[str], vectors: Iterable[bytes], metadata: Sequence[dict[str, Value]]) -> None:
-        """Add or replace vectors, each as 32-bit numbers in native order."""
+        """Add or replace vectors, each as 32-bit numbers in native byte order."""
         if not ids:
             return
         fresh = np.frombuffer(b"".join(vectors), dtype=np.float32).reshape(len(ids), -1)
@@ -64,7 +66,7 @@ class Matrix:
             return False
         last = self._ids.pop()
         data = self._metadata.pop()
-        if last != id:  # the last one moves into the gap
+        if last != id:  # move the last vector into the gap
             self._ids[slot], self._metadata[slot], self._slots[last] = last, data, slot
             self._vectors[slot] = self._vectors[len(self._ids)]
         return True
@@ -77,12 +79,12 @@ class Matrix:
         return dict(self._metadata[self._slots[id]])
 
     def matching(self, node: Node) -> list[str]:
-        """The ids of what passes the filter."""
+        """Return the ids of vectors that match the filter."""
         test = predicate(node)
         return [id for id, data in zip(self._ids, self._metadata, strict=True) if test(data)]
 
     def search(self, vector: Sequence[float], top_k: int, node: Node, threshold: float | None) -> list[VectorHit]:
-        """The nearest that pass the filter, nearest first."""
+        """Return the nearest vectors that match the filter, nearest first."""
         scores = self._scores(np.asarray(vector, dtype=np.float32))
         look = top_k if node == AllOf(()) else max(_FIRST_LOOK, 4 * top_k)
         test = predicate(node)
@@ -102,7 +104,7 @@ class Matrix:
         return hits
 
     def _nearest(self, scores: Floats, look: int) -> list[int]:
-        """The slots of the ``look`` highest scores, highest first."""
+        """Return the slots of the ``look`` highest scores, highest first."""
         if look < len(scores):
             slots = np.argpartition(scores, len(scores) - look)[len(scores) - look :]
         else:
@@ -125,11 +127,11 @@ class Matrix:
 
 
 def _unit(vectors: Floats) -> Floats:
-    # By the largest number first: squares of very large or small numbers leave the range of 32 bits.
+    # Scale by the largest number first: squares of very large or small numbers leave the range of 32 bits.
     scaled = vectors / np.abs(vectors).max(axis=1, keepdims=True)
     return scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
 
 
 def merged(found: Iterable[list[VectorHit]], top_k: int) -> list[VectorHit]:
-    """The best of several searches."""
+    """Return the best results of several searches."""
     return sorted((hit for hits in found for hit in hits), key=lambda hit: (-hit.score, hit.id))[:top_k]

@@ -1,35 +1,174 @@
-"""Vectors in a PostgreSQL database, by its extension pgvector."""
+"""Vectors in a PostgreSQL database with the extension pgvector.
+
+Each index has a table of its own, since pgvector requires one dimension per column. The table's name is a number: names
+from callers are only used as values.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from diarist.postgres_database import PostgresDatabase
-from diarist.vectors import postgres_tables as tables
+import orjson
+
+from diarist.databases.base import Connection, Schema
+from diarist.databases.postgres import PostgresDatabase
+from diarist.exceptions import ConfigError, StorageError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
-from diarist.vectors.checks import check_delete, check_query, check_same, check_settings
-from diarist.vectors.postgres_index import HNSW, IVFFlat, Kind, as_built, check_fits, check_kind
+from diarist.vectors.checks import (
+    Settings,
+    check_delete,
+    check_query,
+    check_rows,
+    check_same,
+    check_settings,
+    check_vector,
+    not_found,
+)
+from diarist.vectors.filters import AllOf, AnyOf, Compare, Node, Not, partition_in
 
 __all__ = ["HNSW", "IVFFlat", "PgVectorStore"]
 
 logger = logging.getLogger("diarist")
 
+_MOST_SINGLE = 2_000
+"""Maximum dimension for single precision; longer vectors have half precision."""
+_OLDEST = (0, 8)
+
+# --- kinds of approximate search ---------------------------------------------------------------------------
+
+MOST_DIMENSIONS = 16_000
+MOST_INDEXED = 4_000
+"""Maximum dimension of an approximate index, at half precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HNSW:
+    """An HNSW index, a graph of near vectors: quick and precise, slower to build. The limits are pgvector's.
+
+    Attributes:
+        m: Neighbours of each vector, 2 to 100.
+        ef_construction: Candidates while building, from twice ``m`` to 1,000.
+        ef_search: Candidates of a query, 1 to 1,000. Higher values find more of the nearest vectors and take longer.
+            pgvector's own default is 40; with 100, about 99 of 100 of the nearest are found.
+    """
+
+    m: int = 16
+    ef_construction: int = 64
+    ef_search: int = 100
+
+    def __post_init__(self) -> None:
+        _check("m", self.m, 2, 100)
+        _check("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
+        _check("ef_search", self.ef_search, 1, 1000)
+
+    @property
+    def method(self) -> str:
+        """PostgreSQL's name of the index method."""
+        return "hnsw"
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Options for building the index."""
+        return {"m": self.m, "ef_construction": self.ef_construction}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IVFFlat:
+    """An IVFFlat index, lists of near vectors: quick to build, less precise. See ``PgVectorStore.rebuild_index``.
+
+    Attributes:
+        lists: Number of lists, 1 to 32,768: rows / 1,000, or the square root of rows beyond a million.
+        probes: Number of lists that a query searches, at most ``lists``.
+    """
+
+    lists: int = 100
+    probes: int = 10
+
+    def __post_init__(self) -> None:
+        _check("lists", self.lists, 1, 32_768)
+        _check("probes", self.probes, 1, 32_768)
+
+    @property
+    def method(self) -> str:
+        """As of ``HNSW``."""
+        return "ivfflat"
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As of ``HNSW``."""
+        return {"lists": self.lists}
+
+
+Kind = HNSW | IVFFlat | None
+"""Kind of search of an index; None is exact search."""
+
+
+def as_built(kind: HNSW | IVFFlat) -> str:
+    """Return the method and options of an index, such as ``hnsw (ef_construction=64, m=16)``."""
+    return f"{kind.method} ({', '.join(sorted(f'{name}={value}' for name, value in kind.options.items()))})"
+
+
+def check_kind(kind: Any) -> None:
+    """Raise ConfigError for an invalid kind of search or invalid options."""
+    if kind is not None and not isinstance(kind, HNSW | IVFFlat):
+        raise ConfigError(f"index must be HNSW(...), IVFFlat(...) or None, not {kind!r}")
+
+
+def check_fits(kind: Kind, settings: Settings) -> None:
+    """Raise ConfigError if pgvector does not support such an index."""
+    dimension = settings.dimension
+    if dimension > MOST_DIMENSIONS or (kind is not None and dimension > MOST_INDEXED):
+        raise ConfigError(
+            f"pgvector takes up to {MOST_INDEXED:,} dimensions with HNSW or IVFFlat and"
+            f" {MOST_DIMENSIONS:,} with index=None, not {dimension:,}; many embedders can give fewer"
+        )
+    if isinstance(kind, IVFFlat) and dimension == 1 and settings.metric != "euclidean":
+        raise ConfigError(f"IVFFlat with the metric {settings.metric} needs 2 dimensions or more: use HNSW() or None")
+
+
+def _check(name: str, value: Any, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+
+
+# --- tables ------------------------------------------------------------------------------------------------
+
+
+async def _create(connection: Connection) -> None:
+    """Create the extension, in ``public`` if it is missing, and the table of indexes.
+
+    If the extension were in this store's schema, dropping that would also drop the vector columns of other schemas.
+    """
+    public = await connection.value("SELECT 1 FROM pg_namespace WHERE nspname = 'public'")
+    await connection.execute(f"CREATE EXTENSION IF NOT EXISTS vector{' SCHEMA public' if public else ''}")
+    await connection.execute(
+        """CREATE TABLE diarist_vector_indexes (
+            number INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name {key} NOT NULL UNIQUE,
+            dimension INTEGER NOT NULL, metric TEXT NOT NULL, partition_by TEXT, type TEXT NOT NULL
+        )"""
+    )
+
+
+SCHEMA = Schema(name="vectors", version=1, create=_create)
+
 
 class PgVectorStore(VectorStore):
-    """Vectors in a PostgreSQL database that any number of processes and machines may share.
+    """Vectors in a PostgreSQL database, which any number of processes and machines may share.
 
-    The server needs the extension ``vector`` (pgvector), version 0.8 or newer; where the database has none, it is
-    created in the schema ``public`` at first use, which takes the right to do so.
+    The server needs the extension ``vector`` (pgvector), version 0.8 or newer. If the database does not have it, it is
+    created in the schema ``public`` at first use, which requires the privilege to do so.
 
     Args:
         url, schema, pool_size, busy_timeout, statement_timeout: As for ``PostgresStorage``; the database may be the
             same. Building an index has no limit.
-        index: How an index made by this object is searched: approximately, by ``HNSW()`` or ``IVFFlat()``; or
-            exactly, None. An index that is there keeps its own kind, with a warning, until ``rebuild_index``;
-            ``ef_search`` and ``probes`` are of the query.
+        index: Kind of search for new indexes: approximate with ``HNSW()`` or ``IVFFlat()``, or exact with None. An
+            existing index keeps its kind, with a warning, until ``rebuild_index``; ``ef_search`` and ``probes`` apply
+            to queries at once.
 
-    Raises ConfigError for another kind of URL, and another ``index``. Needs the extra ``postgres``.
+    Raises ConfigError for other kinds of URL, or an invalid ``index``. Needs the extra ``postgres``.
     """
 
     def __init__(
@@ -37,7 +176,7 @@ class PgVectorStore(VectorStore):
         url: str,
         *,
         schema: str | None = None,
-        index: HNSW | IVFFlat | None = HNSW(),  # noqa: B008 - it cannot be changed
+        index: HNSW | IVFFlat | None = HNSW(),
         pool_size: int = 10,
         busy_timeout: float = 30.0,
         statement_timeout: float = 30.0,
@@ -45,7 +184,7 @@ class PgVectorStore(VectorStore):
         check_kind(index)
         self._database = PostgresDatabase(
             url,
-            tables.SCHEMA,
+            SCHEMA,
             schema=schema,
             pool_size=pool_size,
             busy_timeout=busy_timeout,
@@ -62,7 +201,7 @@ class PgVectorStore(VectorStore):
     ) -> None:
         settings = check_settings(name, dimension, metric, partition_by)
         check_fits(self._kind, settings)
-        found, searches = await self._database.write(tables.create_index, name, settings, self._kind)
+        found, searches = await self._database.write(_create_index, name, settings, self._kind)
         check_same(name, found, settings)
         if self._kind is not None and searches != [as_built(self._kind)]:
             logger.warning(
@@ -75,15 +214,15 @@ class PgVectorStore(VectorStore):
             )
 
     async def rebuild_index(self, name: str) -> None:
-        """Build the search tree anew, from the vectors that are there now. Writers wait meanwhile.
+        """Rebuild the approximate index from the stored vectors, with the store's ``index``. Writers wait for it.
 
-        It becomes what ``index`` of this store says, whatever it was before: another kind, other options, or none.
-        ``IVFFlat`` finds little until this was done once with some thousand vectors, since it takes its lists from
-        those it is built with; and again when they have become many more. Others do not need it.
+        The new index may have another kind or other options, or be removed. ``IVFFlat`` computes its lists when it is
+        built, so it finds little until it is rebuilt with some thousand vectors; rebuild it again after strong growth.
+        Other kinds do not need it.
 
-        Raises NotFoundError, StorageError; ConfigError where pgvector cannot have such an index.
+        Raises NotFoundError, StorageError; ConfigError if pgvector does not support such an index.
         """
-        await self._database.write(tables.rebuild_index, name, self._kind)
+        await self._database.write(_rebuild_index, name, self._kind)
 
     async def upsert(
         self,
@@ -92,7 +231,7 @@ class PgVectorStore(VectorStore):
         vectors: Sequence[Sequence[float]],
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        await self._database.write(tables.upsert, index, ids, vectors, metadata)
+        await self._database.write(_upsert, index, ids, vectors, metadata)
 
     async def query(
         self,
@@ -104,24 +243,314 @@ class PgVectorStore(VectorStore):
         threshold: float | None = None,
     ) -> list[VectorHit]:
         node = check_query(top_k, filter)
-        hits = await self._database.read(tables.query, index, vector, top_k, node, self._kind)
+        hits = await self._database.read(_query, index, vector, top_k, node, self._kind)
         return [hit for hit in hits if threshold is None or hit.score >= threshold]
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-        return await self._database.read(tables.get, index, list(ids))
+        return await self._database.read(_get, index, list(ids))
 
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         node = check_delete(ids, filter)
-        return await self._database.write(tables.delete_vectors, index, list(ids or ()), node)
+        return await self._database.write(_delete_vectors, index, list(ids or ()), node)
 
     async def describe(self, name: str) -> IndexInfo | None:
-        return await self._database.read(tables.describe, name)
+        return await self._database.read(_describe, name)
 
     async def list_indexes(self) -> list[str]:
-        return await self._database.read(tables.list_indexes)
+        return await self._database.read(_list_indexes)
 
     async def delete_index(self, name: str) -> bool:
-        return await self._database.write(tables.delete_index, name)
+        return await self._database.write(_delete_index, name)
+
+    async def purge(self) -> tuple[str, ...]:
+        return await self._database.erase()
 
     async def close(self) -> None:
         await self._database.close()
+
+
+# --- transactions ------------------------------------------------------------------------------------------
+
+_OPERATORS: dict[Metric, tuple[str, str, str]] = {
+    "cosine": ("<=>", "cosine", "1 - {distance}"),
+    "dot": ("<#>", "ip", "-{distance}"),
+    "euclidean": ("<->", "l2", "1 / (1 + {distance})"),
+}
+"""pgvector's operator, the name of its class, and our score."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """An index, its table, and the schema of the extension's types and operators."""
+
+    number: int
+    settings: Settings
+    type: str
+    home: str
+
+    @property
+    def table(self) -> str:
+        return f"diarist_vectors_{self.number}"
+
+    @property
+    def vector_type(self) -> str:
+        return f"{self.home}.{self.type}({self.settings.dimension})"
+
+    @property
+    def distance(self) -> str:
+        operator = _OPERATORS[self.settings.metric][0]
+        return f"(embedding OPERATOR({self.home}.{operator}) CAST(CAST(:vector AS text) AS {self.vector_type}))"
+
+    @property
+    def score(self) -> str:
+        return _OPERATORS[self.settings.metric][2].format(distance=self.distance)
+
+    @property
+    def operator_class(self) -> str:
+        return f"{self.home}.{self.type}_{_OPERATORS[self.settings.metric][1]}_ops"
+
+
+async def _find_index(connection: Connection, name: str) -> _Index | None:
+    row = await connection.first(
+        "SELECT number, dimension, metric, partition_by, type FROM diarist_vector_indexes WHERE name = :name", name=name
+    )
+    if row is None:
+        return None
+    number, dimension, metric, partition_by, type = row
+    return _Index(number, Settings(dimension, metric, partition_by), type, await _home(connection))
+
+
+async def _the_index(connection: Connection, name: str) -> _Index:
+    """Return the index. Raises NotFoundError."""
+    found = await _find_index(connection, name)
+    if found is None:
+        raise not_found(name)
+    return found
+
+
+async def _create_index(
+    connection: Connection, name: str, settings: Settings, kind: Kind
+) -> tuple[Settings, list[str]]:
+    """Create the index if it is missing. Returns its settings and its kind of search, as in SQL."""
+    made = await connection.execute(
+        "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by, type)"
+        " VALUES (:name, :dimension, :metric, :partition_by, :type) ON CONFLICT DO NOTHING",
+        name=name,
+        type="vector" if settings.dimension <= _MOST_SINGLE else "halfvec",
+        **settings._asdict(),
+    )
+    index = await _the_index(connection, name)
+    if made:
+        await connection.execute(
+            f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
+            f" metadata jsonb NOT NULL, embedding {index.vector_type} NOT NULL)"
+        )
+        await connection.execute(f"CREATE INDEX ON {index.table} (partition)")
+        await _create_search(connection, index, kind)
+    return index.settings, [built for _, built in await _searches(connection, index)]
+
+
+async def _rebuild_index(connection: Connection, name: str, kind: Kind) -> None:
+    """Rebuild the index; the old one serves queries until the new one is ready."""
+    connection.lift_time_limit()
+    await connection.first(  # one rebuild at a time
+        "SELECT number FROM diarist_vector_indexes WHERE name = :name FOR UPDATE", name=name
+    )
+    index = await _the_index(connection, name)
+    check_fits(kind, index.settings)
+    old = await _searches(connection, index)
+    await _create_search(connection, index, kind)
+    for found, _ in old:
+        await connection.execute(f"DROP INDEX {found}")
+
+
+async def _create_search(connection: Connection, index: _Index, kind: Kind) -> None:
+    if kind is not None:
+        options = ", ".join(f"{name} = {value}" for name, value in kind.options.items())
+        await connection.execute(
+            f"CREATE INDEX ON {index.table} USING {kind.method} (embedding {index.operator_class}) WITH ({options})"
+        )
+
+
+async def _searches(connection: Connection, index: _Index) -> list[tuple[str, str]]:
+    """Return the approximate indexes of a table: the quoted name of each, and its method and options."""
+    found = await connection.fetch(
+        "SELECT indexrelid::regclass::text, amname, reloptions FROM pg_index"
+        " JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam"
+        " WHERE indrelid = CAST(CAST(:table AS text) AS regclass) AND amname IN ('hnsw', 'ivfflat')",
+        table=index.table,
+    )
+    return [(name, f"{method} ({', '.join(sorted(options or ()))})") for name, method, options in found]
+
+
+async def _list_indexes(connection: Connection) -> list[str]:
+    return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
+
+
+async def _describe(connection: Connection, name: str) -> IndexInfo | None:
+    found = await _find_index(connection, name)
+    if found is None:
+        return None
+    count = await connection.value(f"SELECT count(*) FROM {found.table}")
+    return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
+
+
+async def _delete_index(connection: Connection, name: str) -> bool:
+    number = await connection.value("DELETE FROM diarist_vector_indexes WHERE name = :name RETURNING number", name=name)
+    if number is not None:
+        await connection.execute(f"DROP TABLE diarist_vectors_{number}")
+    return number is not None
+
+
+async def _upsert(
+    connection: Connection,
+    name: str,
+    ids: Sequence[str],
+    given: Sequence[Sequence[float]],
+    metadata: Sequence[Metadata] | None,
+) -> None:
+    index = await _the_index(connection, name)
+    rows = [
+        {
+            "id": row.id,
+            "part": row.partition,
+            "metadata": orjson.dumps(row.metadata).decode(),
+            "vector": _as_text(row.vector),
+        }
+        for row in check_rows(name, index.settings, ids, given, metadata)
+    ]
+    rows.sort(key=lambda row: row["id"])  # all transactions lock rows in the same order
+    await connection.execute_many(
+        f"INSERT INTO {index.table} (id, partition, metadata, embedding) VALUES"
+        f" (:id, :part, CAST(CAST(:metadata AS text) AS jsonb), CAST(CAST(:vector AS text) AS {index.vector_type}))"
+        " ON CONFLICT (id) DO UPDATE SET partition = excluded.partition, metadata = excluded.metadata,"
+        " embedding = excluded.embedding",
+        rows,
+    )
+
+
+async def _query(
+    connection: Connection,
+    name: str,
+    vector: Sequence[float],
+    top_k: int,
+    node: Node,
+    kind: Kind,
+) -> list[VectorHit]:
+    index = await _the_index(connection, name)
+    values: dict[str, Any] = {"vector": _as_text(check_vector(name, index.settings, vector)), "most": top_k}
+    # Settings of this transaction. With a selective filter, the search continues until enough vectors match.
+    match kind:
+        case HNSW():
+            await connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(kind.ef_search, top_k))}")
+            await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+        case IVFFlat():
+            await connection.execute(f"SET LOCAL ivfflat.probes = {kind.probes}")
+            await connection.execute("SET LOCAL ivfflat.iterative_scan = relaxed_order")
+        case None:
+            # Ignore an approximate index that another object created: this store's search is exact.
+            await connection.execute("SET LOCAL enable_indexscan = off")
+    found = await connection.fetch(
+        f"SELECT id, CAST({index.score} AS float8), metadata::text FROM {index.table}"
+        f" WHERE {_conditions(index, node, values)} ORDER BY {index.distance} LIMIT :most",
+        **values,
+    )
+    hits = [VectorHit(id=id, score=score, metadata=orjson.loads(metadata)) for id, score, metadata in found]
+    return sorted(hits, key=lambda hit: -hit.score)
+
+
+async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
+    index = await _the_index(connection, name)
+    rows = await connection.fetch(
+        f"SELECT id, embedding::text, metadata::text FROM {index.table} WHERE id {{any ids}}", ids=list(ids)
+    )
+    return {
+        id: VectorRecord(id=id, vector=orjson.loads(vector), metadata=orjson.loads(metadata))
+        for id, vector, metadata in rows
+    }
+
+
+async def _delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: Node | None) -> int:
+    """Delete vectors with these ids, or those that match the filter."""
+    index = await _the_index(connection, name)
+    values: dict[str, Any] = {}
+    if node is None:
+        values["ids"] = list(ids)
+        condition = "id {any ids}"
+    else:
+        condition = _conditions(index, node, values)
+    return await connection.execute(f"DELETE FROM {index.table} WHERE {condition}", **values)
+
+
+def _conditions(index: _Index, node: Node, values: dict[str, Any]) -> str:
+    """Return conditions for WHERE. Adds their parameters to ``values``."""
+    conditions = _where(node, values)
+    partition = partition_in(node, index.settings.partition_by)
+    if partition is None:
+        return conditions
+    values["part"] = partition
+    return f"partition = CAST(:part AS text) AND {conditions}"
+
+
+async def _home(connection: Connection) -> str:
+    """Return the schema of the extension, quoted. Raises StorageError if it is missing or too old."""
+    row = await connection.first(
+        "SELECT quote_ident(nspname), extversion FROM pg_extension"
+        " JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'"
+    )
+    if row is None:
+        raise StorageError("the database has lost its extension: run CREATE EXTENSION vector")
+    if tuple(int(number) for number in row[1].split(".")[:2]) < _OLDEST:
+        raise StorageError(f"pgvector is {row[1]}, and 0.8 is needed: run ALTER EXTENSION vector UPDATE")
+    return row[0]
+
+
+def _as_text(numbers: Sequence[float]) -> str:
+    return f"[{','.join(map(repr, numbers))}]"
+
+
+# --- filters -----------------------------------------------------------------------------------------------
+
+_SIGNS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+def _where(node: Node, values: dict[str, Any]) -> str:
+    """Return a condition on the column ``metadata``, never null. Adds its parameters to ``values``."""
+    match node:
+        case AllOf(nodes):
+            return " AND ".join(f"({_where(inner, values)})" for inner in nodes) or "true"
+        case AnyOf(nodes):
+            return " OR ".join(f"({_where(inner, values)})" for inner in nodes) or "false"
+        case Not(inner):
+            return f"NOT ({_where(inner, values)})"
+        case Compare():
+            return _comparison(node, values)
+
+
+def _comparison(node: Compare, values: dict[str, Any]) -> str:
+    found = f"metadata -> {_text(node.key, values)}"
+    match node.operator:
+        case "$exists":
+            return f"({found}) IS {'NOT ' if node.value else ''}NULL"
+        case "$eq":
+            return f"coalesce({found} = {_json(node.value, values)}, false)"
+        case "$in":
+            return " OR ".join(f"coalesce({found} = {_json(each, values)}, false)" for each in node.value) or "false"
+        case ordered:
+            # JSON booleans sort above all numbers, so check the type.
+            compared = f"{found} {_SIGNS[ordered]} {_json(node.value, values)}"
+            return f"coalesce(jsonb_typeof({found}) = 'number' AND {compared}, false)"
+
+
+def _text(value: str, values: dict[str, Any]) -> str:
+    return f"CAST({_named(value, values)} AS text)"
+
+
+def _json(value: object, values: dict[str, Any]) -> str:
+    return f"CAST(CAST({_named(orjson.dumps(value).decode(), values)} AS text) AS jsonb)"
+
+
+def _named(value: str, values: dict[str, Any]) -> str:
+    name = f"value_{len(values)}"
+    values[name] = value
+    return f":{name}"

@@ -46,13 +46,13 @@ _METRICS: dict[q.Distance, Metric] = {distance: metric for metric, distance in _
 
 
 class QdrantVectorStore(VectorStore):
-    """Vectors in Qdrant, version 1.16 or newer. An index is a collection, whose name starts with ``diarist-``.
+    """Vectors in Qdrant, version 1.16 or newer. An index is a collection with a name that starts with ``diarist-``.
 
     Args:
-        location: ``https://host:6333`` of a server; a folder for Qdrant's local mode, which one process may use at a
-            time, searches exactly and is meant for some 10,000 vectors; or ``:memory:`` for tests.
-        api_key: Of a server that wants one.
-        timeout: Seconds that a server has to answer, before StorageError.
+        location: ``https://host:6333`` of a server; a folder for Qdrant's local mode, which allows one process at a
+            time, searches exactly and is meant for up to some 10,000 vectors; or ``:memory:`` for tests.
+        api_key: API key, if the server requires one.
+        timeout: Seconds to wait for the server's answer, before StorageError.
 
     Needs the extra ``qdrant``.
     """
@@ -63,7 +63,7 @@ class QdrantVectorStore(VectorStore):
         self._timeout = timeout
         self._remote = "://" in self._address
         self._client: QdrantClient | None = None
-        # Qdrant's asynchronous client belongs to one event loop; its local mode, to one thread at a time.
+        # Qdrant's asynchronous client is bound to one event loop, and its local mode allows one thread at a time.
         self._threads = ThreadPoolExecutor(8 if self._remote else 1, thread_name_prefix="diarist-qdrant")
         self._lock = threading.Lock()
 
@@ -82,7 +82,7 @@ class QdrantVectorStore(VectorStore):
                 try:
                     self._create(client, name, settings)
                 except (ValueError, UnexpectedResponse):
-                    if _settings(client, name) is None:  # else somebody else was first
+                    if _settings(client, name) is None:  # else another process has created it
                         raise
             return _settings(client, name) or settings
 
@@ -174,6 +174,9 @@ class QdrantVectorStore(VectorStore):
 
         return await self._run("delete an index", delete)
 
+    async def purge(self) -> tuple[str, ...]:
+        return (f"{self.location}: Qdrant keeps deleted vectors in its segments until it optimizes them",)
+
     async def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None
@@ -214,7 +217,7 @@ class QdrantVectorStore(VectorStore):
 
 
 def _collection(name: str) -> str:
-    """A name that every file system and Qdrant take; it says the index's own, whatever that is."""
+    """Return the collection's name: the index's name, encoded so that Qdrant and every file system accept it."""
     return _PREFIX + b32encode(name.encode()).decode().rstrip("=").lower()
 
 
@@ -224,14 +227,14 @@ def _name(collection: str) -> str:
 
 
 def _point(id: str) -> str:
-    """Qdrant's ids are numbers or UUIDs."""
+    """Return the UUID for an id, since Qdrant's ids are numbers or UUIDs."""
     return str(uuid5(_SPACE, id))
 
 
 def _settings(client: QdrantClient, name: str) -> Settings | None:
     try:
         config = client.get_collection(_collection(name)).config
-    except ValueError:  # of the local mode
+    except ValueError:  # raised by the local mode
         return None
     except UnexpectedResponse as error:
         if error.status_code == 404:

@@ -1,6 +1,6 @@
-"""Filters as conditions of Qdrant, and metadata as what they look at.
+"""Filters as Qdrant conditions, and metadata in the form that they test.
 
-Qdrant reads a key with dots as a path. So metadata is stored twice: as it is, to come back, and under encoded keys.
+Qdrant reads a key with dots as a path. So metadata is stored twice: unchanged, to be returned, and under encoded keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from diarist.vectors.filters import AllOf, AnyOf, Compare, Node, Not, is_number
 
 
 def payload_key(key: str) -> str:
-    """Where a value of metadata can be looked for."""
+    """Return the payload key of a metadata key."""
     return f"key_{key.encode().hex()}"
 
 

@@ -1,27 +1,75 @@
-"""Vectors in an SQLite file, the one of the messages or another."""
+"""Vectors in an SQLite file, which may also contain the messages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from diarist.sqlite_database import SQLiteDatabase
-from diarist.vectors import sqlite_tables as tables
+import orjson
+
+from diarist.databases.base import Connection, Row, Schema
+from diarist.databases.sqlite import SQLiteDatabase
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
-from diarist.vectors.checks import check_delete, check_query, check_same, check_settings
-from diarist.vectors.sqlite_cache import Cache
+from diarist.vectors.checks import (
+    Settings,
+    check_delete,
+    check_query,
+    check_rows,
+    check_same,
+    check_settings,
+    check_vector,
+    not_found,
+)
+from diarist.vectors.filters import Node, partition_in, predicate
+from diarist.vectors.matrix import Matrix, merged
+
+# diarist_vector_indexes: AUTOINCREMENT, so that the number of a deleted index is never used again.
+# diarist_vector_partitions: tells readers if their cached copy of a partition is valid. A vector with a ``changed``
+# above the copy's is new; a higher ``erased`` means that vectors were deleted. A partition without vectors has no row.
+# If it is created again, its ``erased`` starts above the earlier value: the index's row ``_GONE`` keeps the maximum.
+# diarist_vectors.vector: 32-bit numbers in the machine's byte order.
+_TABLES = (
+    """CREATE TABLE diarist_vector_indexes (
+        number INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, dimension INTEGER NOT NULL,
+        metric TEXT NOT NULL, partition_by TEXT
+    )""",
+    """CREATE TABLE diarist_vector_partitions (
+        index_number INTEGER NOT NULL REFERENCES diarist_vector_indexes (number) ON DELETE CASCADE,
+        partition TEXT NOT NULL, changed BIGINT NOT NULL, erased BIGINT NOT NULL, PRIMARY KEY (index_number, partition)
+    )""",
+    """CREATE TABLE diarist_vectors (
+        index_number INTEGER NOT NULL REFERENCES diarist_vector_indexes (number) ON DELETE CASCADE,
+        id TEXT NOT NULL, partition TEXT NOT NULL, changed BIGINT NOT NULL, metadata TEXT NOT NULL,
+        vector BLOB NOT NULL, PRIMARY KEY (index_number, id)
+    )""",
+    "CREATE INDEX diarist_vectors_by_partition ON diarist_vectors (index_number, partition, changed)",
+)
+_GONE = "\0"
+"""A key that cannot be the name of a partition, since names have no NUL."""
+
+
+async def _create(connection: Connection) -> None:
+    for statement in _TABLES:
+        await connection.execute(statement)
+
+
+SCHEMA = Schema(name="vectors", version=1, create=_create)
 
 
 class SQLiteVectorStore(VectorStore):
-    """Vectors in a file that any number of processes on one machine may share. Exact search. Needs numpy.
+    """Vectors in a file, which any number of processes on one machine may share. Exact search. Needs numpy.
 
-    The vectors that a query looks at are read from the file once and stay in memory, as far as ``cache_bytes``
-    allows; later queries read what has changed since. With ``partition_by`` that is one partition.
+    A query reads its vectors from the file once and caches them, up to ``cache_bytes``; later queries read changes
+    only. With ``partition_by``, a query for one of its values reads one partition.
 
     Args:
-        path: The file; it may be that of ``SQLiteStorage``. Created when it is missing, its folder must exist.
+        path: The file; ``SQLiteStorage`` may use the same. Created if it is missing, but its folder must exist.
         busy_timeout: Seconds to wait while another process writes, before StorageError.
-        cache_bytes: Of vectors to keep in memory, of all indexes together; those asked for last are kept in any case.
+        cache_bytes: Memory for cached vectors, of all indexes together. The last queried ones are cached in any case.
 
     Raises ConfigError for ``":memory:"``.
     """
@@ -33,8 +81,8 @@ class SQLiteVectorStore(VectorStore):
         busy_timeout: float = 30.0,
         cache_bytes: int = 512 * 1024 * 1024,
     ) -> None:
-        self._database = SQLiteDatabase(path, tables.SCHEMA, busy_timeout=busy_timeout)
-        self._cache = Cache(cache_bytes)
+        self._database = SQLiteDatabase(path, SCHEMA, busy_timeout=busy_timeout)
+        self._cache = _Cache(cache_bytes)
 
     @property
     def location(self) -> str:
@@ -44,7 +92,7 @@ class SQLiteVectorStore(VectorStore):
         self, name: str, *, dimension: int, metric: Metric = "cosine", partition_by: str | None = None
     ) -> None:
         settings = check_settings(name, dimension, metric, partition_by)
-        check_same(name, await self._database.write(tables.create_index, name, settings), settings)
+        check_same(name, await self._database.write(_create_index, name, settings), settings)
 
     async def upsert(
         self,
@@ -53,7 +101,7 @@ class SQLiteVectorStore(VectorStore):
         vectors: Sequence[Sequence[float]],
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        await self._database.write(tables.upsert, index, ids, vectors, metadata)
+        await self._database.write(_upsert, index, ids, vectors, metadata)
 
     async def query(
         self,
@@ -68,21 +116,284 @@ class SQLiteVectorStore(VectorStore):
         return await self._database.read(self._cache.query, index, vector, top_k, node, threshold)
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-        return await self._database.read(tables.get, index, list(ids))
+        return await self._database.read(_get, index, list(ids))
 
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         node = check_delete(ids, filter)
-        return await self._database.write(tables.delete_vectors, index, list(ids or ()), node)
+        return await self._database.write(_delete_vectors, index, list(ids or ()), node)
 
     async def describe(self, name: str) -> IndexInfo | None:
-        return await self._database.read(tables.describe, name)
+        return await self._database.read(_describe, name)
 
     async def list_indexes(self) -> list[str]:
-        return await self._database.read(tables.list_indexes)
+        return await self._database.read(_list_indexes)
 
     async def delete_index(self, name: str) -> bool:
-        return await self._database.write(tables.delete_index, name)
+        return await self._database.write(_delete_index, name)
+
+    async def purge(self) -> tuple[str, ...]:
+        return await self._database.erase()
 
     async def close(self) -> None:
         await self._database.close()
         self._cache.clear()
+
+
+# --- transactions ------------------------------------------------------------------------------------------
+
+
+class _Index(NamedTuple):
+    """An index, and its number in the tables."""
+
+    number: int
+    settings: Settings
+
+
+class _State(NamedTuple):
+    """Change counters of a partition."""
+
+    changed: int
+    erased: int
+
+
+async def _find_index(connection: Connection, name: str) -> _Index | None:
+    row = await connection.first(
+        "SELECT number, dimension, metric, partition_by FROM diarist_vector_indexes WHERE name = :name", name=name
+    )
+    return None if row is None else _Index(row[0], Settings(*row[1:]))
+
+
+async def _the_index(connection: Connection, name: str) -> _Index:
+    """Return the index. Raises NotFoundError."""
+    found = await _find_index(connection, name)
+    if found is None:
+        raise not_found(name)
+    return found
+
+
+async def _create_index(connection: Connection, name: str, settings: Settings) -> Settings:
+    """Create the index if it is missing. Returns its settings."""
+    await connection.execute(
+        "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by)"
+        " VALUES (:name, :dimension, :metric, :partition_by) ON CONFLICT DO NOTHING",
+        name=name,
+        **settings._asdict(),
+    )
+    return (await _the_index(connection, name)).settings
+
+
+async def _list_indexes(connection: Connection) -> list[str]:
+    return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
+
+
+async def _describe(connection: Connection, name: str) -> IndexInfo | None:
+    found = await _find_index(connection, name)
+    if found is None:
+        return None
+    count = await connection.value(
+        "SELECT count(*) FROM diarist_vectors WHERE index_number = :number", number=found.number
+    )
+    return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
+
+
+async def _delete_index(connection: Connection, name: str) -> bool:
+    return await connection.execute("DELETE FROM diarist_vector_indexes WHERE name = :name", name=name) > 0
+
+
+async def _upsert(
+    connection: Connection,
+    name: str,
+    ids: Sequence[str],
+    given: Sequence[Sequence[float]],
+    metadata: Sequence[Metadata] | None,
+) -> None:
+    index = await _the_index(connection, name)
+    rows = check_rows(name, index.settings, ids, given, metadata)
+    before = await _places(connection, index, [row.id for row in rows])
+    erased = (await _state_of(connection, index, _GONE)).erased
+    changed: dict[str, int] = {}
+    for part in dict.fromkeys(row.partition for row in rows):
+        changed[part] = await connection.value(
+            "INSERT INTO diarist_vector_partitions (index_number, partition, changed, erased)"
+            " VALUES (:number, :part, 1, :erased)"
+            " ON CONFLICT (index_number, partition) DO UPDATE SET changed = changed + 1 RETURNING changed",
+            number=index.number,
+            part=part,
+            erased=erased,
+        )
+    await connection.execute_many(
+        "INSERT INTO diarist_vectors (index_number, id, partition, changed, metadata, vector)"
+        " VALUES (:number, :id, :part, :changed, :metadata, :vector) ON CONFLICT (index_number, id) DO UPDATE SET"
+        " partition = excluded.partition, changed = excluded.changed, metadata = excluded.metadata,"
+        " vector = excluded.vector",
+        [
+            {
+                "number": index.number,
+                "id": row.id,
+                "part": row.partition,
+                "changed": changed[row.partition],
+                "metadata": orjson.dumps(row.metadata).decode(),
+                "vector": row.vector.tobytes(),
+            }
+            for row in rows
+        ],
+    )
+    moved = {before[row.id] for row in rows if before.get(row.id, row.partition) != row.partition}
+    await _erase(connection, index, moved)
+
+
+async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
+    index = await _the_index(connection, name)
+    rows = await connection.fetch(
+        "SELECT id, vector, metadata FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
+        number=index.number,
+        ids=list(ids),
+    )
+    return {
+        id: VectorRecord(id=id, vector=list(memoryview(vector).cast("f")), metadata=orjson.loads(metadata))
+        for id, vector, metadata in rows
+    }
+
+
+async def _delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: Node | None) -> int:
+    """Delete vectors with these ids, or those that match the filter."""
+    index = await _the_index(connection, name)
+    if node is not None:
+        ids = await _matching(connection, index, node)
+    places = await _places(connection, index, ids)
+    await connection.execute(
+        "DELETE FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
+        number=index.number,
+        ids=list(places),
+    )
+    await _erase(connection, index, set(places.values()))
+    return len(places)
+
+
+async def _matching(connection: Connection, index: _Index, node: Node) -> list[str]:
+    query = "SELECT id, metadata FROM diarist_vectors WHERE index_number = :number"
+    partition = partition_in(node, index.settings.partition_by)
+    if partition is not None:
+        query += " AND partition = :part"
+    test = predicate(node)
+    rows = await connection.fetch(query, number=index.number, part=partition)
+    return [id for id, metadata in rows if test(orjson.loads(metadata))]
+
+
+async def _places(connection: Connection, index: _Index, ids: Sequence[str]) -> dict[str, str]:
+    """Return the partition of each stored vector among ``ids``."""
+    rows = await connection.fetch(
+        "SELECT id, partition FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
+        number=index.number,
+        ids=list(ids),
+    )
+    return {id: partition for id, partition in rows}
+
+
+_OF_PARTITION = "WHERE index_number = :number AND partition = :part"
+
+
+async def _state_of(connection: Connection, index: _Index, partition: str) -> _State:
+    """Return the change counters of a partition; zeros if it has no vectors."""
+    row = await connection.first(
+        f"SELECT changed, erased FROM diarist_vector_partitions {_OF_PARTITION}", number=index.number, part=partition
+    )
+    return _State(0, 0) if row is None else _State(*row)
+
+
+async def _erase(connection: Connection, index: _Index, parts: Collection[str]) -> None:
+    """Record that some or all vectors of these partitions were deleted."""
+    for part in parts:
+        place = {"number": index.number, "part": part}
+        if await connection.value(f"SELECT 1 FROM diarist_vectors {_OF_PARTITION} LIMIT 1", **place):
+            await connection.execute(
+                f"UPDATE diarist_vector_partitions SET erased = erased + 1 {_OF_PARTITION}", **place
+            )
+        else:
+            erased = await connection.value(
+                f"DELETE FROM diarist_vector_partitions {_OF_PARTITION} RETURNING erased", **place
+            )
+            await connection.execute(
+                "INSERT INTO diarist_vector_partitions (index_number, partition, changed, erased)"
+                " VALUES (:number, :part, 0, :erased)"
+                " ON CONFLICT (index_number, partition) DO UPDATE SET erased = max(erased, excluded.erased)",
+                number=index.number,
+                part=_GONE,
+                erased=(erased or 0) + 1,
+            )
+
+
+# --- cache -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Part:
+    matrix: Matrix
+    state: _State
+
+
+class _Cache:
+    """Cache of the last queried partitions, updated inside the transaction of each query.
+
+    One query runs at a time: each takes some milliseconds in numpy, which uses all processors by itself.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._parts: OrderedDict[tuple[int, str], _Part] = OrderedDict()
+        self._lock = threading.Lock()
+
+    async def query(
+        self,
+        connection: Connection,
+        name: str,
+        vector: Sequence[float],
+        top_k: int,
+        node: Node,
+        threshold: float | None,
+    ) -> list[VectorHit]:
+        index = await _the_index(connection, name)
+        wanted = check_vector(name, index.settings, vector)
+        asked = partition_in(node, index.settings.partition_by)
+        if asked is not None:
+            parts = [asked]
+        else:
+            rows = await connection.fetch(
+                "SELECT partition FROM diarist_vector_partitions WHERE index_number = :number AND partition <> :gone",
+                number=index.number,
+                gone=_GONE,
+            )
+            parts = [row[0] for row in rows]
+        with self._lock:  # no other coroutine runs in this thread: see Database
+            found = [
+                (await self._part(connection, index, part)).search(wanted, top_k, node, threshold) for part in parts
+            ]
+            return merged(found, top_k)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._parts.clear()
+
+    async def _part(self, connection: Connection, index: _Index, partition: str) -> Matrix:
+        key, state = (index.number, partition), await _state_of(connection, index, partition)
+        part = self._parts.get(key)
+        if part is None or part.state.erased < state.erased or not state.changed:
+            part = _Part(Matrix(index.settings.dimension, index.settings.metric), _State(0, state.erased))
+            self._parts[key] = part
+        # Keep the copy of another query if its transaction began later, since it is newer.
+        if part.state.changed < state.changed and part.state.erased == state.erased:
+            rows: Sequence[Row] = await connection.fetch(
+                f"SELECT id, vector, metadata FROM diarist_vectors {_OF_PARTITION} AND changed > :since",
+                number=index.number,
+                part=partition,
+                since=part.state.changed,
+            )
+            part.matrix.put([row[0] for row in rows], [row[1] for row in rows], [orjson.loads(row[2]) for row in rows])
+            part.state = state
+        self._parts.move_to_end(key)
+        self._shrink()
+        return part.matrix
+
+    def _shrink(self) -> None:
+        while len(self._parts) > 1 and sum(part.matrix.size for part in self._parts.values()) > self._most_bytes:
+            self._parts.popitem(last=False)

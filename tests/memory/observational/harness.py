@@ -9,16 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 from diarist.chunks import DataChunk, Usage
 from diarist.counting import count_parts
+from diarist.memory.background import Background
 from diarist.memory.observational.config import (
     ObservationalMemoryConfig,
     ObservationConfig,
     ReflectionConfig,
 )
-from diarist.memory.observational.engine import Engine
+from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.roles.base import Observed, Reflected
-from diarist.memory.observational.thread_memory import ThreadMemory
-from diarist.memory.observational.work.background import Background
 from diarist.messages import Message, TextPart, ToolPart
 from diarist.storage import Observation, ObservationLog, Run, Storage, Thread
 
@@ -192,7 +191,7 @@ class Conversation:
         run = await self.begin(*messages)
         await self.storage.finish_run(run, "committed")
 
-    async def open(self, run: Run | None = None) -> ThreadMemory:
+    async def open(self, run: Run | None = None) -> Turn:
         return await self.engine.open(self.thread, "ada", run.id if run else None, emit=self.parts.append)
 
     async def settled(self) -> None:
@@ -204,7 +203,7 @@ class Conversation:
         log = await self.storage.get_log(f"thread:{self.thread}")
         return log or ObservationLog(key=f"thread:{self.thread}", scope="thread", resource_id="ada")
 
-    async def turn(self, *messages: Message, end: bool = True) -> ThreadMemory:
+    async def turn(self, *messages: Message, end: bool = True) -> Turn:
         """A run with this input, brought to its first model call; committed unless ``end`` is False."""
         run = await self.begin(*messages)
         memory = await self.open(run)
@@ -232,10 +231,10 @@ async def grown(chat: Conversation) -> Conversation:
     return chat
 
 
-async def assert_exactly_once(chat: Conversation, memory: ThreadMemory, run_id: str | None = None) -> None:
+async def assert_exactly_once(chat: Conversation, memory: Turn, run_id: str | None = None) -> None:
     """Every visible row is raw, or covered by exactly one active entry; and no two entries cover the same row."""
     rows = await chat.storage.list_messages(chat.thread, run_id=run_id)
-    raw = set(ids(memory.rows.all))
+    raw = set(ids(memory.window.rows))
     for row in rows:
         covering = [e for e in memory.log.entries if row.seq in Coverage([e], chat.thread)]
         active = [entry for entry in covering if entry.state == "active"]

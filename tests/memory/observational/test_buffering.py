@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from diarist.exceptions import ModelConnectionError
+from diarist.memory.observational.by_hand import observe_by_hand
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.data_parts import without_words
+from diarist.memory.observational.engine import Turn
+from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.log_store import LogStore
-from diarist.memory.observational.thread_memory import ThreadMemory
-from diarist.memory.observational.window import tokens_of
+from diarist.memory.observational.units import tokens_of
 from diarist.messages import TextPart
 from diarist.storage import InMemoryStorage, Run, Storage
 from tests.memory.observational.harness import (
@@ -78,8 +79,8 @@ def other_process(chat: Conversation) -> Conversation:
 async def test_a_chunk_is_made_while_turns_go_on(chat: Conversation) -> None:
     gate = await held_up(chat)
     memory = await chat.turn(user("q2", 5))
-    assert len(memory.window()) == 10  # all is raw, and nobody waited
-    assert memory.prompt_blocks() == []
+    assert len(memory.window.messages()) == 10  # all is raw, and nobody waited
+    assert memory.window.blocks() == []
     assert chat.background.waits == []
     assert chat.observer.calls == [FIRST]  # one job at a time
     gate.set()
@@ -92,9 +93,8 @@ async def test_a_chunk_is_made_while_turns_go_on(chat: Conversation) -> None:
 async def test_rows_stay_raw_until_their_notes_are_activated(chat: Conversation) -> None:
     await buffered(chat)
     memory = await chat.turn(user("q2", 14))  # 99
-    assert tokens_of(memory.rows.all) == 99
-    assert memory.prompt_blocks() == []
-    assert not memory.acted
+    assert tokens_of(memory.window.rows) == 99
+    assert memory.window.blocks() == []
     assert "activation" not in chat.types()
     await assert_exactly_once(chat, memory)
 
@@ -102,8 +102,8 @@ async def test_rows_stay_raw_until_their_notes_are_activated(chat: Conversation)
 async def test_at_the_threshold_chunks_take_the_place_of_their_rows_at_once(chat: Conversation) -> None:
     await buffered(chat)
     memory = await chat.turn(user("q2", 15))  # 100
-    assert ids(memory.window()) == ["q1", "q2"]
-    assert memory.prompt_blocks()[1:] == [
+    assert ids(memory.window.messages()) == ["q1", "q2"]
+    assert memory.window.blocks()[1:] == [
         "<observations>\n- u1\n- a1\n- u2\n- a2\n</observations>",
         "<observations>\n- u3\n- a3\n- u4\n- a4\n</observations>",
     ]
@@ -127,7 +127,7 @@ async def test_at_the_threshold_chunks_take_the_place_of_their_rows_at_once(chat
         "config": {"messageTokens": 100, "observationTokens": 1000, "scope": "thread"},
     }
     later = await chat.open()
-    assert later.prompt_blocks() == memory.prompt_blocks()
+    assert later.window.blocks() == memory.window.blocks()
 
 
 async def test_prompt_blocks_only_grow(chat: Conversation) -> None:
@@ -135,12 +135,12 @@ async def test_prompt_blocks_only_grow(chat: Conversation) -> None:
     activations = 0
     for n in range(40):
         memory = await chat.turn(user(f"u{n}", 12), assistant(f"a{n}", 9))
-        assert memory.prompt_blocks()[: len(blocks)] == blocks
-        assert memory.window()[0].role == "user"
-        assert tokens_of(memory.rows.all) < 120
-        more = len(memory.prompt_blocks()) > len(blocks)
+        assert memory.window.blocks()[: len(blocks)] == blocks
+        assert memory.window.messages()[0].role == "user"
+        assert tokens_of(memory.window.rows) < 120
+        more = len(memory.window.blocks()) > len(blocks)
         activations += more
-        blocks = memory.prompt_blocks()
+        blocks = memory.window.blocks()
         await chat.settled()
         await assert_exactly_once(chat, await chat.open())
     assert activations > 5
@@ -153,7 +153,7 @@ async def test_prompt_blocks_only_grow(chat: Conversation) -> None:
 async def test_chunks_that_another_process_made_are_activated(chat: Conversation) -> None:
     await buffered(other_process(chat))
     memory = await chat.turn(user("q2", 15))
-    assert ids(memory.window()) == ["q1", "q2"]
+    assert ids(memory.window.messages()) == ["q1", "q2"]
     assert chat.observer.calls == []
 
 
@@ -173,22 +173,22 @@ async def test_a_chunk_that_comes_while_a_run_goes_on_is_activated_in_it(chat: C
     run = await chat.begin(user("q2", 20))
     memory = await chat.open(run)
     await memory.prepare_step(0, pinned={"q2"})
-    assert len(memory.window()) == 10  # 105: the turn goes on
+    assert len(memory.window.messages()) == 10  # 105: the turn goes on
     gate.set()
     await chat.settled()
     await memory.prepare_step(1, pinned={"q2"})
-    assert ids(memory.window()) == ["q1", "q2"]
+    assert ids(memory.window.messages()) == ["q1", "q2"]
 
 
-async def test_a_window_between_threshold_and_block_waits_for_nobody(chat: Conversation) -> None:
+async def test_a_window_between_threshold_and_block_does_not_wait(chat: Conversation) -> None:
     gate = await held_up(chat)
     memory = await chat.turn(user("q2", 34))  # 119
-    assert tokens_of(memory.rows.all) == 119
+    assert tokens_of(memory.window.rows) == 119
     assert chat.background.waits == []
     gate.set()
     await chat.settled()
     memory = await chat.turn(user("q3", 1))
-    assert ids(memory.window()) == ["q1", "q2", "q3"]
+    assert ids(memory.window.messages()) == ["q1", "q2", "q3"]
 
 
 async def test_between_threshold_and_block_a_job_is_started_at_once(chat: Conversation) -> None:
@@ -209,7 +209,7 @@ async def test_a_full_window_waits_for_the_job_that_runs(chat: Conversation) -> 
     await chat.background.waiting.wait()
     gate.set()
     memory = await turn
-    assert ids(memory.window()) == ["q1", "q2"]
+    assert ids(memory.window.messages()) == ["q1", "q2"]
     assert chat.observer.calls == [FIRST, SECOND]  # nothing twice
     assert chat.types()[-2:] == ["activation", "status"]
     assert "observation-start" not in chat.types()
@@ -219,7 +219,7 @@ async def test_a_full_window_waits_for_the_job_that_runs(chat: Conversation) -> 
 async def test_a_full_window_without_chunks_is_observed_while_the_run_waits(chat: Conversation) -> None:
     await grown(chat)
     memory = await chat.turn(user("q", 40))
-    assert ids(memory.window()) == [*SECOND, "q"]  # only until the window is no more full
+    assert ids(memory.window.messages()) == [*SECOND, "q"]  # only until the window is no more full
     assert chat.types()[:3] == ["observation-start", "observation-end", "status"]
     assert chat.background.waits == []
     await chat.settled()  # the rest is done beside it
@@ -252,7 +252,7 @@ async def test_a_full_window_waits_for_the_job_of_another_process() -> None:
     memory = await turn
     assert chat.observer.calls == [FIRST, SECOND]
     assert other.observer.calls == []
-    assert ids(memory.window()) == ["q1", "q2"]
+    assert ids(memory.window.messages()) == ["q1", "q2"]
     await assert_exactly_once(chat, memory)
 
 
@@ -264,13 +264,13 @@ async def test_the_time_to_wait_is_that_of_the_run(storage: Storage) -> None:
     for step in range(3):
         await memory.prepare_step(step, pinned={"q2"})
     assert len(chat.background.waits) == 1  # its time is used up
-    assert tokens_of(memory.rows.all) == 120
+    assert tokens_of(memory.window.rows) == 120
     assert chat.observer.calls == [FIRST]
     assert (await chat.stored()).observer_failures.count == 0
     gate.set()
     await chat.settled()
     await memory.prepare_step(3, pinned={"q2"})
-    assert ids(memory.window()) == ["q1", "q2"]  # what is there costs no time
+    assert ids(memory.window.messages()) == ["q1", "q2"]  # what is there costs no time
 
 
 async def test_a_run_that_may_not_wait_starts_a_job_instead(storage: Storage) -> None:
@@ -286,7 +286,7 @@ async def test_a_run_that_may_not_wait_starts_a_job_instead(storage: Storage) ->
     await memory.prepare_step(1, pinned={"q"})
     await chat.settled()
     await memory.prepare_step(2, pinned={"q"})
-    assert ids(memory.window()) == [*SECOND, "q"]
+    assert ids(memory.window.messages()) == [*SECOND, "q"]
     assert "observation-start" not in chat.types()[3:]
 
 
@@ -305,7 +305,7 @@ async def test_a_failing_job_is_told_and_the_key_backs_off(chat: Conversation) -
     memory = await chat.turn(user("q2", 40))  # nor does a full window wait
     await chat.settled()
     assert len(chat.observer.calls) == 1
-    assert tokens_of(memory.rows.all) == 125
+    assert tokens_of(memory.window.rows) == 125
     chat.clock.advance(1)
     await chat.turn(user("q3", 1))
     assert len(chat.observer.calls) == 2
@@ -315,7 +315,7 @@ async def test_a_failing_job_is_told_and_the_key_backs_off(chat: Conversation) -
     memory = await chat.turn(user("q4", 1))
     await chat.settled()
     assert (await chat.stored()).observer_failures.count == 0
-    assert ids(memory.window()) == [*SECOND, "q1", "q2", "q3", "q4"]
+    assert ids(memory.window.messages()) == [*SECOND, "q1", "q2", "q3", "q4"]
     assert [id for call in chat.observer.calls[2:] for id in call] == [*FIRST, *SECOND, "q1", "q2", "q3"]
     await assert_exactly_once(chat, memory)
 
@@ -333,7 +333,7 @@ async def test_what_a_job_had_done_before_it_failed_stays(chat: Conversation) ->
     await chat.settled()
     assert len((await chat.stored()).buffered) == 1
     memory = await chat.turn(user("q2", 15))
-    assert ids(memory.window()) == [*SECOND, "q1", "q2"]
+    assert ids(memory.window.messages()) == [*SECOND, "q1", "q2"]
 
 
 async def test_a_job_has_its_own_time(storage: Storage) -> None:
@@ -349,12 +349,12 @@ async def test_a_job_has_its_own_time(storage: Storage) -> None:
 # -- the end of a run
 
 
-async def ended(chat: Conversation, *, size: int) -> ThreadMemory:
+async def ended(chat: Conversation, *, size: int) -> Turn:
     """A run whose answer was long; its memory as it is at the end."""
     run = await chat.begin(user("q", 5))
     memory = await chat.open(run)
     await memory.prepare_step(0, pinned={"q"})
-    memory.add(await chat.store(run, assistant("answer", size)))
+    memory.window.add(await chat.store(run, assistant("answer", size)))
     await chat.storage.finish_run(run, "committed")
     return memory
 
@@ -379,11 +379,11 @@ async def test_a_short_turn_is_not_worth_it(chat: Conversation) -> None:
 # -- a job and its run
 
 
-async def own_steps(chat: Conversation, *, guarded: bool = False) -> tuple[Run, ThreadMemory, asyncio.Event]:
+async def own_steps(chat: Conversation, *, guarded: bool = False) -> tuple[Run, Turn, asyncio.Event]:
     """A live run with two steps, and a job that is at the first of them."""
     run = await chat.begin(user("q", 5), guarded=guarded)
     memory = await chat.open(run)
-    memory.add(await chat.store(run, tool_step("s0", 25), tool_step("s1", 25)))
+    memory.window.add(await chat.store(run, tool_step("s0", 25), tool_step("s1", 25)))
     chat.observer.gate = gate = asyncio.Event()
     await memory.prepare_step(2, pinned={"q", "s1"})
     await chat.observer.started.wait()
@@ -425,7 +425,7 @@ async def test_of_a_discarded_run_nothing_lives_on(chat: Conversation, fail: Exc
     assert [stone.run_id for stone in log.tombstones] == [run.id]
     assert "s0" not in str([event.data for event in await chat.storage.list_events("thread:trip")])
     assert "s0" not in str(log)
-    assert ids((await chat.open()).window()) == ["hello"]
+    assert ids((await chat.open()).window.messages()) == ["hello"]
 
 
 async def test_a_discarded_run_takes_its_chunks_with_it(chat: Conversation) -> None:
@@ -445,7 +445,7 @@ async def test_of_an_interrupted_run_with_a_guard_nothing_is_noted(chat: Convers
     await chat.settled()
     memory = await chat.open()
     assert memory.log.entries == ()
-    assert ids(memory.window()) == ["q"]
+    assert ids(memory.window.messages()) == ["q"]
 
 
 async def remade(chat: Conversation) -> None:
@@ -473,7 +473,7 @@ async def test_of_a_deleted_thread_nothing_comes_back(chat: Conversation, again:
         assert events == []
 
 
-async def test_a_run_whose_first_thread_is_discarded_leaves_nothing(chat: Conversation) -> None:
+async def test_discarding_the_first_run_of_a_thread_leaves_nothing(chat: Conversation) -> None:
     run, _, gate = await own_steps(chat)  # this run made the thread
     await chat.engine.drop_run(chat.thread, "ada", run.id)
     await chat.storage.finish_run(run, "discarded")
@@ -493,7 +493,7 @@ async def rewrite(chat: Conversation, run: Run, id: str) -> list[Any]:
     return [row]
 
 
-async def test_notes_of_rows_that_were_rewritten_meanwhile_are_dropped(chat: Conversation) -> None:
+async def test_notes_of_rewritten_rows_are_dropped(chat: Conversation) -> None:
     run, memory, gate = await own_steps(chat)
     changed = await rewrite(chat, run, "s0")
     await memory.forget(changed)
@@ -532,7 +532,7 @@ async def test_rows_before_a_chunk_are_not_noted_with_rows_behind_it(chat: Conve
     await chat.settled()
     assert chat.observer.calls[2:] == [FIRST]
     memory = await chat.turn(user("q4", 30))
-    assert ids(memory.window()) == ["q1", "q2", "q3", "q4"]
+    assert ids(memory.window.messages()) == ["q1", "q2", "q3", "q4"]
     await assert_exactly_once(chat, memory)
 
 
@@ -561,6 +561,8 @@ async def test_rows_rewritten_right_before_the_notes_are_saved() -> None:
     storage.before_save = act
     gate.set()
     await chat.settled()
+    await chat.storage.finish_run(run, "committed")
+    await chat.engine.close_run(chat.thread, "ada", run.id)
     assert (await chat.stored()).entries == ()
 
 
@@ -576,6 +578,7 @@ async def test_a_run_that_ends_right_before_its_notes_are_saved() -> None:
     storage.before_save = act
     gate.set()
     await chat.settled()
+    await chat.open()
     assert [entry.run_id for entry in (await chat.stored()).entries] == [None]
 
 
@@ -587,7 +590,7 @@ def reflecting(storage: Storage) -> Conversation:
     return Conversation(storage, config=buffering(100, 100), observer=FakeObserver(words=10))
 
 
-async def noted(chat: Conversation) -> ThreadMemory:
+async def noted(chat: Conversation) -> Turn:
     """Two active entries, 80 tokens; the Reflector is at work."""
     await buffered(chat)
     return await chat.turn(user("q2", 15))
@@ -602,14 +605,14 @@ async def one_more_chunk(chat: Conversation, name: str, rows: int = 4) -> None:
 
 async def test_a_reflection_waits_until_the_log_is_full(storage: Storage) -> None:
     chat = reflecting(storage)
-    before = (await noted(chat)).prompt_blocks()
+    before = (await noted(chat)).window.blocks()
     await chat.settled()
     assert chat.reflector.calls == [[entry.id for entry in (await chat.stored()).entries]]
     log = await chat.stored()
     assert log.reflection is not None
     assert (log.generation, log.reflection.entry.tokens, log.reflection.tokens) == (0, 39, 80)
     memory = await chat.turn(user("q3", 1))
-    assert memory.prompt_blocks() == before
+    assert memory.window.blocks() == before
     assert len(chat.reflector.calls) == 1
     status = chat.data("status")[-1]["windows"]["buffered"]["reflection"]  # type: ignore[index]
     assert status == {"inputObservationTokens": 80, "observationTokens": 39, "status": "complete"}
@@ -629,7 +632,7 @@ async def test_at_its_threshold_a_reflection_takes_its_place(storage: Storage) -
     assert len(log.buffered) == 1
     assert log.buffered == old.buffered[2:]  # what waits goes on waiting
     assert (log.generation, log.reflection) == (1, None)
-    assert memory.prompt_blocks()[1].startswith("<observations>\nkept kept")
+    assert memory.window.blocks()[1].startswith("<observations>\nkept kept")
     await assert_exactly_once(chat, memory)
     [activation] = [part for part in chat.data("activation") if part["operationType"] == "reflection"]
     assert (activation["tokensActivated"], activation["generationCount"]) == (80, 1)
@@ -664,7 +667,7 @@ async def test_a_waiting_reflection_falls_with_what_it_replaces(storage: Storage
     assert (await chat.stored()).generation == 0
 
 
-async def test_a_reflection_whose_entries_change_meanwhile_is_dropped(storage: Storage) -> None:
+async def test_a_reflection_is_dropped_when_its_entries_change(storage: Storage) -> None:
     chat = reflecting(storage)
     chat.reflector.gate = asyncio.Event()
     memory = await noted(chat)
@@ -698,17 +701,17 @@ async def test_a_reflection_that_does_not_pay_is_not_tried_again(storage: Storag
 # -- a cold cache
 
 
-async def cold(chat: Conversation, size: int) -> ThreadMemory:
+async def cold(chat: Conversation, size: int) -> Turn:
     run = await chat.begin(user("q2", size))
     memory = await chat.open(run)
-    await memory.act({"q2"}, cold="idle")
+    await memory.prepare({"q2"}, cold="idle")
     return memory
 
 
 async def test_a_cold_cache_is_used_to_activate_early(chat: Conversation) -> None:
     await buffered(chat)
     memory = await cold(chat, 1)  # 86
-    assert ids(memory.window()) == [*SECOND, "q1", "q2"]  # both would leave too little
+    assert ids(memory.window.messages()) == [*SECOND, "q1", "q2"]  # both would leave too little
     assert [part["triggeredBy"] for part in chat.data("activation")] == ["idle"]
     assert len((await chat.stored()).buffered) == 1  # once is enough
 
@@ -716,17 +719,17 @@ async def test_a_cold_cache_is_used_to_activate_early(chat: Conversation) -> Non
 async def test_a_cold_cache_changes_nothing_in_a_small_window(chat: Conversation) -> None:
     await chat.turn(user("u1", 10), assistant("a1", 5))
     memory = await ended(chat, size=5)
-    assert tokens_of(memory.rows.all) == 25
+    assert tokens_of(memory.window.rows) == 25
     memory.buffer_when_due()
     await chat.settled()
     assert len((await chat.stored()).buffered) == 1
-    assert len((await cold(chat, 1)).window()) == 5
+    assert len((await cold(chat, 1)).window.messages()) == 5
 
 
 # -- the provider takes no more
 
 
-async def overflowing(chat: Conversation, size: int = 5) -> ThreadMemory:
+async def overflowing(chat: Conversation, size: int = 5) -> Turn:
     run = await chat.begin(user("q2", size))
     return await chat.open(run)
 
@@ -735,7 +738,7 @@ async def test_an_overflow_activates_all_there_is(chat: Conversation) -> None:
     await buffered(chat)
     memory = await overflowing(chat)
     assert await memory.make_room({"q2"})
-    assert ids(memory.window()) == ["q2"]
+    assert ids(memory.window.messages()) == ["q2"]
     assert chat.observer.calls == [FIRST, SECOND, ["q1"]]
     assert [part["triggeredBy"] for part in chat.data("activation")] == ["overflow"]
     await assert_exactly_once(chat, memory)
@@ -748,7 +751,7 @@ async def test_an_overflow_spares_no_turn_but_its_own(chat: Conversation) -> Non
     assert len((await chat.stored()).buffered) == 1  # it covers one of the newest two turns
     memory = await overflowing(chat)
     assert await memory.make_room({"q2"})
-    assert ids(memory.window()) == ["q2"]
+    assert ids(memory.window.messages()) == ["q2"]
 
 
 async def test_an_overflow_waits_for_the_job_that_runs(chat: Conversation) -> None:
@@ -758,8 +761,8 @@ async def test_an_overflow_waits_for_the_job_that_runs(chat: Conversation) -> No
     await chat.background.waiting.wait()
     gate.set()
     assert await room
-    assert "q2" in ids(memory.window())
-    assert not set(FIRST + SECOND) & set(ids(memory.window()))
+    assert "q2" in ids(memory.window.messages())
+    assert not set(FIRST + SECOND) & set(ids(memory.window.messages()))
     observed = [id for call in chat.observer.calls for id in call]
     assert len(observed) == len(set(observed))
     await assert_exactly_once(chat, memory, "run-6")
@@ -769,7 +772,7 @@ async def test_an_overflow_of_a_window_without_chunks_is_observed(chat: Conversa
     await grown(chat)
     memory = await overflowing(chat, 100)
     assert await memory.make_room({"q2"})
-    assert ids(memory.window()) == ["q2"]
+    assert ids(memory.window.messages()) == ["q2"]
     assert not await memory.make_room({"q2"})  # nothing is left
 
 
@@ -778,16 +781,16 @@ async def test_an_overflow_of_a_window_without_chunks_is_observed(chat: Conversa
 
 async def test_asked_for_observations_come_after_what_waits(chat: Conversation) -> None:
     await buffered(chat)
-    await chat.engine.observe_all(chat.thread, "ada", emit=chat.parts.append)
+    await observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append)
     memory = await chat.open()
-    assert memory.rows.all == []
+    assert memory.window.rows == []
     assert chat.observer.calls == [FIRST, SECOND, ["q1"]]
     assert [part["triggeredBy"] for part in chat.data("activation")] == ["manual"]
 
 
 async def test_asked_for_observations_wait_for_the_job_of_this_process(chat: Conversation) -> None:
     gate = await held_up(chat)
-    asked = asyncio.create_task(chat.engine.observe_all(chat.thread, "ada"))
+    asked = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
     for _ in range(3):
         await chat.open()
     gate.set()
@@ -800,7 +803,7 @@ async def test_a_waiting_reflection_is_not_paid_for_again_by_hand(storage: Stora
     await noted(chat)
     await chat.settled()
     await chat.commit(*(user(f"v{n}", 10) for n in range(4)))
-    await chat.engine.observe_all(chat.thread, "ada")
+    await observe_by_hand(chat.engine, "ada", chat.thread)
     assert (await chat.stored()).generation == 1
     assert len(chat.reflector.calls) == 1
 
@@ -818,7 +821,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
         await chat.settled()
         await memory.refresh()
         await memory.send_status(1, {f"q{n}", f"r{n}"})
-        rows = memory.rows.all
+        rows = memory.window.rows
         chunks = (await chat.stored()).buffered
         covered = Coverage(chunks, chat.thread)
         raw = [row for row in rows if row.seq in covered]

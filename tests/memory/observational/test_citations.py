@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.roles.citations import cite, take_citations
+from diarist.memory.observational.roles.coverage import cite, take_citations
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message
 from diarist.storage.records import Observation
@@ -40,7 +40,7 @@ def test_citations_are_taken_out_of_the_line(line: str, bare: str, numbers: tupl
 
 
 @pytest.mark.parametrize("line", ["- 🟡 see [1]", "- 🟡 gate #3 is open", "- 🟡 [#3](https://a.example) is open", ""])
-def test_what_is_no_citation_stays(line: str) -> None:
+def test_a_bracket_that_is_no_citation_stays(line: str) -> None:
     assert take_citations(line) == (line, {})
 
 

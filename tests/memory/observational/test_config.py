@@ -13,7 +13,6 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
     RetrievalConfig,
 )
-from diarist.memory.observational.roles.model_choice import ByInputTokens
 from diarist.models.base import ModelSettings
 
 
@@ -162,17 +161,6 @@ def test_retrieval_is_a_switch_or_settings() -> None:
     assert ObservationalMemoryConfig(retrieval=RetrievalConfig(max_tokens=500)).retrieves == RetrievalConfig(
         max_tokens=500
     )
-
-
-@pytest.mark.parametrize("wrong", [{}, {0: "a/b"}, {True: "a/b"}])
-def test_models_by_size_need_sizes(wrong: dict[int, str]) -> None:
-    with pytest.raises(ConfigError, match="ByInputTokens"):
-        ByInputTokens(wrong)
-
-
-def test_models_by_size_are_taken_by_size() -> None:
-    choose = ByInputTokens({50_000: "b/large", 1_000: "a/small"})
-    assert [choose(tokens) for tokens in (1, 1_000, 1_001, 50_001)] == ["a/small", "a/small", "b/large", "b/large"]
 
 
 def test_unknown_options_are_refused() -> None:

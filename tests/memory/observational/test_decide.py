@@ -14,16 +14,18 @@ from diarist.counting import count_parts
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.decide import (
     Action,
+    Limits,
+    Sizes,
     buffer_step,
     choose_chunks,
     decide_observation,
     decide_reflection,
+    limits_of,
     plan_reflection,
     worth_buffering,
 )
-from diarist.memory.observational.limits import Limits, limits_of
-from diarist.memory.observational.selection import leave_newest, select_rows, split_batches
-from diarist.memory.observational.window import Window, free_chunks, newest_half, observable_units, tokens_of
+from diarist.memory.observational.selection import select_rows, split_batches
+from diarist.memory.observational.units import free_chunks, newest_half, observable_units, tokens_of
 from diarist.messages import Message, SentBlock, ToolPart
 from diarist.storage.records import Observation, ObservationLog, Source
 from tests.memory.observational.harness import NOON, WordCounter, assistant, ids, small_config, user
@@ -40,10 +42,10 @@ BUFFERING = limits(buffer_tokens=20)
 AWAITING = limits()
 
 
-def window(p: int = 0, q: int = 0, o: int = 0, **more: object) -> Window:
+def window(p: int = 0, q: int = 0, o: int = 0, **more: object) -> Sizes:
     """``p`` tokens of raw rows; ``q`` that may be observed and that no chunk covers; ``o`` of notes."""
     more = {"reflectable": True, "fresh_tokens": q, **more}
-    return Window(message_tokens=p, observation_tokens=o, **more)  # type: ignore[arg-type]
+    return Sizes(message_tokens=p, observation_tokens=o, **more)  # type: ignore[arg-type]
 
 
 # -- thresholds
@@ -128,7 +130,7 @@ def test_a_shared_budget_lends_what_the_other_side_leaves(p: int, o: int, messag
 
 
 @given(st.integers(0, 20_000), st.integers(0, 20_000))
-def test_a_shared_budget_takes_from_nobody(p: int, o: int) -> None:
+def test_a_shared_budget_reduces_no_other_limit(p: int, o: int) -> None:
     made = shared(p, o)
     assert made.message_tokens == max(3_000, 7_000 - o)
     assert made.observation_tokens == max(4_000, 7_000 - max(p, 3_000)) == 4_000
@@ -155,7 +157,7 @@ def test_a_shared_budget_takes_from_nobody(p: int, o: int) -> None:
         (window(100, 50, chunks=(50,)), ACTIVATE),  # made while it was configured otherwise
     ],
 )
-def test_when_to_observe_while_the_run_waits(size: Window, expected: Action) -> None:
+def test_when_to_observe_while_the_run_waits(size: Sizes, expected: Action) -> None:
     assert decide_observation(size, AWAITING) is expected
 
 
@@ -163,7 +165,7 @@ def test_when_to_observe_while_the_run_waits(size: Window, expected: Action) -> 
     ("message_tokens", "observable", "expected"),
     [(30_000, 999, WAIT), (30_000, 1_000, OBSERVE), (100, 9, WAIT), (100, 10, OBSERVE)],
 )
-def test_what_is_worth_observing_without_buffering(message_tokens: int, observable: int, expected: Action) -> None:
+def test_the_amount_worth_observing_without_buffering(message_tokens: int, observable: int, expected: Action) -> None:
     made = limits(message_tokens=message_tokens)
     assert decide_observation(window(message_tokens, observable), made) is expected
 
@@ -216,7 +218,7 @@ def test_what_is_worth_observing_without_buffering(message_tokens: int, observab
         (window(10, 10, cold=True), WAIT),
     ],
 )
-def test_when_to_buffer_to_activate_and_to_wait(size: Window, expected: Action) -> None:
+def test_when_to_buffer_to_activate_and_to_wait(size: Sizes, expected: Action) -> None:
     assert decide_observation(size, BUFFERING) is expected
 
 
@@ -241,7 +243,7 @@ def test_chunks_are_half_as_large_where_the_window_is_nearly_full(
         (window(500, 500, observer_ready=False), False),
     ],
 )
-def test_what_is_begun_at_the_end_of_a_run(size: Window, expected: bool) -> None:
+def test_work_started_at_the_end_of_a_run(size: Sizes, expected: bool) -> None:
     assert worth_buffering(size, BUFFERING) is expected
     assert not worth_buffering(size, AWAITING)
 
@@ -322,7 +324,7 @@ HALF = limits(message_tokens=30_000, buffer_tokens=6_000, buffer_activation=0.5)
         (36_000, (10_000, 25_001), 1),  # a thousand stay all the same
     ],
 )
-def test_how_far_beyond_what_is_due(tokens: int, chunks: tuple[int, ...], expected: int) -> None:
+def test_how_far_the_reading_goes_beyond_the_due_messages(tokens: int, chunks: tuple[int, ...], expected: int) -> None:
     assert choose_chunks(chunks, tokens, HALF) == expected
 
 
@@ -416,7 +418,7 @@ def test_activation_ends_below_the_threshold_or_without_chunks(chunks: list[int]
         (window(o=999, reflection_waits=True), WAIT),
     ],
 )
-def test_when_to_reflect_while_the_run_waits(size: Window, expected: Action) -> None:
+def test_when_to_reflect_while_the_run_waits(size: Sizes, expected: Action) -> None:
     assert decide_reflection(size, AWAITING) is expected
 
 
@@ -450,7 +452,7 @@ def test_when_to_reflect_while_the_run_waits(size: Window, expected: Action) -> 
         (window(o=1200, reflector_ready=False), WAIT),
     ],
 )
-def test_when_to_reflect_in_the_background(size: Window, expected: Action) -> None:
+def test_when_to_reflect_in_the_background(size: Sizes, expected: Action) -> None:
     assert decide_reflection(size, BUFFERING) is expected
 
 
@@ -568,15 +570,6 @@ def test_a_small_rest_never_joins_rows_of_another_owner() -> None:
     raw[1].run_id = "mine"
     counted(*raw)
     assert len(split_batches([[row] for row in raw], 40, "mine", least=10)) == 2
-
-
-def test_a_manual_observation_can_leave_the_newest_rows() -> None:
-    raw = turns(10, 10)
-    units = observable_units(raw, ())
-    assert len(leave_newest(units, raw, 0)) == 4
-    assert len(leave_newest(units, raw, 20)) == 2
-    assert len(leave_newest(units, raw, 21)) == 1
-    assert leave_newest(units, raw, 41) == []
 
 
 # -- chunks that may be activated

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from diarist.exceptions import ConflictError, ModelConnectionError, StorageError, ThreadBusyError
-from diarist.memory.observational.data_parts import without_words
+from diarist.memory.observational.by_hand import observe_by_hand
+from diarist.memory.observational.engine import Turn
+from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.thread_memory import ThreadMemory
-from diarist.memory.observational.window import tokens_of
+from diarist.memory.observational.units import tokens_of
 from diarist.messages import Message, SentBlock, TextPart
 from diarist.storage import InMemoryStorage, ObservationLog, RowRef, Storage
 from tests.memory.observational.harness import (
@@ -40,8 +41,8 @@ async def test_below_the_threshold_nothing_happens(chat: Conversation) -> None:
     await grown(chat)
     memory = await chat.turn(user("q", 19))
     assert chat.observer.calls == []
-    assert memory.prompt_blocks() == []
-    assert ids(memory.window())[-1] == "q"
+    assert memory.window.blocks() == []
+    assert ids(memory.window.messages())[-1] == "q"
     assert chat.types() == ["status"]
 
 
@@ -49,10 +50,9 @@ async def test_at_the_threshold_the_oldest_rows_become_notes_and_leave_the_windo
     await grown(chat)
     memory = await chat.turn(user("q", 20))
     assert chat.observer.calls == [["u1", "a1", "u2", "a2"], ["u3", "a3", "u4", "a4"]]  # 40 tokens each
-    assert ids(memory.window()) == ["q"]
-    assert len(memory.prompt_blocks()) == 3
-    assert "- u1 noted" not in memory.prompt_blocks()[0]
-    assert memory.acted
+    assert ids(memory.window.messages()) == ["q"]
+    assert len(memory.window.blocks()) == 3
+    assert "- u1 noted" not in memory.window.blocks()[0]
     assert chat.types() == ["observation-start", "observation-end"] * 2 + ["status"]
     await assert_exactly_once(chat, memory)
 
@@ -67,18 +67,17 @@ async def test_a_later_run_finds_the_notes_and_does_not_load_what_they_cover(cha
     await grown(chat)
     before = await chat.turn(user("q", 20))
     after = await chat.open()
-    assert ids(after.rows.all) == ["q"]
-    assert after.prompt_blocks() == before.prompt_blocks()
-    assert not after.acted
+    assert ids(after.window.rows) == ["q"]
+    assert after.window.blocks() == before.window.blocks()
 
 
 async def test_prompt_blocks_only_grow(chat: Conversation) -> None:
     blocks: list[str] = []
     for n in range(30):
         memory = await chat.turn(user(f"u{n}", 12), assistant(f"a{n}", 9))
-        assert memory.prompt_blocks()[: len(blocks)] == blocks
-        assert memory.window()[0].role == "user"
-        blocks = memory.prompt_blocks()
+        assert memory.window.blocks()[: len(blocks)] == blocks
+        assert memory.window.messages()[0].role == "user"
+        blocks = memory.window.blocks()
         await assert_exactly_once(chat, await chat.open())
     assert len(blocks) > 4
 
@@ -103,7 +102,7 @@ async def test_a_turn_reads_no_more_rows_in_a_long_thread() -> None:
     assert max(costs[40:]) == max(costs[:40]) < 40
 
 
-async def test_discarded_runs_leave_no_hole_in_what_is_covered(chat: Conversation) -> None:
+async def test_discarded_runs_leave_no_gap_in_the_coverage(chat: Conversation) -> None:
     for n in range(12):
         run = await chat.begin(user(f"no{n}", 5))
         await chat.engine.drop_run(chat.thread, "ada", run.id)
@@ -112,7 +111,7 @@ async def test_discarded_runs_leave_no_hole_in_what_is_covered(chat: Conversatio
     log = await chat.engine.log(chat.thread, "ada")
     memory = await chat.open()
     end = Coverage(log.entries, chat.thread).holes()[0][0]
-    assert end == (memory.rows.all[0].seq or 0) - 2  # the discarded one between
+    assert end == (memory.window.rows[0].seq or 0) - 2  # the discarded one between
     await assert_exactly_once(chat, memory)
 
 
@@ -120,7 +119,7 @@ async def test_system_rows_are_neither_shown_nor_observed(chat: Conversation) ->
     await chat.commit(Message.system("be brief", id="s"), *(user(f"u{n}", 10) for n in range(8)))
     memory = await chat.turn(user("q", 20))
     assert "s" not in [id for call in chat.observer.calls for id in call]
-    assert ids((await chat.open()).rows.all) == ids(memory.window()) == ["q"]
+    assert ids((await chat.open()).window.rows) == ids(memory.window.messages()) == ["q"]
 
 
 async def test_one_huge_message_is_one_call_and_takes_small_neighbours_along(chat: Conversation) -> None:
@@ -136,7 +135,7 @@ async def test_a_large_pinned_input_does_not_call_the_observer_at_every_step(cha
     for step in range(10):
         pinned = {"huge", f"s{step - 1}"}
         await memory.prepare_step(step, pinned=pinned)
-        memory.add(await chat.store(run, tool_step(f"s{step}", 4)))
+        memory.window.add(await chat.store(run, tool_step(f"s{step}", 4)))
     assert len(chat.observer.calls) <= 5
     assert "huge" not in [id for call in chat.observer.calls for id in call]
     assert len(chat.data("status")) == 10
@@ -155,15 +154,15 @@ async def test_an_answer_cut_off_from_its_question_is_shown_with_it(chat: Conver
 
     chat.observer.observe = fail_later  # type: ignore[method-assign]
     await memory.prepare_step(0, pinned={"q"})
-    assert ids(memory.rows.all) == ["a1", "a2", "q"]
-    assert ids(memory.window()) == ["u1", "a1", "a2", "q"]
+    assert ids(memory.window.rows) == ["a1", "a2", "q"]
+    assert ids(memory.window.messages()) == ["u1", "a1", "a2", "q"]
     reopened = await chat.open(run)
-    assert ids(reopened.window()) == ["u1", "a1", "a2", "q"]
+    assert ids(reopened.window.messages()) == ["u1", "a1", "a2", "q"]
 
 
 async def test_a_thread_that_begins_with_the_assistant_gets_a_stand_in(chat: Conversation) -> None:
     await chat.commit(assistant("hello", 3), user("u1", 3))
-    window = (await chat.open()).window()
+    window = (await chat.open()).window.messages()
     assert [message.role for message in window] == ["user", "assistant", "user"]
     assert window[0].id == "hello-opening"
 
@@ -171,20 +170,14 @@ async def test_a_thread_that_begins_with_the_assistant_gets_a_stand_in(chat: Con
 async def test_observe_all_works_a_thread_off_batch_by_batch(chat: Conversation) -> None:
     await grown(chat)
     progress: list[tuple[int, int]] = []
-    await chat.engine.observe_all(
-        chat.thread, "ada", progress=lambda *now: progress.append(now), emit=chat.parts.append
+    await observe_by_hand(
+        chat.engine, "ada", chat.thread, progress=lambda *now: progress.append(now), emit=chat.parts.append
     )
     assert progress == [(0, 80), (40, 80), (80, 80)]
-    assert (await chat.open()).rows.all == []
+    assert (await chat.open()).window.rows == []
     assert chat.types() == ["observation-start", "observation-end"] * 2
-    await chat.engine.observe_all(chat.thread, "ada")
+    await observe_by_hand(chat.engine, "ada", chat.thread)
     assert len(chat.observer.calls) == 2
-
-
-async def test_observe_all_leaves_the_newest_rows(chat: Conversation) -> None:
-    await grown(chat)
-    await chat.engine.observe_all(chat.thread, "ada", leave_tokens=35)
-    assert ids((await chat.open()).rows.all) == ["u3", "a3", "u4", "a4"]
 
 
 async def test_observe_all_raises_and_keeps_what_was_done(chat: Conversation) -> None:
@@ -195,12 +188,12 @@ async def test_observe_all_raises_and_keeps_what_was_done(chat: Conversation) ->
             chat.observer.fail = ModelConnectionError("down")
 
     with pytest.raises(ModelConnectionError):
-        await chat.engine.observe_all(chat.thread, "ada", progress=stop, emit=chat.parts.append)
-    assert ids((await chat.open()).rows.all) == ["u3", "a3", "u4", "a4"]
+        await observe_by_hand(chat.engine, "ada", chat.thread, progress=stop, emit=chat.parts.append)
+    assert ids((await chat.open()).window.rows) == ["u3", "a3", "u4", "a4"]
     assert chat.data("observation-failed")[0]["willRetry"] is False
     chat.observer.fail = None
-    await chat.engine.observe_all(chat.thread, "ada")  # no back-off for one who asks
-    assert (await chat.open()).rows.all == []
+    await observe_by_hand(chat.engine, "ada", chat.thread)  # no back-off for one who asks
+    assert (await chat.open()).window.rows == []
 
 
 # -- what goes wrong
@@ -215,7 +208,7 @@ async def test_a_failing_observer_costs_nothing_but_an_event(chat: Conversation)
     chat.clock.advance(60)
     await memory.prepare_step(1, pinned={"q"})
     assert len(chat.observer.calls) == 1  # a run does not wait again, even where the key could be tried again
-    assert tokens_of(memory.window()) == 100
+    assert tokens_of(memory.window.messages()) == 100
     assert chat.types() == ["observation-start", "observation-failed", "status", "status"]
     failed = chat.data("observation-failed")[0]
     assert (failed["error"], failed["attempt"], failed["willRetry"], failed["tokensAttempted"]) == ("down", 1, True, 40)
@@ -227,7 +220,7 @@ async def test_whatever_an_observer_raises_the_turn_goes_on(chat: Conversation, 
     await grown(chat)
     chat.observer.fail = error
     memory = await chat.turn(user("q", 20))
-    assert len(memory.window()) == 9
+    assert len(memory.window.messages()) == 9
     assert chat.data("observation-failed")[0]["error"]
 
 
@@ -239,7 +232,7 @@ async def test_empty_notes_cover_nothing(chat: Conversation) -> None:
 
     chat.observer.observe = nothing  # type: ignore[method-assign]
     memory = await chat.turn(user("q", 20))
-    assert len(memory.window()) == 9
+    assert len(memory.window.messages()) == 9
     assert memory.log.entries == ()
     assert "no notes" in str(chat.data("observation-failed")[0]["error"])
 
@@ -253,7 +246,7 @@ async def test_after_a_failure_the_key_backs_off_and_then_tries_again(chat: Conv
     assert len(chat.observer.calls) == 1
     chat.clock.advance(30)
     memory = await chat.turn(user("q3", 5))
-    assert ids(memory.window()) == ["q2", "q3"]
+    assert ids(memory.window.messages()) == ["q2", "q3"]
     assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 0
 
 
@@ -261,7 +254,7 @@ async def test_a_slow_observer_is_given_up_and_the_turn_goes_on(storage: Storage
     chat = await grown(Conversation(storage, config=small_config(observe_timeout=0.5)))
     chat.observer.gate = asyncio.Event()  # never set
     memory = await chat.turn(user("q", 20))
-    assert len(memory.window()) == 9
+    assert len(memory.window.messages()) == 9
     assert "0.5 s" in str(chat.data("observation-failed")[0]["error"])
     assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 1
 
@@ -299,7 +292,7 @@ async def test_a_lost_race_is_run_again_without_asking_the_observer_again() -> N
     chat = await grown(Conversation(storage))
     storage.refusals = 4
     memory = await chat.turn(user("q", 20))
-    assert ids(memory.window()) == ["q"]
+    assert ids(memory.window.messages()) == ["q"]
     assert len(chat.observer.calls) == 2
 
 
@@ -318,7 +311,7 @@ class BrokenLogs(InMemoryStorage):
 async def test_logs_that_cannot_be_saved_do_not_stop_a_turn() -> None:
     chat = await grown(Conversation(BrokenLogs()))
     memory = await chat.turn(user("q", 20))
-    assert len(memory.window()) == 9
+    assert len(memory.window.messages()) == 9
     assert chat.data("observation-failed")[0]["error"] == "disk full"
 
 
@@ -331,7 +324,7 @@ async def test_work_that_cannot_even_begin_is_reported() -> None:
     chat = await grown(Conversation(NoLeases()))
     memory = await chat.turn(user("q", 20))
     assert chat.types() == ["observation-failed", "status"]
-    assert len(memory.window()) == 9
+    assert len(memory.window.messages()) == 9
 
 
 # -- several at once
@@ -341,25 +334,25 @@ async def test_of_two_engines_one_observes(storage: Storage) -> None:
     chat = await grown(Conversation(storage))
     other = Conversation(storage, parts=chat.parts)
     chat.observer.gate = asyncio.Event()
-    first = asyncio.create_task(chat.engine.observe_all(chat.thread, "ada"))
+    first = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
     await chat.observer.started.wait()
     await other.turn(user("q", 20))  # skips this cycle
-    with pytest.raises(ThreadBusyError, match="observed by somebody else"):
-        await other.engine.observe_all(chat.thread, "ada")
+    with pytest.raises(ThreadBusyError, match="observed by another process"):
+        await observe_by_hand(other.engine, "ada", chat.thread)
     assert other.observer.calls == []
     chat.observer.gate.set()
     await first
     assert chat.observer.calls == [["u1", "a1", "u2", "a2"], ["u3", "a3", "u4", "a4"]]
 
 
-async def test_what_somebody_else_observed_meanwhile_is_not_paid_for_again(chat: Conversation) -> None:
+async def test_observations_of_another_process_are_not_paid_for_again(chat: Conversation) -> None:
     await grown(chat)
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
-    await Conversation(chat.storage).engine.observe_all(chat.thread, "ada")
+    await observe_by_hand(Conversation(chat.storage).engine, "ada", chat.thread)
     await memory.prepare_step(0, pinned={"q"})
     assert chat.observer.calls == []
-    assert ids(memory.window()) == ["q"]
+    assert ids(memory.window.messages()) == ["q"]
 
 
 class FreeLeases(InMemoryStorage):
@@ -374,9 +367,9 @@ async def test_without_leases_the_second_result_is_dropped() -> None:
     chat = await grown(Conversation(storage))
     other = Conversation(storage, config=small_config(observer_batch_tokens=60))
     chat.observer.gate = asyncio.Event()
-    first = asyncio.create_task(chat.engine.observe_all(chat.thread, "ada", emit=chat.parts.append))
+    first = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append))
     await chat.observer.started.wait()
-    await other.engine.observe_all(chat.thread, "ada")
+    await observe_by_hand(other.engine, "ada", chat.thread)
     chat.observer.gate.set()
     await first
     memory = await chat.open()
@@ -388,7 +381,7 @@ async def test_without_leases_the_second_result_is_dropped() -> None:
 async def test_the_same_work_done_twice_is_kept_once() -> None:
     storage = FreeLeases()
     chat = await grown(Conversation(storage))
-    await asyncio.gather(*(Conversation(storage).engine.observe_all(chat.thread, "ada") for _ in range(3)))
+    await asyncio.gather(*(observe_by_hand(Conversation(storage).engine, "ada", chat.thread) for _ in range(3)))
     memory = await chat.open()
     assert len(memory.log.entries) == 2
     await assert_exactly_once(chat, memory)
@@ -420,12 +413,12 @@ async def long_loop(chat: Conversation, *, guarded: bool = False):  # type: igno
     newest: set[str] = set()
     for step in range(12):
         await memory.prepare_step(step, pinned={"q", *newest})
-        window = memory.window()
+        window = memory.window.messages()
         assert window[0].role == "user"
         assert {"q", *newest} <= set(ids(window))
-        assert tokens_of(memory.rows.all) < 130
+        assert tokens_of(memory.window.rows) < 130
         newest = {f"s{step}"}
-        memory.add(await chat.store(run, tool_step(f"s{step}", 15)))
+        memory.window.add(await chat.store(run, tool_step(f"s{step}", 15)))
     return run, memory
 
 
@@ -449,7 +442,7 @@ async def test_a_discarded_run_takes_its_entries_with_it(chat: Conversation) -> 
     assert log is not None
     assert log.entries == memory.log.entries[:1]
     after = await chat.open()
-    assert after.rows.all == []
+    assert after.window.rows == []
     await assert_exactly_once(chat, after)
 
 
@@ -465,12 +458,12 @@ async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next_run(chat: C
     await assert_exactly_once(chat, after)
 
 
-async def test_nobody_vouches_for_notes_of_an_interrupted_run_with_a_guard(chat: Conversation) -> None:
+async def test_notes_of_an_interrupted_guarded_run_do_not_count(chat: Conversation) -> None:
     run, _ = await long_loop(chat, guarded=True)
     await chat.storage.finish_run(run, "interrupted")
     after = await chat.open()
     assert len(after.log.entries) == 1
-    assert ids(after.rows.all) == ["q"]
+    assert ids(after.window.rows) == ["q"]
     await assert_exactly_once(chat, after)
 
 
@@ -479,7 +472,7 @@ async def test_a_discard_that_a_crash_cut_short_is_finished(chat: Conversation) 
     await chat.engine.drop_run(chat.thread, "ada", run.id)
     await chat.storage.finish_run(run, "interrupted")  # adopted by another process, which did not know
     after = await chat.open()
-    assert after.rows.all == []
+    assert after.window.rows == []
     assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
 
 
@@ -492,7 +485,7 @@ async def test_rows_rewritten_at_the_end_lose_their_notes(chat: Conversation) ->
     await chat.engine.close_run(chat.thread, "ada", run.id)
     after = await chat.open()
     assert len(after.log.entries) < len(memory.log.entries)
-    assert "s0" in ids(after.rows.all)
+    assert "s0" in ids(after.window.rows)
     await assert_exactly_once(chat, after)
 
 
@@ -502,9 +495,9 @@ async def test_rows_rewritten_within_the_run_are_raw_again(chat: Conversation) -
     redacted.parts = [TextPart(text="redacted")]
     await chat.storage.rewrite_messages(run, [redacted])
     await memory.forget([redacted])
-    assert "s0" in ids(memory.rows.all)
-    assert memory.rows.all[ids(memory.rows.all).index("s0")].text == "redacted"
-    assert not any("- s0" in block for block in memory.prompt_blocks())
+    assert "s0" in ids(memory.window.rows)
+    assert memory.window.rows[ids(memory.window.rows).index("s0")].text == "redacted"
+    assert not any("- s0" in block for block in memory.window.blocks())
     await assert_exactly_once(chat, memory, run.id)
 
 
@@ -517,7 +510,7 @@ def reflecting(storage: Storage, **more: object) -> Conversation:
     return Conversation(storage, config=small_config(100, 100), observer=observer, **more)  # type: ignore[arg-type]
 
 
-async def fill(chat: Conversation, turns: int = 12) -> ThreadMemory:
+async def fill(chat: Conversation, turns: int = 12) -> Turn:
     for n in range(turns):
         memory = await chat.turn(user(f"u{n}", 12), assistant(f"a{n}", 9))
     return memory
@@ -529,7 +522,7 @@ async def test_a_long_log_is_condensed_into_a_new_generation(storage: Storage) -
     assert memory.log.generation > 0
     assert memory.log.tokens < 100
     assert memory.log.entries[0].kind == "reflection"
-    assert memory.prompt_blocks()[1].startswith("<observations>\nkept kept")
+    assert memory.window.blocks()[1].startswith("<observations>\nkept kept")
     await assert_exactly_once(chat, await chat.open())
     generations = await storage.list_generations("thread:trip")
     assert [log.generation for log in generations] == list(range(memory.log.generation))
@@ -568,7 +561,7 @@ async def test_a_failing_reflector_leaves_the_log_as_it_is(storage: Storage) -> 
 async def test_observe_all_condenses_on_its_way(storage: Storage) -> None:
     chat = reflecting(storage)
     await chat.commit(*(user(f"u{n}", 20) for n in range(40)))
-    await chat.engine.observe_all(chat.thread, "ada", emit=chat.parts.append)
+    await observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append)
     log = await chat.engine.log(chat.thread, "ada")
     assert log.generation > 1
     assert log.tokens < 100
@@ -582,7 +575,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
     await grown(chat)
     for n in range(6):
         memory = await chat.turn(user(f"q{n}", 17))
-        rows = [row for row in await chat.storage.list_messages(chat.thread) if row.id in set(ids(memory.rows.all))]
+        rows = [row for row in await chat.storage.list_messages(chat.thread) if row.id in set(ids(memory.window.rows))]
         status = chat.data("status")[-1]
         assert status == {
             "windows": {
@@ -646,17 +639,17 @@ async def test_the_note_for_a_message_is_told_once_and_counts(chat: Conversation
     first = user("q1", 5)
     run = await chat.begin()
     memory = await chat.open(run)
-    first.sent = memory.compose_sent_block(chat.clock())
+    first.sent = memory.window.sent_block(chat.clock())
     assert first.sent is not None
-    memory.add(await chat.store(run, first))
-    assert memory.compose_sent_block(chat.clock()) == first.sent  # its own message does not count as earlier
+    memory.window.add(await chat.store(run, first))
+    assert memory.window.sent_block(chat.clock()) == first.sent  # its own message does not count as earlier
     await memory.prepare_step(0, pinned={"q1"})
     status = chat.data("status")[0]
     assert status["windows"]["active"]["messages"]["tokens"] == 5 + first.sent.tokens  # type: ignore[index]
     await chat.storage.finish_run(run, "committed")
     later = await chat.open()
-    assert later.rows.all[0].sent == first.sent
-    assert later.compose_sent_block(chat.clock()) is None
+    assert later.window.rows[0].sent == first.sent
+    assert later.window.sent_block(chat.clock()) is None
 
 
 async def test_when_the_note_leaves_the_window_it_is_told_again(chat: Conversation) -> None:
@@ -665,6 +658,6 @@ async def test_when_the_note_leaves_the_window_it_is_told_again(chat: Conversati
     await chat.commit(noted)
     await grown(chat)
     memory = await chat.turn(user("q", 20))
-    block = memory.compose_sent_block(chat.clock())
+    block = memory.window.sent_block(chat.clock())
     assert block is not None
     assert "Monday, 2 March 2026" in block.text

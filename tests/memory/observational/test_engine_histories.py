@@ -32,11 +32,11 @@ async def play(chat: Conversation, number: int, turn: dict[str, object]) -> None
     newest: set[str] = set()
     for step, words in enumerate(turn["steps"]):  # type: ignore[arg-type, var-annotated]
         await memory.prepare_step(step, pinned={f"u{number}", *newest})
-        window = ids(memory.window())
-        assert memory.window()[0].role == "user"
+        window = ids(memory.window.messages())
+        assert memory.window.messages()[0].role == "user"
         assert {f"u{number}", *newest} <= set(window)
         newest = {f"u{number}s{step}"}
-        memory.add(await chat.store(run, tool_step(f"u{number}s{step}", words)))
+        memory.window.add(await chat.store(run, tool_step(f"u{number}s{step}", words)))
         if turn["settles"] == "at each step":
             await chat.settled()
     if turn["settles"] == "at the end":
@@ -71,4 +71,4 @@ async def check(chat: Conversation, history: list[dict[str, object]]) -> None:
     assert all(entry.run_id is None for entry in memory.log.entries)
     notes = [entry.text for entry in memory.log.entries]
     gone = [n for n, past in enumerate(history) if past["end"] == "discarded"]
-    assert not any(f"- u{n}s" in "\n".join([*memory.prompt_blocks()[1:], *notes]) for n in gone)
+    assert not any(f"- u{n}s" in "\n".join([*memory.window.blocks()[1:], *notes]) for n in gone)

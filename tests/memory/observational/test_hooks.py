@@ -13,13 +13,10 @@ import pytest
 
 from diarist import Memory
 from diarist.chunks import Usage
-from diarist.exceptions import RateLimitError
-from diarist.memory import MemoryHooks, ObservationalMemoryConfig, RoleCall
-from diarist.memory.observational.roles import hooked_roles
+from diarist.memory import MemoryHooks, ObservationalMemoryConfig
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.messages import Message, TextPart, ToolPart
-from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.storage.records import Observation
 from diarist.testing import Reply, ScriptedModel
@@ -53,7 +50,7 @@ def roles(model: ScriptedModel, **hooks: Any) -> tuple[ObserverRole, ReflectorRo
     return RoleModels(config, default_counter()).roles(None)
 
 
-async def test_what_is_redacted_never_reaches_the_model_nor_the_stored_row() -> None:
+async def test_redacted_text_reaches_neither_model_nor_storage() -> None:
     def redact(shown: list[Message]) -> list[Message]:
         for message in shown:
             message.parts = [TextPart(text=message.text.replace("1234", "****"))]
@@ -80,7 +77,7 @@ async def test_withheld_messages_are_counted_in_the_notes() -> None:
     assert observed.citations == ((), ("m1",), (), ())
 
 
-async def test_where_all_is_withheld_nobody_is_asked() -> None:
+async def test_no_model_is_asked_when_all_text_is_withheld() -> None:
     model = ScriptedModel()
     observed = await roles(model, before_observation=lambda _: [])[0].observe(messages(), earlier=[])
     assert observed.text == "Date: 2026-03-03\n- 🟢 2 messages were withheld from these notes"
@@ -117,74 +114,19 @@ async def test_reflections_pass_their_hooks() -> None:
     assert (await nothing.reflect([ENTRY], target_tokens=1_000)).text == "- 🟢 1 older note was withheld"
 
 
-async def test_starts_and_ends_are_told_with_usage() -> None:
-    calls: list[tuple[str, RoleCall]] = []
+async def test_the_hook_after_sees_usage_and_model() -> None:
+    seen: list[Observed | Reflected] = []
 
-    def on(name: str) -> Any:
-        return lambda call: calls.append((name, call))
-
-    async def on_start(call: RoleCall) -> None:
-        await asyncio.sleep(0)
-        calls.append(("start", call))
+    def look(made: Any) -> Any:
+        seen.append(made)
+        return made
 
     model = ScriptedModel(Reply(text=NOTES, usage=Usage(input_tokens=7, output_tokens=3)), NOTES)
-    observer, reflector = roles(
-        model,
-        on_observation_start=on_start,
-        on_observation_end=on("end"),
-        on_reflection_start=on("reflection start"),
-        on_reflection_end=on("reflection end"),
-    )
+    observer, reflector = roles(model, after_observation=look, after_reflection=look)
     await observer.observe(messages(), earlier=[])
     await reflector.reflect([ENTRY], target_tokens=1_000)
-    assert [name for name, _ in calls] == ["start", "end", "reflection start", "reflection end"]
-    start, end, reflection, _ = (call for _, call in calls)
-    assert (start.role, [m.id for m in start.messages], start.usage) == ("observer", ["m1", "m2"], None)
-    assert end.usage is not None
-    assert (end.usage.total_tokens, end.model, end.error) == (10, "scripted/model", None)
-    assert (reflection.role, reflection.entries) == ("reflector", (ENTRY,))
-
-
-async def test_a_failure_is_told_at_the_end() -> None:
-    ends: list[RoleCall] = []
-    observer, _ = roles(ScriptedModel(RateLimitError("slow down")), on_observation_end=ends.append)
-    with pytest.raises(RateLimitError):
-        await observer.observe(messages(), earlier=[])
-    assert isinstance(ends[0].error, RateLimitError)
-    assert ends[0].usage is None
-
-
-async def test_work_that_is_given_up_has_an_end_too() -> None:
-    ends: list[RoleCall] = []
-
-    async def hang(_: ModelRequest) -> str:
-        await asyncio.Event().wait()
-        return ""
-
-    def fail(call: RoleCall) -> None:
-        ends.append(call)
-        raise ValueError("oops")
-
-    observer, _ = roles(ScriptedModel(hang), on_observation_end=fail)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await observer.observe(messages(), earlier=[])
-    assert isinstance(ends[0].error, asyncio.CancelledError)
-
-
-async def test_nobody_waits_for_the_end_hook_of_work_that_was_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def hang(_: object) -> str:
-        await asyncio.Event().wait()
-        return ""
-
-    monkeypatch.setattr(hooked_roles, "_LONGEST_FAREWELL", 0.01)
-    observer, _ = roles(ScriptedModel(hang), on_observation_end=hang)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await observer.observe(messages(), earlier=[])
-    assert "on_observation_end took longer than 0.01 s" in caplog.text
+    assert [made.model for made in seen] == ["scripted/model", "scripted/model"]
+    assert seen[0].usage.total_tokens == 10
 
 
 @pytest.mark.parametrize(
@@ -192,12 +134,8 @@ async def test_nobody_waits_for_the_end_hook_of_work_that_was_given_up(
     [
         "before_observation",
         "after_observation",
-        "on_observation_start",
-        "on_observation_end",
         "before_reflection",
         "after_reflection",
-        "on_reflection_start",
-        "on_reflection_end",
     ],
 )
 async def test_a_hook_that_raises_is_named(name: str) -> None:
@@ -225,15 +163,29 @@ async def test_a_tool_result_that_a_hook_made_longer_is_cut_like_any_other(tmp_p
     model = ScriptedModel(NOTES)
     config = ObservationalMemoryConfig(model=model, hooks=MemoryHooks(before_observation=translate))
     async with Memory(storage=SQLiteStorage(tmp_path / "memory.db"), observational_memory=config) as memory:
-        await memory.save_messages([*messages(), Message(id="m3", role="assistant", parts=[looked])], thread="t")
-        await memory.observe(thread="t")
+        await memory.messages.save([*messages(), Message(id="m3", role="assistant", parts=[looked])], thread="t")
+        await memory.diary.observe(thread="t")
     assert 1_000 < model.requests[0].text.count("translated") < 6_000  # tool_result_tokens is 5,000
 
 
 async def test_withheld_messages_are_observed_all_the_same() -> None:
     config = ObservationalMemoryConfig(model="extractive", hooks=MemoryHooks(before_observation=lambda _: []))
     async with Memory(storage=InMemoryStorage(), observational_memory=config) as memory:
-        await memory.save_messages(messages(), thread="t")
-        log = await memory.observe(thread="t")
+        await memory.messages.save(messages(), thread="t")
+        log = await memory.diary.observe(thread="t")
         assert "2 messages were withheld" in log.text
-        assert (await memory.observe(thread="t")).version == log.version
+        assert (await memory.diary.observe(thread="t")).version == log.version
+
+
+async def test_of_a_cut_answer_only_what_it_got_to_was_withheld_or_noted() -> None:
+    given = [Message.user(f"fact {n}", id=f"m{n}", created_at=MORNING) for n in range(1, 9)]
+
+    def without_two(shown: list[Message]) -> list[Message]:
+        return [message for message in shown if message.id not in ("m2", "m7")]
+
+    lines = "\n".join(f"- 🔴 09:12 fact {n} [#{n}]" for n in range(1, 5))  # of m1, m3, m4 and m5
+    model = ScriptedModel(Reply(text=f"<diary>\nDate: 2026-03-02\n{lines}\n- 🔴 09:12 fa", finish_reason="length"))
+    observed = await roles(model, before_observation=without_two)[0].observe(given, earlier=[])
+    assert observed.unnoted == ("m5", "m6", "m8")
+    assert observed.text.splitlines()[-1] == "- 🟢 1 message was withheld from these notes"
+    assert "fact 4" not in observed.text

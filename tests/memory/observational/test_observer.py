@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from diarist.chunks import Usage
 from diarist.exceptions import BadRequestError, ConfigError, ContentFilterError, RateLimitError
 from diarist.memory.observational.roles.base import RoleError
-from diarist.memory.observational.roles.observer import ModelObserver, shorten_log
+from diarist.memory.observational.roles.earlier_notes import shorten_log
+from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import DataPart, Message
 from diarist.models.base import ModelSettings
 from diarist.storage.records import Observation
@@ -115,7 +116,7 @@ async def test_an_endless_loop_is_broken_off_and_its_cost_counted() -> None:
 
 async def test_of_two_loops_the_rest_is_kept_with_a_warning() -> None:
     observed = await ModelObserver(ScriptedModel(LOOP, LOOP)).observe(MESSAGES, earlier=[])
-    assert observed.text == f"{NOTES}\n- 🟡 they like boats very much"
+    assert observed.text.startswith(f"{NOTES}\n- 🟡 they like boats very much\n- 🟢 the notes broke off")
     assert "repeated itself" in observed.warnings[-1]
 
 
@@ -136,31 +137,24 @@ LONG = NOTES + "".join(f"\n- 🟡 09:13 User asked about ferry {n} to Stockholm"
 CUT = Reply(text=f"<diary>\n{LONG}\n- 🔴 User pays 1", finish_reason="length")
 
 
-async def test_of_an_answer_that_was_cut_off_a_shorter_one_is_asked_for() -> None:
+async def test_a_cut_answer_is_asked_for_in_fewer_words() -> None:
     model = ScriptedModel(CUT, ANSWER)
     observed = await ModelObserver(model).observe(MESSAGES, earlier=[])
     assert (observed.text, observed.current_task, observed.calls) == (NOTES, "Find a ferry", 2)
-    fitted = default_counter().count(f"<diary>\n{LONG}")
+    fitted = default_counter().count(f"<diary>\n{LONG}\n- 🔴 User pays 1")
     assert f"fewer than {fitted * 0.75:,.0f} tokens" in model.requests[1].text
     assert "output limit" in observed.warnings[0]
-
-
-async def test_of_two_answers_that_were_cut_off_the_shorter_one_counts() -> None:
-    """It was to be about all, and no line is noted of which the end is missing."""
-    shorter = "\n".join(LONG.splitlines()[:20])
-    again = Reply(text=f"<diary>\n{shorter}\n- 🟡 09:13 User asked about fer", finish_reason="length")
-    observed = await ModelObserver(ScriptedModel(CUT, again)).observe(MESSAGES, earlier=[])
-    assert observed.text == shorter
-    assert len(observed.warnings) == 2
 
 
 CRUMB = Reply(text=f"<diary>\n{NOTES}\n- 🟡 hal", finish_reason="length")
 
 
 @pytest.mark.parametrize("second", ["", "I am sorry.", LOOP, CRUMB])
-async def test_a_cut_answer_counts_where_the_shorter_one_is_no_use(second: str | Reply) -> None:
+async def test_where_the_shorter_ones_are_no_use_what_fits_is_kept_and_says_so(second: str | Reply) -> None:
     observed = await ModelObserver(ScriptedModel(CUT, second)).observe(MESSAGES, earlier=[])
-    assert (observed.text, observed.calls) == (LONG, 2)
+    assert observed.text == f"{LONG}\n- 🟢 the notes broke off; the rest of the message is not noted"
+    assert (observed.calls, observed.unnoted) == (2, ())
+    assert "not noted" in observed.shortfall
 
 
 async def test_what_a_content_filter_has_cut_is_no_answer() -> None:
@@ -176,11 +170,10 @@ async def test_notes_without_a_date_stand_under_that_of_the_messages() -> None:
     assert observed.text.startswith("Date: 2026-03-02")
 
 
-async def test_a_short_cut_answer_is_used_with_a_warning() -> None:
-    """It was the model's thoughts that took the room."""
+async def test_where_thoughts_took_the_room_nothing_shorter_is_asked_for() -> None:
     model = ScriptedModel(Reply(text=f"<diary>\n{NOTES}\n", finish_reason="length"))
     observed = await ModelObserver(model).observe(MESSAGES, earlier=[])
-    assert observed.text == NOTES
+    assert observed.text.startswith(f"{NOTES}\n- 🟢 the notes broke off")
     assert "output limit" in observed.warnings[0]
 
 

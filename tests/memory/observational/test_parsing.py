@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -154,7 +155,9 @@ def test_escaping_twice_changes_nothing_more(text: str) -> None:
     assert escape_tags(once) == once
 
 
-@pytest.mark.parametrize("piece", ["< ", "</ ", "<diary>", "Date:  ", "\n```", "- <diary> "])
+@pytest.mark.parametrize(
+    "piece", ["< ", "</ ", "<diary>", "Date:  ", "\n```", "- <diary> ", "🔴 09:12 a - ", "[ ] ", "### "]
+)
 def test_long_nonsense_takes_no_time(piece: str) -> None:
     parse_notes(piece * 50_000)
     parse_notes(piece + " " * 200_000 + "x")
@@ -174,3 +177,145 @@ def test_long_nonsense_takes_no_time(piece: str) -> None:
 def test_a_title_is_one_short_line(answer: str, title: str | None) -> None:
     notes = parse_notes(f"<diary>\n- 🔴 a\n</diary>\n{answer}")
     assert (notes.text, notes.thread_title) == ("- 🔴 a", title)
+
+
+NAMES = {
+    "diary": ["diary", "Diary", "observations", "notes"],
+    "task": ["current-task", "current_task", "Current Task", "currentTask"],
+    "response": ["suggested-response", "suggested_response", "SUGGESTED-RESPONSE"],
+}
+HEADINGS = {
+    "diary": ["### Diary", "## Observations:", "**Notes**"],
+    "task": ["### Current Task", "**Current task:**", "# Current task:"],
+    "response": ["### Suggested Response", "**Suggested response**:", "## suggested_response"],
+}
+ATTRIBUTES = ["", ' lang="en"', " id='1'", " n=3", ' a="x y" b=2 ']
+words_of_notes = st.lists(
+    st.sampled_from(
+        ["User", "stated", "pays", "80", "EUR", "at", "12:30", "tomorrow", "<b>", "a-b", "(meaning", "2026)"]
+    ),
+    min_size=3,
+    max_size=8,
+).map(" ".join)
+some_notes = st.lists(
+    st.tuples(st.sampled_from("🔴🟡🟢✅"), st.integers(0, 23), st.integers(0, 59), words_of_notes),
+    min_size=1,
+    max_size=4,
+).map(lambda notes: [f"- {mark} {hour:02}:{minute:02} {text}" for mark, hour, minute, text in notes])
+diaries = st.lists(some_notes, min_size=1, max_size=3).map(
+    lambda days: [(f"Date: 2026-03-{day:02}", notes) for day, notes in enumerate(days, 1)]
+)
+
+
+@given(diaries, words_of_notes, words_of_notes, st.data())
+def test_a_diary_is_read_however_it_is_written(
+    days: list[tuple[str, list[str]]], task: str, response: str, data: st.DataObject
+) -> None:
+    """All on a line or not, with any tags, headings for tags, notes behind their headings."""
+
+    def one_of(options: list[str]) -> str:
+        return data.draw(st.sampled_from(options))
+
+    def tag(section: str, *, closing: bool = False) -> str:
+        attributes = "" if closing else one_of(ATTRIBUTES)
+        left, right = data.draw(st.sampled_from([("<", ">"), ("< ", " >"), ("&lt;", "&gt;"), ("\\<", "\\>")]))
+        return f"{left}{'/' if closing else ''}{one_of(NAMES[section])}{attributes}{right}"
+
+    on_one_line = data.draw(st.booleans())
+    line_end = " " if on_one_line else "\n"
+    lines: list[str] = []
+    for heading, notes in days:
+        joint = " " if on_one_line else one_of([" ", "\n"])
+        lines.append(f"{one_of(['', '## ', '**']) if not on_one_line else ''}{heading}{joint}{line_end.join(notes)}")
+    body = line_end.join(lines)
+    near = one_of(["", " ", "" if on_one_line else "\n"])
+    if data.draw(st.booleans()) or on_one_line:
+        text = f"{tag('diary')}{near}{body}{near}{tag('diary', closing=True)}"
+        hints = [
+            f"{tag(name)}{near}{said}{near}{tag(name, closing=True)}"
+            for name, said in (("task", task), ("response", response))
+        ]
+        text += line_end.join(["", *hints])
+    else:
+        text = f"{one_of(HEADINGS['diary'])}\n{body}\n\n{one_of(HEADINGS['task'])}\n{task}\n\n"
+        text += f"{one_of(HEADINGS['response'])}\n{response}"
+    text = f"```\n{text}\n```" if not on_one_line and data.draw(st.booleans()) else text
+
+    notes = parse_notes(text)
+    assert notes.text.splitlines() == [line for heading, notes in days for line in (heading, *notes)]
+    assert (notes.current_task, notes.suggested_response) == (task, response)
+
+
+@given(diaries, words_of_notes, st.sampled_from(["text", "lines", "days", "by day", "objects"]), st.booleans())
+def test_a_diary_in_json_is_read(days: list[tuple[str, list[str]]], task: str, form: str, fenced: bool) -> None:
+    lines = [line for heading, notes in days for line in (heading, *notes)]
+    objects = [
+        {"date": heading.split()[1], "time": note[4:9], "priority": note[2], "text": note[10:]}
+        for heading, notes in days
+        for note in notes
+    ]
+    diary = {
+        "text": "\n".join(lines),
+        "lines": lines,
+        "days": [{"date": heading.split()[1], "notes": notes} for heading, notes in days],
+        "by day": {heading.split()[1]: notes for heading, notes in days},
+        "objects": objects,
+    }[form]
+    text = json.dumps({"diary": diary, "currentTask": task, "suggested_response": "none"})
+    notes = parse_notes(f"Here it is:\n```json\n{text}\n```" if fenced else text)
+    assert notes.text.splitlines() == lines
+    assert (notes.current_task, notes.suggested_response) == (task, None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"<diary>\nHere are the notes:\n{NOTES}\n\nThis was a talk about ferries.\n</diary>",
+        f"<diary>\nThe user talked about where they live.\n{NOTES}\n</diary>",
+        NOTES.replace("- 🔴", "🔴"),
+        f"<diary>\n{NOTES}\n- 🟡 [ ]\n- 🟢 09:14 [ ] [#N]\n- 🟡 09:15 User asked [question] [#2]\n</diary>",
+        f"<diary>\n{NOTES.replace('stated that they live in Turku', 'stated [that they live in Turku]')}\n</diary>",
+    ],
+)
+def test_neither_prose_nor_places_get_into_the_diary(answer: str) -> None:
+    assert parse_notes(answer).text == NOTES
+
+
+def test_a_note_that_goes_on_at_the_margin_is_kept() -> None:
+    text = "Date: 2026-03-02\n- 🔴 09:12 User stated that they\nlive in Turku"
+    assert parse_notes(f"<diary>\n{text}\n</diary>").text == text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<diary>\nDate: 2026-03-02\n- 🟡 09:12 The tool answered: <notes>VIP</notes>\n- 🔴 09:13 fact\n</diary>",
+        "<diary>\nDate: 2026-03-02\n- 🟡 09:12 User asked about </thinking> tags\n- 🔴 09:13 fact\n</diary>",
+        "<diary>\nDate: 2026-03-02\n- 🟡 09:12 User's list: - ✅ milk - 🔴 eggs\n- 🔴 09:13 fact\n</diary>",
+        "<diary>\nDate: 2026-03-02\n- 🟡 09:12 User wrote Date: 2026-07-04 on it\n- 🔴 09:13 fact\n</diary>",
+        "<diary>\nDate: 2026-03-02 10:37\n- 🟡 09:12 User's notes: fine\n- 🔴 09:13 fact\n</diary>",
+    ],
+)
+def test_a_note_that_looks_like_the_frame_stays_one_note(answer: str) -> None:
+    notes = parse_notes(answer).text.splitlines()
+    assert len(notes) == 3
+    assert notes[-1] == "- 🔴 09:13 fact"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "task", "whole"),
+    [
+        (f"<diary>\n{NOTES}\n- 🟡 09:14 User as", NOTES, None, False),
+        (f"<diary>\n{NOTES}\n", NOTES, None, False),
+        (f"{NOTES}\n- 🟡 09:14 User as", NOTES, None, False),
+        (f"<diary>\n{NOTES}\n</diary>\n<current-task>Find a fer", NOTES, None, True),
+        (f"<diary>\n{NOTES}</diary><current-task>Find</current-task><suggested-response>Off", NOTES, "Find", True),
+        (f"<diary>\n{NOTES}\n</diary>\n<diary>\n- 🔴 09:15 User", NOTES, None, False),
+        (f"{NOTES}\n\n### Current Task\nFind\n### Suggested Response\nOff", NOTES, "Find", True),
+        (f"{NOTES}\nCurrent task: Find a f", NOTES, None, True),
+        ('{"diary": ["Date: 2026-03-02", "- 🔴 09:12 a", "- 🟡 half', "Date: 2026-03-02\n- 🔴 09:12 a", None, False),
+    ],
+)
+def test_the_complete_part_of_a_cut_answer_is_read(answer: str, text: str, task: str | None, whole: bool) -> None:
+    notes = parse_notes(answer, cut=True)
+    assert (notes.text, notes.current_task, notes.suggested_response, notes.whole) == (text, task, None, whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -110,7 +111,7 @@ async def test_a_cut_answer_is_no_result_however_short() -> None:
     model = ScriptedModel(cut_answer(30), answer(20))
     reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
     assert (reflected.text, reflected.calls) == (notes(20), 2)
-    assert f"fewer than {tokens(30) * 3 // 4:,} tokens" in model.requests[1].text
+    assert f"fewer than {tokens(30) * 3 // 4:,} tokens" in model.requests[1].text  # without the half line
     assert "output limit" in reflected.warnings[0]
 
 
@@ -120,17 +121,37 @@ async def test_a_whole_answer_above_the_target_is_preferred_to_a_cut_one() -> No
     assert reflected.text == notes(40)
 
 
-async def test_where_every_answer_is_cut_the_last_one_counts_without_its_half_line() -> None:
-    model = ScriptedModel(cut_answer(40), cut_answer(35), cut_answer(30), cut_answer(25))
+async def test_where_every_answer_is_cut_the_newer_half_stays_as_it_is() -> None:
+    """What a cut answer did not reach would be neither in the diary nor in the window."""
+    entries = [replace(ENTRIES[0], id=f"obs{n}", text=f"Date: 2026-03-0{n}\n- 🔴 09:00 fact {n}") for n in range(1, 5)]
+    model = ScriptedModel(cut_answer(40), cut_answer(35), "<diary>\nDate: 2026-03-01\n- 🔴 09:00 two facts\n</diary>")
+    reflected = await ModelReflector(model).reflect(entries, target_tokens=2_000)
+    assert reflected.text == f"Date: 2026-03-01\n- 🔴 09:00 two facts\n{entries[2].text}\n{entries[3].text}"
+    assert reflected.calls == 3
+    assert "fact 2" in model.requests[2].text
+    assert "fact 3" not in model.requests[2].text
+    assert "2 of 4 entries stay as they are" in reflected.warnings[2]
+
+
+async def test_one_entry_of_which_every_answer_is_cut_stays_as_it_is() -> None:
+    reflected = await ModelReflector(ScriptedModel(cut_answer(40), cut_answer(35))).reflect(
+        ENTRIES, target_tokens=2_000
+    )
+    assert (reflected.text, reflected.calls) == (OLD, 2)
+
+
+async def test_a_diary_that_was_closed_before_the_cut_is_whole() -> None:
+    model = ScriptedModel(
+        Reply(text=f"{answer(20)}\n<current-task>\nx\n</current-task>\n<sugg", finish_reason="length")
+    )
     reflected = await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
-    assert (reflected.text, reflected.calls) == (notes(25), 4)
-    assert "no whole answer" in reflected.warnings[-1]
+    assert (reflected.text, reflected.current_task, reflected.calls) == (notes(20), "x", 1)
 
 
 async def test_a_crumb_is_no_diary() -> None:
-    """Thoughts took the room of the answer: better the old diary than two lines of it."""
+    """If reasoning used the output limit, the old diary stays."""
     model = ScriptedModel(*[cut_answer(2)] * 4)
-    with pytest.raises(RoleError, match="thoughts"):
+    with pytest.raises(RoleError, match="reasoning"):
         await ModelReflector(model).reflect(ENTRIES, target_tokens=2_000)
 
 

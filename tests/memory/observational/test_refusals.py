@@ -16,6 +16,7 @@ from diarist.exceptions import (
     ModelResponseError,
     RateLimitError,
 )
+from diarist.memory.observational.by_hand import observe_by_hand
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.messages import Message, ToolPart
 from diarist.storage import InMemoryStorage, Observation
@@ -83,7 +84,7 @@ async def test_a_message_that_is_always_refused_does_not_stop_the_diary(
     await talk(chat, 40)
 
     memory = await chat.open()
-    assert memory.measure().message_tokens <= 150
+    assert memory.window.sizes().message_tokens <= 150
     assert await lost_lines(chat) == [f"- 🟢 1 message {LOST}: the Observer refused it each time"]
     assert {f"q{number}" for number in range(25)} <= await noted(chat)
     assert (await chat.stored()).observer_failures.refused == ()
@@ -193,7 +194,7 @@ async def test_an_outage_amid_the_refusals_changes_nothing() -> None:
     assert await lost_lines(chat) == []
 
 
-async def test_what_is_observed_by_hand_is_narrowed_as_well() -> None:
+async def test_observing_by_hand_narrows_batches_too() -> None:
     chat = Conversation(InMemoryStorage(), observer=Refusing(bad=("u3",)))
     for number in range(1, 9):
         await chat.commit(user(f"u{number}", 10))
@@ -201,7 +202,7 @@ async def test_what_is_observed_by_hand_is_narrowed_as_well() -> None:
     for _ in range(12):
         chat.clock.advance(1)
         try:
-            await chat.engine.observe_all(chat.thread, "ada")
+            await observe_by_hand(chat.engine, "ada", chat.thread)
         except ContentFilterError:
             continue
         break

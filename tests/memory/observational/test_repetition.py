@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diarist.memory.observational.roles.repetition import deduplicate, is_degenerate
+from diarist.memory.observational.roles.coverage import deduplicate, is_degenerate
 
 DIARY = "Date: 2026-03-02\n" + "\n".join(
     f"- 🟡 {hour:02}:{minute:02} User asked about item {hour * 60 + minute} of the list"
@@ -71,7 +71,7 @@ pieces = st.lists(
 
 @settings(max_examples=50, deadline=None)
 @given(pieces)
-def test_what_is_deduplicated_is_not_degenerate(pieces: list[tuple[str, int, str]]) -> None:
+def test_deduplicated_notes_do_not_count_as_repetition(pieces: list[tuple[str, int, str]]) -> None:
     text = "\n".join((piece + end) * times for piece, times, end in pieces)
     kept = deduplicate(text)
     assert not is_degenerate(kept)

@@ -12,9 +12,9 @@ import pytest
 from diarist import ModelEntry
 from diarist.exceptions import AuthenticationError, BadRequestError, ConfigError, ModelAPIError, RateLimitError
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
+from diarist.memory.observational.role_config import ModelChoice
 from diarist.memory.observational.roles.base import Observed
 from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
-from diarist.memory.observational.roles.model_choice import ByInputTokens, ModelChoice
 from diarist.memory.observational.roles.role_models import DEFAULT_MODEL, RoleModels
 from diarist.messages import FilePart, Message, TextPart
 from diarist.models.base import Model
@@ -94,7 +94,6 @@ def test_extractive_needs_no_model() -> None:
     [
         ["anthropic/claude-haiku-4-5", "openai/gpt-5-mini"],
         [ModelEntry(model="openai/gpt-5-mini")],
-        ByInputTokens({1_000: "openai/gpt-5-mini"}),
         ["extractive", ScriptedModel()],
         [],
     ],
@@ -153,10 +152,13 @@ async def test_each_model_keeps_to_the_settings_that_it_takes() -> None:
 
 async def test_the_size_of_the_question_chooses() -> None:
     small, large = scripted(lambda _: NOTES, name="small"), scripted(lambda _: NOTES, name="large")
-    choice = ByInputTokens({4_000: small, 100_000: [large]})
-    assert (await observe_with(choice)).model == "scripted/small"
+
+    def choose(tokens: int) -> ModelChoice:
+        return small if tokens <= 4_000 else [large]
+
+    assert (await observe_with(choose)).model == "scripted/small"
     long = [Message.user("word " * 5_000, created_at=MORNING)]
-    assert (await observe_with(choice, long)).model == "scripted/large"
+    assert (await observe_with(choose, long)).model == "scripted/large"
 
 
 async def test_a_function_may_choose() -> None:

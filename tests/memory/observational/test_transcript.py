@@ -70,7 +70,7 @@ def test_tool_calls_tell_their_arguments_and_outcome() -> None:
     assert len(lines[7]) < 180
 
 
-def test_what_is_no_conversation_is_left_out_but_counted() -> None:
+def test_other_lines_are_left_out_and_counted() -> None:
     messages = [
         Message.system("secret instructions", created_at=MORNING),
         Message(

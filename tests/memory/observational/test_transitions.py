@@ -90,7 +90,7 @@ def test_no_row_is_covered_twice_and_every_change_is_idempotent(history: list[tu
 
 
 @given(st.lists(entries, max_size=8).flatmap(lambda es: st.tuples(st.just(es), st.permutations(es))))
-def test_the_order_of_concurrent_results_decides_only_who_comes_first(
+def test_concurrent_results_differ_only_in_their_order(
     orders: tuple[list[Observation], list[Observation]],
 ) -> None:
     for order in orders:
@@ -131,7 +131,7 @@ def test_a_reflection_takes_the_place_of_what_it_replaces() -> None:
     assert transitions.add_reflection(after, reflection(*old), transitions.replaced_by(old)) is after
 
 
-def test_a_reflection_of_entries_that_changed_meanwhile_is_dropped() -> None:
+def test_a_reflection_of_changed_entries_is_dropped() -> None:
     old = (entry(1, 2), entry(3, 4))
     log = transitions.add_observation(EMPTY, old[0])
     assert transitions.add_reflection(log, reflection(*old), transitions.replaced_by(old)) is log

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData, inspect
 
 from diarist import Agent, Memory, Message
-from diarist.database import Schema
 from diarist.exceptions import ConfigError
 from diarist.processors import Processor, ProcessOutputResultArgs
-from diarist.sqlite_database import SQLiteDatabase
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import ScriptedModel
@@ -49,7 +47,7 @@ async def conversations(storage: Storage, store: VectorStore) -> Memory:
     memory = memory_with(TopicEmbedder(), storage=storage, vector=store)
     for thread, text in (("one", "Rome is warm."), ("two", "Pizza is round.")):
         rows = [Message.user(text, id="m"), Message.user("More of Rome.")]
-        await memory.save_messages(rows, thread=thread, resource="ada")
+        await memory.messages.save(rows, thread=thread, resource="ada")
     await memory.settled()
     assert await count(store) == 4
     return memory
@@ -60,7 +58,7 @@ async def test_vectors_in_the_same_database_are_found(parts: tuple[Storage, Vect
     await conversations(storage, store)
     plain = Memory(storage=storage)
     assert (await plain.forget(message_ids=["m"], thread="one")).vectors == 1
-    await plain.delete_thread("one")
+    await plain.threads.delete("one")
     assert await count(store) == 2
     assert (await plain.forget(resource="ada")).vectors == 2
     assert (await count(store), await count(store, f"{INDEX} cursors")) == (0, 0)
@@ -81,8 +79,8 @@ async def test_a_thread_of_the_same_id_is_embedded_from_its_beginning(parts: tup
     storage, store = parts
     memory = await conversations(storage, store)
     plain = Memory(storage=storage)
-    await plain.delete_thread("one")
-    await memory.save_messages([Message.user("A garden.")], thread="one", resource="ada")
+    await plain.threads.delete("one")
+    await memory.messages.save([Message.user("A garden.")], thread="one", resource="ada")
     await memory.settled()
     assert "A garden." in [hit.message.text for hit in (await memory.recall("roses", thread="one")).items]
     await plain.close()
@@ -103,18 +101,18 @@ async def test_a_store_elsewhere_is_named() -> None:
 async def test_without_vectors_nothing_is_made(tmp_path: Path) -> None:
     """Forgetting must not make tables, or an extension, that nobody asked for."""
     async with Memory(storage=SQLiteStorage(tmp_path / "memory.db")) as memory:
-        await memory.save_messages([Message.user("Rome")], thread="one", resource="ada")
+        await memory.messages.save([Message.user("Rome")], thread="one", resource="ada")
         assert (await memory.forget(thread="one")).vectors == 0
-    looking = SQLiteDatabase(tmp_path / "memory.db", Schema(name="none", version=1, tables=MetaData()))
-    names = await looking.read(lambda connection: inspect(connection).get_table_names())
-    await looking.close()
+    looking = sqlite3.connect(tmp_path / "memory.db")
+    names = [row[0] for row in looking.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    looking.close()
     assert [name for name in names if "vector" in name] == []
 
 
 async def test_vectors_that_come_later_are_found_as_well(parts: tuple[Storage, VectorStore]) -> None:
     storage, store = parts
     plain = Memory(storage=storage)
-    await plain.save_messages([Message.user("Rome")], thread="none", resource="bob")
+    await plain.messages.save([Message.user("Rome")], thread="none", resource="bob")
     assert (await plain.forget(thread="none")).vectors == 0
     await conversations(storage, store)
     assert (await plain.forget(thread="one")).vectors == 2
@@ -145,4 +143,4 @@ async def test_a_run_that_is_blocked_removes_nothing(parts: tuple[Storage, Vecto
         assert result.tripwire is not None
     assert await count(store) == 4
     assert (await count(store, f"{INDEX} cursors")) == 2
-    assert await memory.embed_messages(resource="ada") == 0
+    assert await memory.messages.embed(resource="ada") == 0

@@ -22,8 +22,8 @@ SAID = [
 
 async def remembering(embedder: TopicEmbedder, **more: object) -> Memory:
     memory = memory_with(embedder, **more)
-    await memory.save_messages([Message.user(text) for text in SAID], thread="trip", resource="ada")
-    await memory.save_messages([Message.user("Rome of Bob, AZ204.")], thread="b", resource="bob")
+    await memory.messages.save([Message.user(text) for text in SAID], thread="trip", resource="ada")
+    await memory.messages.save([Message.user("Rome of Bob, AZ204.")], thread="b", resource="bob")
     await memory.settled()
     return memory
 
@@ -37,7 +37,7 @@ async def test_meaning_finds_what_words_do_not_and_words_what_meaning_does_not()
     memory = await remembering(TopicEmbedder())
     assert (await recalled(memory, "Italy"))[:2] == [SAID[2], SAID[0]]  # the word and the meaning, then the meaning
     assert SAID[1] in await recalled(memory, "az204")
-    assert SAID[0] not in [hit.message.text for hit in (await memory.search("Italy", resource="ada")).items]
+    assert SAID[0] not in [hit.message.text for hit in (await memory.messages.search("Italy", resource="ada")).items]
 
 
 async def test_what_both_find_comes_first() -> None:
@@ -68,7 +68,7 @@ async def test_one_thread_or_all_of_one_resource() -> None:
 async def test_a_query_without_words_may_mean_something() -> None:
     memory = await remembering(TopicEmbedder())
     with pytest.raises(InputError):
-        await memory.search("?!", resource="ada")
+        await memory.messages.search("?!", resource="ada")
     assert await recalled(memory, "?!") == []
 
 
@@ -126,7 +126,7 @@ async def test_the_tool_of_a_read_only_memory_finds_by_meaning_too() -> None:
     diary = ObservationalMemoryConfig(model="extractive", retrieval=True)
     more = {"storage": storage, "vector": vector, "observational_memory": diary, "semantic_recall": False}
     writing = memory_with(TopicEmbedder(), **more)
-    await writing.save_messages(Message.user("My flight leaves at seven."), thread="trip", resource="ada")
+    await writing.messages.save(Message.user("My flight leaves at seven."), thread="trip", resource="ada")
     await writing.settled()
     model = await asked(memory_with(TopicEmbedder(), read_only=True, **more), "Italy")
     assert "My flight leaves at seven." in model.requests[-1].text
@@ -143,7 +143,7 @@ async def test_the_tool_goes_by_words_where_meaning_fails(error: BaseException) 
 async def test_without_vectors_the_tool_goes_by_words() -> None:
     config = ObservationalMemoryConfig(model="extractive", scope="thread", retrieval=True)
     memory = Memory(storage=InMemoryStorage(), observational_memory=config)
-    await memory.save_messages([Message.user(SAID[0])], thread="trip", resource="ada")
+    await memory.messages.save([Message.user(SAID[0])], thread="trip", resource="ada")
     model = await asked(memory, "Rome")
     (tool,) = [tool for tool in model.requests[0].tools if tool.name == "recall"]
     assert "with all words of `query`, newest first" in (tool.description or "")

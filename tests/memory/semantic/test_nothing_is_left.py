@@ -22,14 +22,14 @@ async def used(storage: Storage, scope: Scope, **more: object) -> Memory:
     """Threads with vectors and a diary, embedded, copied, observed and reflected upon."""
     memory, diary = memory_with(TopicEmbedder(), storage=storage, **more), keeping_diary(storage, scope=scope)
     for thread in ("rome-2026", "pizza-2026"):
-        await memory.save_messages([Message.user(f"{thread} is fun.")], thread=thread, resource="ada-lovelace")
+        await memory.messages.save([Message.user(f"{thread} is fun.")], thread=thread, resource="ada-lovelace")
         await memory.settled()
-        await memory.clone_thread(thread, new_thread=f"copy-of-{thread}")
+        await memory.threads.clone(thread, new_thread=f"copy-of-{thread}")
         await memory.settled()
         await told(diary, [1, 2], thread=thread, resource="ada-lovelace")
-    await diary.reflect(thread="rome-2026", guidance="keep all")
+    await diary.diary.reflect(thread="rome-2026", guidance="keep all")
     if scope == "resource":
-        await diary.observe(resource="ada-lovelace")
+        await diary.diary.observe(resource="ada-lovelace")
     return memory
 
 
@@ -56,7 +56,7 @@ async def test_claims_on_work_go_with_what_they_name(storage: Storage, scope: Sc
 
 async def test_a_thread_goes_with_its_claims_alone(storage: Storage) -> None:
     memory = await used(storage, "thread", vector=InMemoryVectorStore())
-    await memory.delete_thread("rome-2026")
+    await memory.threads.delete("rome-2026")
     tokens: list[int] = []
     for name in ("embed:rome-2026", "thread:rome-2026:rome-2026:observation", "embed:pizza-2026"):
         lease = await storage.acquire_lease(name, "somebody", ttl=60)
@@ -80,7 +80,7 @@ async def test_work_that_comes_late_leaves_no_claim(storage: Storage) -> None:
     embedder = TopicEmbedder()
     memory = memory_with(embedder, storage=storage, vector=InMemoryVectorStore())
     embedder.gate.clear()
-    await memory.save_messages([Message.user("Rome")], thread="rome-2026", resource="ada-lovelace")
+    await memory.messages.save([Message.user("Rome")], thread="rome-2026", resource="ada-lovelace")
     await embedder.waited_for.wait()
     await memory.forget(resource="ada-lovelace")
     embedder.gate.set()

@@ -41,7 +41,7 @@ def refusing(error: Exception) -> Callable[[], list[float]]:
 
 async def save(memory: Memory, *texts: str) -> list[Message]:
     rows = [Message.user(text) for text in texts]
-    await memory.save_messages(rows, thread="t", resource="ada")
+    await memory.messages.save(rows, thread="t", resource="ada")
     await memory.settled()
     return rows
 
@@ -74,7 +74,7 @@ async def test_a_refused_message_is_left_out_and_the_others_go_on(
     assert set(await found(memory, "Italy")) == {before.id, after.id, later.id}
     assert embedder.poisoned == refused
     assert [poison.id in record.message and "'t'" in record.message for record in caplog.records] == [True]
-    assert await memory.embed_messages(thread="t") == 0
+    assert await memory.messages.embed(thread="t") == 0
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ async def test_of_a_long_message_no_part_is_kept_if_one_is_refused() -> None:
     memory = memory_with(Picky(refusing(ValueError("no"))))
     await save(memory, "Rome is warm. " * 100 + "\n\n" + "poison " * 200)
     assert await found(memory, "Italy") == []
-    assert await memory.embed_messages(thread="t") == 0
+    assert await memory.messages.embed(thread="t") == 0

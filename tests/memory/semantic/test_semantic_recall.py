@@ -50,7 +50,7 @@ async def test_recalled_messages_are_dated_and_in_their_order() -> None:
     memory = memory_with(TopicEmbedder(), semantic_recall=SemanticRecallConfig(message_range=0))
     said = ["Rome is warm.", "Nothing.", "Rome is old."]
     rows = [Message.user(text, created_at=datetime(2026, 5, 4 + n, 9, 30, tzinfo=UTC)) for n, text in enumerate(said)]
-    await memory.save_messages(rows, thread="trip", resource="ada")
+    await memory.messages.save(rows, thread="trip", resource="ada")
     await memory.settled()
     prompt = await say(memory, "And Rome?", thread="new")
     assert "- 2026-05-04 09:30 User: Rome is warm.\n- 2026-05-06 09:30 User: Rome is old." in prompt
@@ -113,7 +113,7 @@ async def test_a_thread_scope_looks_through_its_own_thread() -> None:
         (SemanticRecallConfig(top_k=1, message_range=(1, 0)), ["before", "only Rome"]),
     ],
 )
-async def test_options_decide_what_is_shown(config: SemanticRecallConfig, shown: list[str]) -> None:
+async def test_options_decide_the_shown_messages(config: SemanticRecallConfig, shown: list[str]) -> None:
     memory = memory_with(TopicEmbedder(), semantic_recall=config)
     rows = [
         Message.user("before"),
@@ -122,20 +122,20 @@ async def test_options_decide_what_is_shown(config: SemanticRecallConfig, shown:
         Message.user("Rome and pizza", metadata={"kind": "note"}),
         Message.assistant("Rome, Rome and a garden"),
     ]
-    await memory.save_messages(rows, thread="trip", resource="ada")
+    await memory.messages.save(rows, thread="trip", resource="ada")
     await memory.settled()
     prompt = await say(memory, "Italy?", thread="new")
     assert [row.text for row in rows if row.text in prompt] == shown
 
 
-async def test_what_is_shown_has_a_size() -> None:
+async def test_shown_values_have_a_size() -> None:
     config = SemanticRecallConfig(max_tokens=100, message_range=0)
     memory = memory_with(TopicEmbedder(), semantic_recall=config)
     rows = [Message.user(f"Rome {n} " + "lorem ipsum " * 400) for n in range(3)]
-    await memory.save_messages(rows, thread="trip", resource="ada")
+    await memory.messages.save(rows, thread="trip", resource="ada")
     await memory.settled()
     await say(memory, "Italy?", thread="new")
-    (asked, _) = await memory.messages(thread="new")
+    (asked, _) = await memory.messages.list(thread="new")
     assert asked.sent is not None
     assert asked.sent.tokens < 150
     assert "Rome" in asked.sent.text
@@ -144,7 +144,7 @@ async def test_what_is_shown_has_a_size() -> None:
 async def test_of_a_long_message_the_part_that_fits_is_shown() -> None:
     memory = memory_with(TopicEmbedder())
     text = "\n\n".join(["About the compiler. " * 60, "Rome is where we met. " * 20, "The garden grows. " * 60])
-    await memory.save_messages([Message.user(text)], thread="long", resource="ada")
+    await memory.messages.save([Message.user(text)], thread="long", resource="ada")
     await memory.settled()
     prompt = await say(memory, "Italy?", thread="new")
     assert "Rome is where we met." in prompt
@@ -255,7 +255,7 @@ class TestFailures:
             assert "Rome" in await say(memory, "Rome", thread="t")
         assert "vectors of 4 numbers, and not of 7" in caplog.text
         with pytest.raises(ConfigError, match="and not of 7"):
-            await memory.embed_messages(thread="t")
+            await memory.messages.embed(thread="t")
 
     @out_of_order
     async def test_the_start_tries_an_embedder_once_and_waits_for_no_repair(
@@ -272,7 +272,7 @@ class TestFailures:
         async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")):
             assert embedder.queries == []
 
-    async def test_another_embedder_begins_anew(self) -> None:
+    async def test_another_embedder_starts_a_new_index(self) -> None:
         class Other(TopicEmbedder):
             name = "other topics"
 
@@ -280,9 +280,9 @@ class TestFailures:
         await say(memory_with(TopicEmbedder(), storage=storage, vector=vector), "I like Rome.", thread="one")
         embedder = Other()
         memory = memory_with(embedder, storage=storage, vector=vector)
-        assert await memory.embed_messages(resource="ada") == 2
+        assert await memory.messages.embed(resource="ada") == 2
         assert embedder.texts == ["I like Rome.", "ok"]
-        assert await memory.embed_messages(resource="ada") == 0
+        assert await memory.messages.embed(resource="ada") == 0
         assert "I like Rome." in await say(memory, "Italy?", thread="two")
 
 
@@ -376,7 +376,5 @@ def test_a_filter_asks_for_what_messages_have() -> None:
     SemanticRecallConfig(
         filter={"$or": [{"role": "user"}, {"$not": {"metadata.kind": "aside"}}], "created_at": {"$gt": 1}}
     )
-    with pytest.raises(
-        ConfigError, match=r"no message has 'kind'; keys are role, thread_id, created_at and metadata\.<"
-    ):
+    with pytest.raises(ConfigError, match=r"unknown key 'kind'; keys are role, thread_id, created_at and metadata\.<"):
         SemanticRecallConfig(filter={"$or": [{"role": "user"}, {"$not": {"kind": "aside"}}]})

@@ -42,8 +42,8 @@ async def test_said_found_and_forgotten(store: VectorStore, tmp_path: Path) -> N
         Message.user("The flight to Rome is on Friday.", id="aside", metadata={"kind": "aside", "deep": {"er": 1}}),
         Message.user("The compiler reports an error in line 12.", id="compiler"),
     ]
-    await memory.save_messages(rows, thread="'; -- trip 東京", resource='O"Hara')
-    await memory.save_messages([Message.user("Bob flies to Rome, too.")], thread="bob", resource="bob")
+    await memory.messages.save(rows, thread="'; -- trip 東京", resource='O"Hara')
+    await memory.messages.save([Message.user("Bob flies to Rome, too.")], thread="bob", resource="bob")
     await memory.settled()
 
     prompt = await say(memory, "When do I fly to Rome?", thread="new", resource='O"Hara')

@@ -27,7 +27,7 @@ async def count(store: VectorStore, index: str = INDEX) -> int:
 async def conversations(store: VectorStore, embedder: TopicEmbedder | None = None) -> Memory:
     memory = memory_with(embedder or TopicEmbedder(), vector=store)
     for thread, text in (("one", "Rome is warm."), ("two", "Pizza is round.")):
-        await memory.save_messages(
+        await memory.messages.save(
             [Message.user(text, id="m"), Message.user("More of Rome.")], thread=thread, resource="ada"
         )
     await memory.settled()
@@ -49,7 +49,7 @@ async def test_a_forgotten_message_is_not_found() -> None:
 async def test_a_thread_goes_with_its_vectors() -> None:
     store = InMemoryVectorStore()
     memory = await conversations(store)
-    await memory.delete_thread("one")
+    await memory.threads.delete("one")
     assert await count(store) == 2
     assert (await memory.forget(thread="two")).vectors == 2
     assert (await count(store), await count(store, f"{INDEX} cursors")) == (0, 0)
@@ -82,12 +82,12 @@ async def test_what_a_resumed_run_says_is_embedded() -> None:
     assert await count(store) == 2
 
 
-async def test_a_thread_that_somebody_else_was_killed_at_is_embedded_by_a_later_turn() -> None:
+async def test_a_later_turn_embeds_a_thread_that_a_killed_process_left() -> None:
     store = InMemoryVectorStore()
     memory = memory_with(TopicEmbedder(), vector=store)
     lease = await memory.storage.acquire_lease("embed:one", "somebody who dies", ttl=60)
     assert lease is not None
-    await memory.save_messages([Message.user("Rome is warm.")], thread="one", resource="ada")
+    await memory.messages.save([Message.user("Rome is warm.")], thread="one", resource="ada")
     await memory.settled()
     await memory.storage.release_lease(lease)  # as it expires
     await say(memory, "Pizza?", thread="two")
@@ -101,7 +101,7 @@ def test_what_ended_with_its_event_loop_is_embedded_by_a_later_turn() -> None:
 
     async def end_too_soon() -> None:
         embedder.gate = asyncio.Event()
-        await memory.save_messages([Message.user("Rome is warm.")], thread="one", resource="ada")
+        await memory.messages.save([Message.user("Rome is warm.")], thread="one", resource="ada")
         await asyncio.sleep(0.01)
 
     async def later() -> list[str]:
@@ -123,7 +123,7 @@ async def test_half_a_character_does_not_stop_its_thread() -> None:
 
     memory = memory_with(Strict())
     messages = [Message.user("Cut \ud83d off."), Message.user("Rome is warm.")]
-    await memory.save_messages(messages, thread="one", resource="ada")
+    await memory.messages.save(messages, thread="one", resource="ada")
     await memory.settled()
     assert "Rome is warm." in [hit.message.text for hit in (await memory.recall("Italy", resource="ada")).items]
 
@@ -152,10 +152,10 @@ async def test_a_resource_goes_with_its_vectors() -> None:
     assert await count(store) == 1  # Bob's
 
 
-async def test_notes_that_quote_what_is_forgotten_are_cut() -> None:
+async def test_notes_that_quote_forgotten_words_are_cut() -> None:
     memory = await conversations(InMemoryVectorStore())
     await say(memory, "Tell me of Italy.", thread="new")
-    (asked, _) = await memory.messages(thread="new")
+    (asked, _) = await memory.messages.list(thread="new")
     assert asked.sent is not None
     assert "Rome is warm." in asked.sent.text
     receipt = await memory.forget(message_ids=["m"], thread="one")
@@ -166,7 +166,7 @@ async def test_notes_that_quote_what_is_forgotten_are_cut() -> None:
 async def test_notes_that_quote_a_deleted_thread_are_cut() -> None:
     memory = await conversations(InMemoryVectorStore())
     await say(memory, "Tell me of Italy.", thread="new")
-    await memory.delete_thread("one")
+    await memory.threads.delete("one")
     assert "Rome is warm." not in await say(memory, "And now?", thread="new")
 
 
@@ -177,9 +177,9 @@ async def test_work_in_flight_brings_nothing_back(whole: bool) -> None:
     memory = await conversations(store, embedder)
     embedder.gate.clear()
     embedder.waited_for.clear()
-    await memory.save_messages([Message.user("Rome is secret.", id="late")], thread="one", resource="ada")
+    await memory.messages.save([Message.user("Rome is secret.", id="late")], thread="one", resource="ada")
     await embedder.waited_for.wait()
-    await (memory.delete_thread("one") if whole else memory.forget(message_ids=["late"], thread="one"))
+    await (memory.threads.delete("one") if whole else memory.forget(message_ids=["late"], thread="one"))
     embedder.gate.set()
     await memory.settled()
     assert await count(store) == (2 if whole else 4)
@@ -211,11 +211,11 @@ async def test_a_crash_in_between_leaves_nothing_for_ever(after: int) -> None:
     store = Breaking()
     memory = await conversations(store)
     store.after = after
-    await memory.save_messages([Message.user("Rome is secret.", id="late")], thread="one", resource="ada")
+    await memory.messages.save([Message.user("Rome is secret.", id="late")], thread="one", resource="ada")
     await memory.settled()
     await memory.storage.delete_messages("one", ["late"])  # by a process that died before it came to the vectors
     store.after = None
-    await memory.save_messages([Message.user("Garden.")], thread="one", resource="ada")
+    await memory.messages.save([Message.user("Garden.")], thread="one", resource="ada")
     await memory.settled()
     assert await count(store) == 5 + (1 if after == 3 else 0)
     page = await memory.recall("Rome", resource="ada")
@@ -227,16 +227,16 @@ async def test_what_was_done_before_a_crash_is_not_there_twice() -> None:
     store = Breaking()
     memory = memory_with(TopicEmbedder(), vector=store)
     store.after = 2
-    await memory.save_messages([Message.user("Rome is warm.")], thread="one", resource="ada")
+    await memory.messages.save([Message.user("Rome is warm.")], thread="one", resource="ada")
     await memory.settled()
     store.after = None
-    assert await memory.embed_messages(thread="one") == 1
+    assert await memory.messages.embed(thread="one") == 1
     assert await count(store) == 1
 
 
 async def test_a_copy_is_found_as_well() -> None:
     memory = await conversations(InMemoryVectorStore())
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     page = await memory.recall("Rome is warm", thread="copy")
     assert sorted(hit.message.text for hit in page.items) == ["More of Rome.", "Rome is warm."]
@@ -248,13 +248,13 @@ async def test_two_processes_embed_once() -> None:
     memories = [memory_with(embedder, storage=storage, vector=store) for embedder in embedders]
     quiet = Memory(storage=storage)
     for number in range(30):
-        await quiet.save_messages([Message.user(f"Rome {number}")], thread="one", resource="ada")
-    await asyncio.gather(*(memory.embed_messages(thread="one") for memory in memories))
+        await quiet.messages.save([Message.user(f"Rome {number}")], thread="one", resource="ada")
+    await asyncio.gather(*(memory.messages.embed(thread="one") for memory in memories))
     assert sum(len(embedder.texts) for embedder in embedders) == 30
     assert await count(store) == 30
 
 
-async def test_a_vector_store_that_fails_fails_what_is_to_be_forgotten() -> None:
+async def test_a_failing_vector_store_fails_forget() -> None:
     """Whoever asks to forget must know that something is left."""
 
     class Stuck(InMemoryVectorStore):
@@ -277,7 +277,7 @@ async def test_a_vector_store_that_fails_fails_what_is_to_be_forgotten() -> None
 async def test_embedding_says_what_it_cannot_find() -> None:
     memory = await conversations(InMemoryVectorStore())
     with pytest.raises(NotFoundError):
-        await memory.embed_messages(thread="none")
+        await memory.messages.embed(thread="none")
 
 
 async def test_an_agent_without_a_thread_embeds_nothing() -> None:
@@ -288,7 +288,7 @@ async def test_an_agent_without_a_thread_embeds_nothing() -> None:
     assert embedder.texts == embedder.queries == []
 
 
-async def test_a_live_run_whose_note_quotes_what_is_forgotten_leaves_it_out() -> None:
+async def test_a_live_run_drops_a_memory_note_that_quotes_forgotten_words() -> None:
     """Its messages cannot be seen by others before it has ended."""
     memory = await conversations(InMemoryVectorStore())
 

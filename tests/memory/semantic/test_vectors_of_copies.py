@@ -38,7 +38,7 @@ async def count(store: VectorStore, index: str = INDEX) -> int:
 async def said(memory: Memory, *texts: str, thread: str = "one", first: int = 1) -> None:
     """Messages m1, m2, … of Ada's, embedded as far as the embedder can."""
     rows = [Message.user(text, id=f"m{number}") for number, text in enumerate(texts, start=first)]
-    await memory.save_messages(rows, thread=thread, resource="ada")
+    await memory.messages.save(rows, thread=thread, resource="ada")
     await memory.settled()
 
 
@@ -52,9 +52,9 @@ async def test_nothing_of_a_copy_is_embedded_again(store: VectorStore) -> None:
     memory = memory_with(embedder, vector=store)
     await said(memory, "Rome is warm.", "Pizza is round.", "Well, well.", "A garden.")
     embedder.texts.clear()
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
-    assert await memory.embed_messages(thread="copy") == 0
+    assert await memory.messages.embed(thread="copy") == 0
     assert embedder.texts == []
     assert await count(store) == 6  # one of the four speaks of nothing
     await memory.forget(thread="one")
@@ -70,27 +70,27 @@ async def test_a_copy_of_some_messages_has_their_vectors(store: VectorStore) -> 
     await said(memory, "Rome is warm.", "Pizza is round.", "A garden.", "Rome again.")
     await memory.storage.delete_messages("one", ["m1"])  # so that places differ
     embedder.texts.clear()
-    await memory.clone_thread("one", new_thread="copy", message_ids=["m2", "m4"])
-    await memory.clone_thread("copy", new_thread="newest", limit=1)
+    await memory.threads.clone("one", new_thread="copy", message_ids=["m2", "m4"])
+    await memory.threads.clone("copy", new_thread="newest", limit=1)
     await memory.settled()
     assert embedder.texts == []
     assert sorted(await found(memory, "Italy dinner", "copy")) == ["Pizza is round.", "Rome again."]
     assert await found(memory, "Italy", "newest") == ["Rome again."]
-    (row,) = await memory.messages(thread="newest")
+    (row,) = await memory.messages.list(thread="newest")
     assert (await memory.forget(message_ids=[row.id], thread="newest")).vectors == 1
     await memory.close()
 
 
-async def test_what_queries_ask_for_comes_along() -> None:
+async def test_queries_return_the_requested_fields() -> None:
     config = SemanticRecallConfig(filter={"metadata.kind": "trip", "created_at": {"$gt": 0}})
     embedder = TopicEmbedder()
     memory = memory_with(embedder, semantic_recall=config)
     row = Message.user("Rome is warm.", metadata={"kind": "trip"}, created_at=datetime(2026, 5, 4, tzinfo=UTC))
-    await memory.save_messages([row], thread="one", resource="ada")
+    await memory.messages.save([row], thread="one", resource="ada")
     await memory.settled()
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
-    await memory.delete_thread("one")
+    await memory.threads.delete("one")
     assert await found(memory, "Italy", "copy") == ["Rome is warm."]
     assert embedder.texts == ["Rome is warm."]
 
@@ -101,7 +101,7 @@ async def test_what_its_source_has_not_embedded_yet_is_embedded_later() -> None:
     await said(memory, "Rome is warm.")
     await said(Memory(storage=storage, vector=False), "Pizza is round.", first=2)
     embedder.texts.clear()
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     assert "Rome is warm." not in embedder.texts
     assert await found(memory, "Italy dinner", "copy") == ["Rome is warm.", "Pizza is round."]
@@ -117,7 +117,7 @@ async def test_vectors_that_were_made_with_another_chunk_length_come_along(lengt
     await said(before, "Rome is warm, and pizza is round. " * 40, "A garden.")
     made = await count(store)
     embedder.texts.clear()
-    await after.clone_thread("one", new_thread="copy")
+    await after.threads.clone("one", new_thread="copy")
     await after.settled()
     assert embedder.texts == []
     assert await count(store) == 2 * made
@@ -136,7 +136,7 @@ async def test_long_threads_come_page_by_page() -> None:
     await said(memory, *[f"Rome {number}. " * 200 for number in range(300)], *["garden"] * 700)
     made = await count(store)
     embedder.texts.clear()
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     assert embedder.texts == []
     assert await count(store) == 2 * made
@@ -174,12 +174,12 @@ async def test_a_store_that_fails_does_not_fail_the_copy(
     await said(memory, *[f"Rome {number}" for number in range(300)])
     store.left, store.error = left, error
     with caplog.at_level(logging.WARNING, "diarist"):
-        copy = await memory.clone_thread("one", new_thread="copy")
+        copy = await memory.threads.clone("one", new_thread="copy")
         await memory.settled()
     assert "embedded later" in caplog.text
-    assert len(await memory.messages(thread=copy.id)) == 300
+    assert len(await memory.messages.list(thread=copy.id)) == 300
     store.left = None
-    await memory.embed_messages(thread="copy")
+    await memory.messages.embed(thread="copy")
     assert await count(store) == 600
     assert (await memory.forget(thread="copy")).vectors == 300
 
@@ -199,17 +199,17 @@ async def test_a_copy_that_is_cancelled_leaves_no_vectors() -> None:
     memory = memory_with(TopicEmbedder(), vector=store)
     await said(memory, *[f"Rome {number}" for number in range(300)])
     store.gate = asyncio.Event()
-    cloning = asyncio.create_task(memory.clone_thread("one", new_thread="copy"))
+    cloning = asyncio.create_task(memory.threads.clone("one", new_thread="copy"))
     await store.reached.wait()
     cloning.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cloning
     await memory.settled()
-    assert [thread.id for thread in (await memory.threads()).items] == ["one"]
+    assert [thread.id for thread in (await memory.threads.list()).items] == ["one"]
     assert (await count(store), await count(store, f"{INDEX} cursors")) == (300, 1)
 
 
-async def test_a_message_that_is_forgotten_in_the_source_meanwhile_stays_findable_in_the_copy() -> None:
+async def test_a_message_forgotten_in_the_source_stays_findable_in_the_copy() -> None:
     """It is embedded anew, since its vectors went before they could be copied."""
 
     class Meddling(InMemoryVectorStore):
@@ -225,7 +225,7 @@ async def test_a_message_that_is_forgotten_in_the_source_meanwhile_stays_findabl
     memory = memory_with(embedder, vector=store)
     await said(memory, "Rome is warm.", "Pizza is round.")
     store.meddle = True
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     assert sorted(await found(memory, "Italy dinner", "copy")) == ["Pizza is round.", "Rome is warm."]
     assert await found(memory, "dinner", "one") == ["Rome is warm."]
@@ -237,7 +237,7 @@ async def test_a_copy_in_the_file_of_its_vectors(tmp_path: Path) -> None:
     memory = memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db"))
     await said(memory, "Rome is warm.", "Pizza is round.")
     embedder.texts.clear()
-    await memory.clone_thread("one", new_thread="copy")
+    await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     assert embedder.texts == []
     assert (await found(memory, "Italy", "copy"))[0] == "Rome is warm."

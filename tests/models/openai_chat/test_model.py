@@ -10,10 +10,11 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,15 @@ from diarist.exceptions import (
     ContextOverflowError,
     ModelAPIError,
     ModelConnectionError,
+    ModelError,
     ModelResponseError,
+    ModelTimeoutError,
 )
 from diarist.messages import FilePart, utc_now
-from diarist.models import Model, resolve
+from diarist.models import Model, ModelEntry, ModelSettings, resolve
 from diarist.models.openai_chat import OpenAIChatModel
+from diarist.models.openai_chat.dialects import COMPATIBLE
+from diarist.testing import ScriptedModel
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Call, HttpError
 from tests.models.conformance import WEATHER, ModelConformance, ask, calls, finish, message, read, text
@@ -151,7 +156,7 @@ class RawServer:
         lines: The request lines that came.
     """
 
-    def __init__(self, pieces: list[bytes], answers: int | None = None) -> None:
+    def __init__(self, pieces: Iterable[bytes], answers: int | None = None) -> None:
         self.pieces = pieces
         self.answers = answers
         self.drops = False
@@ -263,6 +268,99 @@ async def test_an_error_with_status_200() -> None:
             await read_from(server)
 
 
+def _event(choice: Any = None, **fields: Any) -> bytes:
+    delta = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
+    return json.dumps({"id": "c", "model": "m", "choices": [delta if choice is None else choice], **fields}).encode()
+
+
+def _call(**function: Any) -> bytes:
+    more = {name: function.pop(name) for name in ("id", "index") if name in function}
+    return _event({"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "a", "function": function, **more}]}})
+
+
+WRONG = [
+    _event(id=5),
+    _event(id=["x"]),
+    _event(model={}),
+    _event(choices={}),
+    _event(choices="x"),
+    _event(choices=[5]),
+    _event({"delta": "Hi"}),
+    _event({"delta": {"content": 5}}),
+    _event({"delta": {"content": {"text": "Hi"}}}),
+    _event({"delta": {"content": [{"type": "text", "text": 5}]}}),
+    _event({"delta": {"content": ["Hi"]}}),
+    _event({"delta": {"content": "Hi"}, "finish_reason": {}}),
+    _event({"delta": {"content": "Hi"}, "finish_reason": ["stop"]}),
+    _event({"delta": {"refusal": 5}}),
+    _event({"delta": {"reasoning_details": {"text": "x"}}}),
+    _event({"delta": {"reasoning_details": [5]}}),
+    _event({"delta": {"tool_calls": {}}}),
+    _event({"delta": {"tool_calls": [5]}}),
+    _event({"delta": {"tool_calls": [{"index": 0, "id": "a", "function": "look"}]}}),
+    _call(name=None, arguments="{}"),
+    _call(name=5, arguments="{}"),
+    _call(name={}, arguments="{}"),
+    _call(name="look", arguments="{}", id=5),
+    _call(name="look", arguments="{}", index={}),
+    _event(usage=5),
+    _event(usage=["x"]),
+    _event(usage={"prompt_tokens": {}}),
+    _event(usage={"prompt_tokens": "many"}),
+    _event(usage={"prompt_tokens": -1}),
+    _event(usage={"prompt_tokens": 1e300}),
+    _event(usage={"prompt_tokens": 1, "prompt_tokens_details": 5}),
+    _event(x_groq=5),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.decode()[23:80])
+@pytest.mark.parametrize("way", ["stream", "after text", "one piece"])
+async def test_fields_of_the_wrong_type(way: str, wrong: bytes) -> None:
+    body, type = b"data: " + wrong + b"\n\n" + STOP, "text/event-stream"
+    if way == "after text":
+        body = EVENT + body
+    if way == "one piece":
+        body, type = wrong.replace(b'"delta"', b'"message"'), "application/json"
+    async with raw_server(answer(body, type=type)) as server:
+        broken = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        async with Agent(model=[broken, ScriptedModel("from another")]) as agent:
+            assert (await agent.generate("Hi")).text == "from another"
+        with pytest.raises(ModelResponseError, match="cannot read the answer of vllm"):
+            await read(broken)
+        await broken.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _event(choices="x"),
+        _event(choices=[5]),
+        _event({"delta": "Hi"}),
+        _event({"delta": {"content": "Hi"}, "finish_reason": ["stop"]}),
+        _event({"delta": {"tool_calls": [5]}}),
+        _event(usage=5),
+    ],
+)
+async def test_fields_of_the_wrong_type_through_the_library(wrong: bytes) -> None:
+    async with raw_server(answer(b"data: " + wrong + b"\n\n" + STOP)) as server:
+        url = f"http://{server.address}/v1"
+        broken = resolve("openai/some/model", base_url=url, api_key="k", client="library")
+        async with Agent(model=[broken, ScriptedModel("from another")]) as agent:
+            assert (await agent.generate("Hi")).text == "from another"
+        with pytest.raises(ModelResponseError, match="cannot read the answer of openai"):
+            await read(broken)
+        await broken.close()
+
+
+@pytest.mark.parametrize("base_url", [None, "http://localhost:1/v1"])
+def test_an_unknown_provider(base_url: str | None) -> None:
+    with pytest.raises(ConfigError, match=r"unknown provider 'vlm'; did you mean 'vllm'\? .*known: .*openai, .*vllm"):
+        OpenAIChatModel(provider="vlm", name="m", base_url=base_url)
+    made = OpenAIChatModel(provider="mine", name="m", base_url="http://localhost:1/v1", dialect=COMPATIBLE)
+    assert made.id == "mine/m"
+
+
 async def test_a_web_page_is_no_api() -> None:
     async with raw_server(answer(b"<html>Welcome</html>", type="text/html")) as server:
         with pytest.raises(ModelResponseError, match="is it the address of an API"):
@@ -338,6 +436,68 @@ async def test_a_new_connection_that_is_closed_is_an_error() -> None:
         with pytest.raises(ModelConnectionError, match="connection to vllm failed"):
             await read_from(server)
         assert server.connections == 1
+
+
+# --- answers without end -----------------------------------------------------------------------------------
+
+
+class Endless:
+    """A start, then the same bytes again and again, for as long as the client listens."""
+
+    def __init__(self, start: bytes, more: bytes, *, status: str = "200 OK", type: str = "text/event-stream") -> None:
+        self.start = f"HTTP/1.1 {status}\r\nContent-Type: {type}\r\nConnection: close\r\n\r\n".encode() + start
+        self.more = more
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.start
+        yield from repeat(self.more)
+
+
+BLOCK = b"x" * 2**16
+
+
+@pytest.mark.parametrize(
+    ("endless", "kind", "said"),
+    [
+        (Endless(b"oh no ", BLOCK, status="500 Broken", type="text/plain"), ModelAPIError, "oh no x"),
+        (Endless(b"oh no ", BLOCK, status="400 Bad", type="application/json"), BadRequestError, "oh no x"),
+        (Endless(b'{"id": "', BLOCK, type="application/json"), ModelResponseError, "longer than 32 MiB"),
+        (Endless(b"data: ", BLOCK), ModelResponseError, "longer than 32 MiB"),
+        (Endless(b"", b"data: " + BLOCK + b"\n"), ModelResponseError, "longer than 32 MiB"),
+        (Endless(b"", b": " + BLOCK + b"\n\n"), ModelResponseError, "longer than 128 MiB"),
+    ],
+    ids=["error", "bad request", "json", "line", "event", "comments"],
+)
+async def test_an_answer_without_end(endless: Endless, kind: type[ModelError], said: str) -> None:
+    async with raw_server() as server:
+        server.pieces = endless
+        with pytest.raises(kind, match=said):
+            await read_from(server)
+        broken = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        async with Agent(model=[ModelEntry(model=broken, max_retries=0), ScriptedModel("from another")]) as agent:
+            assert (await agent.generate("Hi")).text == "from another"
+        await broken.close()
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-Drip: ", b"HTTP/1.1 200 OK\r\n\r\n" + EVENT + b": "])
+async def test_a_server_that_drips(start: bytes) -> None:
+    """Each byte ends the silence, so only ``total_timeout`` ends the call."""
+    async with raw_server() as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        server.pieces = Drip(start)
+        with pytest.raises(ModelTimeoutError, match=r"longer than total_timeout \(0.2 s\)"):
+            await read(model, ask(settings=ModelSettings(timeout=60, total_timeout=0.2)))
+        await model.close()
+
+
+class Drip:
+    def __init__(self, start: bytes) -> None:
+        self.start = start
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.start
+        yield from (b"." for _ in range(1000))  # fewer than a header may have
+        yield from repeat(b"")  # nothing at all
 
 
 async def test_milliseconds_to_wait() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diarist.exceptions import BadRequestError
+from diarist.exceptions import BadRequestError, ConfigError
 from diarist.messages import FilePart, ReasoningPart, ToolCallPart, ToolResultPart
 from diarist.models import ModelRequest, ModelSettings, OutputSchema
 from diarist.models.openai_chat import DIALECTS, dialect_for
@@ -99,7 +99,7 @@ def test_files(part: FilePart, expected: dict[str, Any]) -> None:
     ],
 )
 def test_files_that_have_no_place(part: FilePart) -> None:
-    with pytest.raises(BadRequestError, match=f"no place for {part.media_type}"):
+    with pytest.raises(BadRequestError, match=f"do not support {part.media_type}"):
         sent(message("user", part))
 
 
@@ -288,9 +288,16 @@ def test_who_takes_a_schema(provider: str, model: str, taken: bool) -> None:
     assert ("response_format" in body(request, dialect=DIALECTS[provider], model=model)) is taken
 
 
-def test_whose_dialect() -> None:
+def test_the_dialect_of_a_provider() -> None:
     assert dialect_for("openai", "gpt-5", None) is OPENAI
     assert dialect_for("openai", "gpt-5", "https://proxy.example.com") is OPENAI
     assert dialect_for("openai", "gpt-oss-20b", "http://localhost:1") is COMPATIBLE
     assert dialect_for("openai", "some/model", "http://localhost:1") is COMPATIBLE
     assert dialect_for("groq", "llama", "http://localhost:1") is DIALECTS["groq"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "10", True])
+@pytest.mark.parametrize("name", ["timeout", "total_timeout"])
+def test_a_timeout_is_a_positive_number(name: str, seconds: Any) -> None:
+    with pytest.raises(ConfigError, match=f"ModelSettings: {name} must be a positive number of seconds, not"):
+        ModelSettings(**{name: seconds})

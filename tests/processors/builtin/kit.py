@@ -1,4 +1,4 @@
-"""A past that memory brings, without a storage."""
+"""Messages of earlier runs as memory would load them, without a storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diarist.processors import ProcessInputArgs
 
 
 class Past(Processor[Any]):
-    """Puts these messages before the input, as memory would."""
+    """Adds messages before the input, as memory does."""
 
     def __init__(self, *messages: Message) -> None:
         self.messages = list(messages)
@@ -23,7 +23,7 @@ class Past(Processor[Any]):
 
 
 def turn(number: int, size: int = 1) -> list[Message]:
-    """A question and its answer; each about ``size`` tokens longer than a handful."""
+    """Return a question and an answer, each of about ``size`` tokens plus five."""
     padding = " word" * size
     return [
         Message.user(f"question {number}{padding}", id=f"q{number}"),
@@ -32,12 +32,12 @@ def turn(number: int, size: int = 1) -> list[Message]:
 
 
 def with_tool(number: int, name: str = "look", result: Json = "seen", text: str = "") -> Message:
-    """An assistant's message with a finished call, numbered anew in each run as some models do."""
+    """Return an assistant message with a finished call; all calls have one id, as with some models."""
     part = ToolPart(call_id="call_1", name=name, args={"n": number}, state="result", result=result)
     parts = [part, *([TextPart(text=text)] if text else [])]
     return Message(role="assistant", parts=parts, id=f"t{number}")
 
 
 def shown(text: str, numbers: Sequence[int]) -> list[int]:
-    """Which of the questions a prompt has."""
+    """Return the numbers of the questions in a prompt."""
     return [number for number in numbers if f"question {number}\n" in text or f"question {number} " in text]

@@ -1,4 +1,4 @@
-"""Fewer pieces, the same text in the same order."""
+"""``BatchParts``: fewer text deltas, with the same text in the same order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Mark(Processor[Any]):
 @pytest.mark.parametrize(
     ("size", "expected"), [(1, ["a", "b", "c", "d"]), (2, ["ab", "cd"]), (3, ["abc", "d"]), (9, ["abcd"])]
 )
-async def test_texts_are_joined(size: int, expected: list[str]) -> None:
+async def test_text_deltas_are_joined(size: int, expected: list[str]) -> None:
     def make() -> Agent:
         return Agent(model=ScriptedModel(list("abcd")), output_processors=[BatchParts(size)])
 
@@ -46,7 +46,7 @@ reply = st.lists(st.one_of(st.text(alphabet="abx", max_size=3), st.builds(Reason
 
 @given(reply=reply, size=st.integers(1, 6))
 @settings(max_examples=80, deadline=None)
-async def test_nothing_is_lost_and_nothing_overtakes(reply: list[Any], size: int) -> None:
+async def test_text_and_order_of_chunks_stay_the_same(reply: list[Any], size: int) -> None:
     def outline(chunks: list[Chunk]) -> str:
         return "".join(c.payload.text if isinstance(c, TextDelta) else f"<{c.type}>" for c in chunks)
 
@@ -57,7 +57,7 @@ async def test_nothing_is_lost_and_nothing_overtakes(reply: list[Any], size: int
     assert await run(BatchParts(size)) == await run()
 
 
-async def test_a_tool_call_sends_what_is_there() -> None:
+async def test_a_tool_call_sends_the_incomplete_batch() -> None:
     @tool
     def look() -> str:
         """Look."""
@@ -70,7 +70,7 @@ async def test_a_tool_call_sends_what_is_there() -> None:
     assert kinds.index("text-delta") < kinds.index("tool-call")
 
 
-async def test_a_batch_waits_no_longer_than_max_wait() -> None:
+async def test_a_batch_is_sent_after_max_wait() -> None:
     # The clock is read at a batch's first text and after every text: a, (a), b, c late enough; d, (d), e.
     times = iter([0.0, 0.1, 0.2, 0.6, 1.0, 1.1, 1.2])
     batch = BatchParts(99, max_wait=0.5, clock=lambda: next(times))

@@ -1,4 +1,4 @@
-"""A run, a conversation or a user spends no more than it may."""
+"""``CostGuard``: limits what a run, a thread or a user may cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def look() -> str:
 
 
 def dollar(answer: str | ToolCall) -> Reply:
-    """A reply that costs one dollar."""
+    """Return a reply that costs one dollar."""
     calls = [answer] if isinstance(answer, ToolCall) else []
     text = answer if isinstance(answer, str) else ""
     return Reply(text=text, tool_calls=calls, usage=Usage(output_tokens=100))
@@ -37,7 +37,7 @@ def agent(guard: CostGuard, *replies: Any, **options: Any) -> Agent:
     return Agent(model=ScriptedModel(*replies), tools=[look], input_processors=[guard], **options)
 
 
-async def test_a_run_is_stopped_before_the_step_that_it_cannot_pay() -> None:
+async def test_a_run_is_blocked_before_the_step_over_the_limit() -> None:
     guard = CostGuard(2, price=price)
     replies = [dollar(ToolCall("look"))] * 5
     result = await agent(guard, *replies).generate("?")
@@ -47,7 +47,7 @@ async def test_a_run_is_stopped_before_the_step_that_it_cannot_pay() -> None:
     assert "2.0000 US dollars of 2" in result.tripwire.reason
 
 
-async def test_each_run_begins_at_zero() -> None:
+async def test_the_run_scope_starts_each_run_at_zero() -> None:
     guarded = agent(CostGuard(1, price=price), *[dollar("ok")] * 3)
     assert [(await guarded.generate("?")).text for _ in range(3)] == ["ok"] * 3
 
@@ -56,18 +56,18 @@ async def test_each_run_begins_at_zero() -> None:
     ("scope", "texts"),
     [("run", ["ok", "ok", "ok", "ok"]), ("thread", ["ok", "", "ok", "ok"]), ("resource", ["ok", "", "", "ok"])],
 )
-async def test_scopes(scope: Any, texts: list[str]) -> None:
+async def test_costs_are_added_up_per_scope(scope: Any, texts: list[str]) -> None:
     guarded = agent(CostGuard(1, scope=scope, price=price), *[dollar("ok")] * 4)
     calls = [("a", "ada"), ("a", "ada"), ("b", "ada"), ("c", "bob")]
     assert [(await guarded.generate("?", thread=t, resource=r)).text for t, r in calls] == texts
 
 
-async def test_without_a_thread_a_run_is_its_own_scope() -> None:
+async def test_a_run_without_a_thread_is_its_own_scope() -> None:
     guarded = agent(CostGuard(1, scope="thread", price=price), *[dollar("ok")] * 2)
     assert [(await guarded.generate("?")).text for _ in range(2)] == ["ok", "ok"]
 
 
-async def test_a_window_looks_back_only_so_far() -> None:
+async def test_costs_older_than_the_window_do_not_count() -> None:
     now = [0.0]
     ledger = InMemoryLedger(clock=lambda: now[0])
     guarded = agent(CostGuard(1, scope="thread", window=60, ledger=ledger, price=price), *[dollar("ok")] * 2)
@@ -77,7 +77,7 @@ async def test_a_window_looks_back_only_so_far() -> None:
     assert texts == ["ok", "", "ok"]
 
 
-async def test_a_storage_keeps_the_costs() -> None:
+async def test_a_storage_ledger_is_shared_by_guards() -> None:
     storage = InMemoryStorage()
     options: dict[str, Any] = {"scope": "thread", "window": 3600, "price": price}
     first = agent(CostGuard(1, ledger=StorageLedger(storage), **options), dollar("ok"))
@@ -94,7 +94,7 @@ class Reject(Processor[Any]):
         args.abort("again", retry=True)
 
 
-async def test_rejected_attempts_cost_too() -> None:
+async def test_rejected_attempts_count() -> None:
     guarded = agent(
         CostGuard(2, price=price), *[dollar("no")] * 9, output_processors=[Reject()], max_processor_retries=9
     )
@@ -119,7 +119,7 @@ async def test_cached_answers_are_free() -> None:
     assert [(await cached.generate("?", thread="t")).text for _ in range(4)] == ["ok"] * 4
 
 
-async def test_warn_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_warn_continues_logs_and_sends_a_chunk(caplog: pytest.LogCaptureFixture) -> None:
     guarded = agent(CostGuard(1, strategy="warn", price=price), *[dollar(ToolCall("look"))] * 3, dollar("ok"))
     with caplog.at_level(logging.WARNING, logger="diarist"):
         chunks = await collect(guarded.stream("?"))
@@ -128,7 +128,7 @@ async def test_warn_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> Non
     assert len(caplog.records) == 1
 
 
-async def test_an_unknown_price_is_free_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_price_counts_as_free_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     guarded = agent(CostGuard(0.01), ToolCall("look"), "ok")
     with caplog.at_level(logging.WARNING, logger="diarist"):
         assert (await guarded.generate("?")).text == "ok"

@@ -1,4 +1,4 @@
-"""What a pattern matches never gets out, wherever it stands and however it is cut into pieces."""
+"""``RegexFilter``: no part of a match reaches anyone, wherever the text is split."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 
 async def everything(agent: Agent, input: str = "Who?", **options: Any) -> str:
-    """All that a run lets out, as one text: chunks, the deltas joined, and the result."""
+    """Return everything that a run sends, as one text: chunks, the deltas joined, and the result."""
     async with agent.stream(input, **options) as stream:
         chunks = [chunk async for chunk in stream]
         result = await stream.result()
@@ -71,7 +71,9 @@ def deltas(chunks: list[Chunk]) -> str:
     places=st.lists(st.integers(0, 200), max_size=12),
 )
 @settings(max_examples=150, deadline=None)
-async def test_a_secret_in_pieces_never_gets_out(before: str, after: str, secret: str, places: list[int]) -> None:
+async def test_a_secret_split_over_chunks_is_never_sent(
+    before: str, after: str, secret: str, places: list[int]
+) -> None:
     pieces = cut(f"{before} {secret} {after}", places)
     model = ScriptedModel([Reasoning(f"I know {secret} "), *pieces])
     out = await everything(Agent(model=model, output_processors=[RegexFilter()]))
@@ -81,7 +83,7 @@ async def test_a_secret_in_pieces_never_gets_out(before: str, after: str, secret
 
 @given(text=st.sampled_from(HARMLESS), places=st.lists(st.integers(0, 80), max_size=12))
 @settings(max_examples=60, deadline=None)
-async def test_harmless_text_gets_out_whole(text: str, places: list[int]) -> None:
+async def test_text_without_a_match_is_unchanged(text: str, places: list[int]) -> None:
     agent = Agent(model=ScriptedModel(cut(text, places)), output_processors=[RegexFilter()])
     chunks = await collect(agent.stream("?"))
     assert streamed_text(chunks) == text
@@ -90,13 +92,13 @@ async def test_harmless_text_gets_out_whole(text: str, places: list[int]) -> Non
 @pytest.mark.parametrize(
     ("label", "text"), [(label, text) for label, texts in EXAMPLES.items() for text in texts], ids=str
 )
-async def test_every_preset_finds_its_kind(label: str, text: str) -> None:
+async def test_every_preset_finds_its_matches(label: str, text: str) -> None:
     preset = next(name for name, rules in PRESETS.items() if label in rules)
     agent = Agent(model=ScriptedModel(f"It is {text} ."), output_processors=[RegexFilter((preset,))])
     assert (await agent.generate("?")).text == f"It is [{label.upper()}] ."
 
 
-async def test_it_is_the_same_with_and_without_streaming() -> None:
+async def test_generate_and_stream_give_the_same_text() -> None:
     def make() -> Agent:
         return Agent(model=ScriptedModel(["Write to ada@exam", "ple.org", "!"]), output_processors=[RegexFilter()])
 
@@ -109,7 +111,7 @@ async def test_a_match_at_the_very_end_is_found() -> None:
     assert (await agent.generate("?")).text == "mail [EMAIL]"
 
 
-async def test_a_match_over_two_blocks_of_text_never_stands_whole() -> None:
+async def test_a_match_over_two_blocks_is_never_sent_whole() -> None:
     model = ScriptedModel(["mail ada@example", Reasoning("hm"), ".org and on"])
     out = await everything(Agent(model=model, output_processors=[RegexFilter()]))
     assert SECRET not in out
@@ -126,7 +128,7 @@ async def test_matches_may_overlap_and_be_of_any_length() -> None:
 
 @tool
 def look_up(name: str, context: ToolContext[Any]) -> dict[str, str]:
-    """Find somebody's address."""
+    """Find the address of a person."""
     context.run.writer.custom(DataChunk("data-found", {"mails": [f"{name} <{SECRET}>"]}))
     return {SECRET: f"mailto {SECRET}"}
 
@@ -151,7 +153,7 @@ def escaped(text: str) -> str:
         f'{{"name": "{escaped(SECRET)}',
     ],
 )
-async def test_tools_and_data_and_storage_are_clean_too(args: Any, tmp_path: Path) -> None:
+async def test_tools_data_and_storage_are_filtered_too(args: Any, tmp_path: Path) -> None:
     model = ScriptedModel(ToolCall("look_up", args), ["Done: ", "ada@", "example.org"])
     guard = RegexFilter()
     async with SQLiteStorage(tmp_path / "memory.db") as storage:
@@ -172,7 +174,7 @@ async def test_tools_and_data_and_storage_are_clean_too(args: Any, tmp_path: Pat
     assert SECRET.encode() not in bytes_in(tmp_path)
 
 
-async def test_numbers_that_are_secrets_become_text() -> None:
+async def test_a_matching_number_becomes_text() -> None:
     model = ScriptedModel(ToolCall("pay", {"card": 4111111111111111, "times": 2}), "paid")
     seen: list[Any] = []
 
@@ -186,7 +188,7 @@ async def test_numbers_that_are_secrets_become_text() -> None:
     assert seen == [("[CREDIT_CARD]", 2)]
 
 
-async def test_clean_tool_calls_keep_their_deltas() -> None:
+async def test_tool_calls_without_a_match_keep_their_deltas() -> None:
     def make(*processors: Processor[Any]) -> Agent:
         model = ScriptedModel(["Let me see. ", ToolCall("look_up", {"name": "x"})], "Nobody.")
         return Agent(model=model, tools=[tool(name="look_up")(lambda name="": "none")], output_processors=processors)
@@ -197,7 +199,7 @@ async def test_clean_tool_calls_keep_their_deltas() -> None:
     assert [chunk.type for chunk in filtered] == [chunk.type for chunk in plain]
 
 
-async def test_tools_can_be_left_alone() -> None:
+async def test_tools_false_leaves_tool_calls_unchanged() -> None:
     seen: list[str] = []
 
     @tool
@@ -222,7 +224,7 @@ class Announce(Processor[Any]):
         return [args.part, DataChunk("data-mark", args.part.payload.text, transient=True)]
 
 
-async def test_other_chunks_keep_their_place_in_the_text() -> None:
+async def test_other_chunks_keep_their_order() -> None:
     pieces = ["one ", "two@", "three", " four"]
     agent = Agent(model=ScriptedModel(pieces), output_processors=[Announce(), RegexFilter()])
     told = ""
@@ -234,21 +236,21 @@ async def test_other_chunks_keep_their_place_in_the_text() -> None:
     assert told == "one |two@|three| four|"
 
 
-async def test_a_mark_inside_a_match_does_not_save_it() -> None:
+async def test_a_chunk_inside_a_match_does_not_hide_it() -> None:
     agent = Agent(model=ScriptedModel(["ada@", "example.org", "."]), output_processors=[Announce(), RegexFilter()])
     chunks = await collect(agent.stream("?"))
     assert streamed_text(chunks) == "[EMAIL]."
     assert sum(chunk.type == "data-mark" for chunk in chunks) == 3
 
 
-async def test_reasoning_that_was_changed_loses_its_signature() -> None:
+async def test_changed_reasoning_loses_its_signature() -> None:
     thought = [Reasoning(f"ask {SECRET}", signature="sig-1"), Reasoning(" fine", signature="sig-2"), "ok"]
     result = await Agent(model=ScriptedModel(thought), output_processors=[RegexFilter()]).generate("?")
     parts = [part for part in result.messages[0].parts if part.type == "reasoning"]
     assert [(part.text, part.signature) for part in parts] == [("ask [EMAIL]", None), (" fine", "sig-2")]
 
 
-async def test_block_stops_before_anything_of_it_is_out() -> None:
+async def test_block_ends_the_run_before_any_part_of_the_match() -> None:
     def make() -> Agent:
         guard = RegexFilter(("pii",), strategy="block")
         return Agent(model=ScriptedModel(["Hello ad", "a@example.org, hi"]), output_processors=[guard])
@@ -261,7 +263,7 @@ async def test_block_stops_before_anything_of_it_is_out() -> None:
     assert streamed_text(chunks) in ("", "Hello ")
 
 
-async def test_block_on_the_input_asks_no_model() -> None:
+async def test_a_blocked_input_calls_no_model() -> None:
     model = ScriptedModel()
     result = await Agent(model=model, input_processors=[RegexFilter(strategy="block")]).generate(f"I am {SECRET}")
     assert result.tripwire is not None
@@ -269,7 +271,7 @@ async def test_block_on_the_input_asks_no_model() -> None:
     assert model.requests == []
 
 
-async def test_warn_lets_pass_and_logs_no_text(caplog: pytest.LogCaptureFixture) -> None:
+async def test_warn_lets_the_text_pass_and_logs_only_labels(caplog: pytest.LogCaptureFixture) -> None:
     guard = RegexFilter(("pii",), strategy="warn")
     model = ScriptedModel([f"{SECRET} and {SECRET}"])
     with caplog.at_level(logging.WARNING, logger="diarist"):
@@ -287,14 +289,14 @@ async def test_phases_and_replacement_and_own_patterns() -> None:
     assert "order 17" in model.requests[0].text
 
 
-async def test_only_the_calls_own_messages_are_filtered_on_the_way_in() -> None:
+async def test_messages_from_memory_are_not_filtered_again() -> None:
     model = ScriptedModel("ok")
     history = [Message.assistant("hello"), Message.user(f"it is {SECRET}")]
     await Agent(model=model, input_processors=[RegexFilter()]).generate(history)
     assert "it is [EMAIL]" in model.requests[0].text
 
 
-async def test_the_callers_own_messages_stay_as_they_are() -> None:
+async def test_the_callers_message_objects_are_not_changed() -> None:
     model = ScriptedModel("ok")
     given = Message.user(f"it is {SECRET}")
     await Agent(model=model, input_processors=[RegexFilter()]).generate([given])
@@ -302,7 +304,7 @@ async def test_the_callers_own_messages_stay_as_they_are() -> None:
     assert SECRET not in model.requests[0].text
 
 
-async def test_a_failing_stream_gives_nothing_away() -> None:
+async def test_a_failed_stream_sends_no_part_of_a_match() -> None:
     model = ScriptedModel(Reply(text=["mail ada@exam", "ple.or"], error_after=RuntimeError("cut")))
     agent = Agent(model=model, output_processors=[RegexFilter()])
     async with agent.stream("?") as stream:

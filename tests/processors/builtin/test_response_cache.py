@@ -1,4 +1,4 @@
-"""The same request is answered once by the model, and only good answers are kept."""
+"""``ResponseCache``: an equal request gets the stored answer, and only complete answers are stored."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from diarist import Agent, ModelSettings, Processor, Usage, tool
-from diarist.chunks import Chunk, FileChunk, ModelFinish
+from diarist.chunks import Chunk, FileChunk, FilePayload, ModelFinish, ModelFinishPayload
 from diarist.exceptions import ConfigError
-from diarist.payloads import FilePayload, ModelFinishPayload
 from diarist.processors import (
     InMemoryCache,
     ProcessOutputResultArgs,
@@ -30,7 +29,7 @@ def look() -> str:
     return "seen"
 
 
-async def test_the_second_time_the_model_is_not_called_and_nothing_is_used() -> None:
+async def test_an_equal_request_calls_no_model_and_uses_no_tokens() -> None:
     model = ScriptedModel([Reasoning("hm", signature="s"), "Hello"])
     agent = Agent(model=model, input_processors=[ResponseCache()])
     first, second = await agent.generate("hi"), await agent.generate("hi")
@@ -41,14 +40,14 @@ async def test_the_second_time_the_model_is_not_called_and_nothing_is_used() -> 
     assert second.usage == Usage()
 
 
-async def test_it_streams_alike() -> None:
+async def test_a_cached_answer_streams_the_same_chunks() -> None:
     cache = ResponseCache()
     await Agent(model=ScriptedModel(["He", "llo"]), input_processors=[cache]).generate("hi")
     result, _ = await run_both(lambda: Agent(model=ScriptedModel(), input_processors=[cache]))
     assert result.text == "Hello"
 
 
-async def test_all_steps_of_a_run_are_kept() -> None:
+async def test_all_steps_of_a_run_are_cached() -> None:
     cache = ResponseCache()
     model = ScriptedModel(ToolCall("look"), "done")
     for _ in range(2):
@@ -70,7 +69,7 @@ async def test_all_steps_of_a_run_are_kept() -> None:
     ],
     ids=str,
 )
-async def test_another_request_is_another_answer(options: dict[str, Any]) -> None:
+async def test_different_requests_do_not_share_an_answer(options: dict[str, Any]) -> None:
     model = ScriptedModel("one", '{"two": 2}')
     agent = Agent(model=model, tools=[look], input_processors=[ResponseCache()])
     await agent.generate("hi")
@@ -78,7 +77,7 @@ async def test_another_request_is_another_answer(options: dict[str, Any]) -> Non
     assert "two" in result.text
 
 
-async def test_an_answer_grows_old() -> None:
+async def test_an_answer_expires_after_ttl() -> None:
     now = [0.0]
     cache = ResponseCache(InMemoryCache(clock=lambda: now[0]), ttl=10)
     model = ScriptedModel("one", "two")
@@ -89,11 +88,13 @@ async def test_an_answer_grows_old() -> None:
     assert texts == ["one", "one", "two", "two"]
 
 
-async def test_the_least_used_answer_leaves_first() -> None:
-    model = ScriptedModel(lambda request: f"{len(model.requests)}")
-    agent = Agent(model=model, input_processors=[ResponseCache(InMemoryCache(max_entries=2))])
-    texts = [(await agent.generate(text)).text for text in ("a", "b", "a", "c", "a", "b")]
-    assert texts == ["1", "2", "1", "3", "1", "4"]
+async def test_the_least_recently_used_answer_is_evicted_first() -> None:
+    """By bytes: nine answers of 10 kB fit into 100 kB, and one of more than an eighth of that is not kept."""
+    model = ScriptedModel(lambda request: f"{len(model.requests)} {'x' * 10_000 * (1 + request.text.count('long'))}")
+    agent = Agent(model=model, input_processors=[ResponseCache(InMemoryCache(max_bytes=100_000))])
+    asked = [*"abcdefgh", "a", "i", "j", "a", "b", "long", "long"]
+    answers = [(await agent.generate(text)).text.split()[0] for text in asked]
+    assert answers == ["1", "2", "3", "4", "5", "6", "7", "8", "1", "9", "10", "1", "11", "12", "13"]
 
 
 class Refuse(Processor[Any]):
@@ -112,14 +113,14 @@ class Refuse(Processor[Any]):
 
 
 @pytest.mark.parametrize("at", ["step", "result"])
-async def test_blocked_answers_are_not_kept(at: str) -> None:
+async def test_blocked_answers_are_not_stored(at: str) -> None:
     model = ScriptedModel("bad", "good")
     agent = Agent(model=model, input_processors=[ResponseCache()], output_processors=[Refuse(at)])
     assert (await agent.generate("hi")).tripwire is not None
     assert (await agent.generate("hi")).text == "good"
 
 
-async def test_failed_runs_keep_nothing() -> None:
+async def test_failed_runs_store_nothing() -> None:
     model = ScriptedModel(ToolCall("look"), RuntimeError("down"), ToolCall("look"), "done")
     agent = Agent(model=model, tools=[look], input_processors=[ResponseCache()])
     with pytest.raises(Exception, match="down"):
@@ -128,7 +129,7 @@ async def test_failed_runs_keep_nothing() -> None:
     assert len(model.requests) == 4
 
 
-async def test_rejected_attempts_are_not_kept() -> None:
+async def test_rejected_attempts_are_not_stored() -> None:
     model = ScriptedModel("bad", "good", "best")
     agent = Agent(
         model=model,
@@ -141,7 +142,7 @@ async def test_rejected_attempts_are_not_kept() -> None:
     assert (await agent.generate("hi")).text == "best"
 
 
-async def test_answers_cut_short_are_not_kept() -> None:
+async def test_truncated_answers_are_not_stored() -> None:
     model = ScriptedModel(Reply(text="hal", finish_reason="length"), "whole")
     agent = Agent(model=model, input_processors=[ResponseCache()])
     assert [(await agent.generate("hi")).text for _ in range(3)] == ["hal", "whole", "whole"]
@@ -154,7 +155,7 @@ async def test_a_cached_answer_passes_the_output_processors() -> None:
     assert (await agent.generate("hi")).text == "[EMAIL]"
 
 
-async def test_keys_of_ones_own() -> None:
+async def test_a_custom_key_decides_what_is_shared() -> None:
     model = ScriptedModel("one", "two", "three")
     cache = ResponseCache(key=lambda args: args.resource_id)
     agent = Agent(model=model, input_processors=[cache])
@@ -176,7 +177,7 @@ async def test_two_processes_share_answers_through_a_storage(tmp_path: Path) -> 
     assert texts == [("one", "hm"), ("one", "hm"), ("three", "hm"), ("three", "hm")]
 
 
-async def test_a_storage_gives_back_equal_chunks() -> None:
+async def test_a_storage_returns_equal_chunks() -> None:
     chunks: list[Chunk] = [
         FileChunk(payload=FilePayload(media_type="image/png", data=b"\x89PNG\x00\xff")),
         FileChunk(payload=FilePayload(media_type="image/png", url="https://example.org/a.png")),
@@ -200,5 +201,5 @@ def _request() -> Any:
 def test_wrong_options_are_named() -> None:
     with pytest.raises(ConfigError, match="ResponseCache: ttl must be more than 0"):
         ResponseCache(ttl=0)
-    with pytest.raises(ConfigError, match="InMemoryCache: max_entries must be more than 0"):
-        InMemoryCache(max_entries=0)
+    with pytest.raises(ConfigError, match="InMemoryCache: max_bytes must be more than 0"):
+        InMemoryCache(max_bytes=0)

@@ -1,4 +1,4 @@
-"""An answer in words becomes an object, made by the same model or another."""
+"""``StructuredOutput``: converts a text answer into an object with a second model call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOD = '{"city": "Rome", "days": 3}'
 BAD = '{"city": "Rome"}'
 
 
-async def test_another_model_makes_the_object() -> None:
+async def test_another_model_converts_the_answer() -> None:
     actor, second = ScriptedModel("Three days in Rome."), ScriptedModel(GOOD)
     trip = StructuredOutput(Trip, model=second, instructions="Days are nights plus one.")
     result = await Agent(model=actor, output_processors=[trip]).generate("Where?")
@@ -39,14 +39,14 @@ async def test_another_model_makes_the_object() -> None:
     assert request.tools == []
 
 
-async def test_the_same_model_makes_it_where_none_is_named() -> None:
+async def test_without_a_model_the_answering_model_converts() -> None:
     model = ScriptedModel("Three days in Rome.", f"```json\n{GOOD}\n```")
     trip = StructuredOutput(Trip)
     agent = Agent(model=model, input_processors=[trip], output_processors=[trip])
     assert trip.value(await agent.generate("Where?")) == Trip(city="Rome", days=3)
 
 
-async def test_it_is_streamed_and_stored() -> None:
+async def test_the_object_is_streamed_and_stored() -> None:
     storage = InMemoryStorage()
     trip = StructuredOutput(Trip, model=ScriptedModel(GOOD))
     agent = Agent(model=ScriptedModel("Rome."), memory=Memory(storage=storage), output_processors=[trip])
@@ -58,7 +58,7 @@ async def test_it_is_streamed_and_stored() -> None:
     assert stored.text == "Rome."
 
 
-async def test_what_does_not_fit_is_said_to_the_model() -> None:
+async def test_the_model_is_sent_the_validation_error() -> None:
     second = ScriptedModel(BAD, "no json", GOOD)
     trip = StructuredOutput(Trip, model=second)
     result = await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?")
@@ -72,35 +72,35 @@ async def failing(**options: Any) -> tuple[Any, StructuredOutput[Trip]]:
     return await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?"), trip
 
 
-async def test_when_none_fits_the_run_is_blocked() -> None:
+async def test_a_failed_conversion_blocks_the_run() -> None:
     result, trip = await failing()
     assert result.tripwire is not None
-    assert "no Trip could be made" in result.tripwire.reason
+    assert "could not be converted to Trip" in result.tripwire.reason
     assert trip.value(result) is None
 
 
-async def test_when_none_fits_the_answer_may_pass(caplog: pytest.LogCaptureFixture) -> None:
+async def test_warn_returns_the_answer_without_an_object(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="diarist"):
         result, trip = await failing(on_failure="warn")
     assert (result.text, trip.value(result)) == ("Rome.", None)
     assert "has no Trip" in caplog.text
 
 
-async def test_when_none_fits_a_fallback_stands_in() -> None:
+async def test_fallback_replaces_a_failed_conversion() -> None:
     result, trip = await failing(on_failure="fallback", fallback={"city": "?", "days": 0})
     assert trip.value(result) == Trip(city="?", days=0)
 
 
-async def test_json_schemas_do_as_well() -> None:
+async def test_a_json_schema_is_accepted() -> None:
     schema = {"title": "Trip", "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     trip = StructuredOutput(schema, model=ScriptedModel('{"city": "Rome"}'))
     result = await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?")
     assert trip.value(result) == {"city": "Rome"}
 
 
-async def test_without_any_model_it_says_so() -> None:
+async def test_a_missing_model_is_a_clear_error() -> None:
     agent = Agent(model=ScriptedModel("Rome."), output_processors=[StructuredOutput(Trip)])
-    with pytest.raises((ConfigError, ProcessorError), match="put it into input_processors as well"):
+    with pytest.raises((ConfigError, ProcessorError), match="put it into input_processors too"):
         await agent.generate("Where?")
 
 
@@ -109,7 +109,7 @@ async def test_without_any_model_it_says_so() -> None:
     [
         ({"max_retries": -1}, "StructuredOutput: max_retries must not be negative"),
         ({"on_failure": "ignore"}, "StructuredOutput: on_failure must be one of"),
-        ({"on_failure": "fallback"}, "StructuredOutput: fallback does not fit"),
+        ({"on_failure": "fallback"}, "StructuredOutput: fallback does not match"),
         ({"output_type": ScriptedModel}, "has no JSON schema"),
     ],
 )

@@ -1,8 +1,9 @@
-"""The prompt stays under its limit, moves in hops, and what is stored stays whole."""
+"""``TokenLimiter``: the prompt stays under its limit, is cut rarely, and the storage is unchanged."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ async def test_old_messages_leave_the_prompt_and_stay_in_storage() -> None:
     assert len(await storage.list_messages("t")) == 24
 
 
-async def test_the_window_moves_in_hops_so_that_prefixes_are_shared() -> None:
+async def test_the_window_is_cut_rarely_so_that_prompts_share_a_prefix() -> None:
     model = ScriptedModel(lambda request: "answer" + " word" * 20)
     agent = Agent(
         model=model,
@@ -103,7 +104,7 @@ async def test_the_limit_holds_and_pairs_stay_together(sizes: list[int], limit: 
 
 
 @pytest.mark.parametrize(("trim", "expected"), [("best-fit", [1, 2, 4]), ("contiguous", [4])])
-async def test_trims_treat_one_huge_message_differently(trim: Any, expected: list[int]) -> None:
+async def test_best_fit_skips_one_huge_message_and_contiguous_stops(trim: Any, expected: list[int]) -> None:
     past = [*turn(1), *turn(2), *turn(3, 500), *turn(4)]
     past = [message for message in past if message.id != "q3"]
     request = await ask(TokenLimiter(300, trim=trim), past)
@@ -111,7 +112,7 @@ async def test_trims_treat_one_huge_message_differently(trim: Any, expected: lis
     assert "word word word" not in request.text
 
 
-async def test_no_question_stays_without_its_answer() -> None:
+async def test_no_question_stays_without_an_answer() -> None:
     past = [Message.user("question 1"), Message.assistant("answer" + " word" * 200), *turn(2)]
     request = await ask(TokenLimiter(150), past)
     assert shown(request.text, [1, 2]) == [2]
@@ -136,7 +137,7 @@ async def test_the_current_run_is_never_cut() -> None:
     assert "question 0" not in last.text
 
 
-async def test_what_cannot_be_cut_blocks_with_the_numbers() -> None:
+async def test_a_prompt_that_cannot_be_cut_blocks_with_the_numbers() -> None:
     def make() -> Agent:
         limiter = TokenLimiter(50)
         return Agent(model=ScriptedModel("never"), instructions="word " * 30, input_processors=[limiter])
@@ -148,7 +149,7 @@ async def test_what_cannot_be_cut_blocks_with_the_numbers() -> None:
     assert "31 tokens" in result.tripwire.reason
 
 
-async def test_a_call_whose_result_comes_now_stays() -> None:
+async def test_a_call_answered_by_this_input_stays() -> None:
     call = ToolPart(call_id="c1", name="ask_user", args={"about": "word " * 10})
     past = [*turn(1, 30), Message(role="assistant", parts=[call], id="pending"), *turn(2, 30)]
     answer = Message(
@@ -161,7 +162,7 @@ async def test_a_call_whose_result_comes_now_stays() -> None:
     assert is_paired(model.requests[0])
 
 
-async def test_other_counters_count() -> None:
+async def test_other_encodings_and_counters_are_used() -> None:
     class Letters:
         name = "letters"
 
@@ -186,7 +187,7 @@ async def test_an_answer_can_be_truncated(pieces: list[str]) -> None:
     assert result.text == streamed_text(chunks) == "one two three"
 
 
-async def test_a_long_answer_is_counted_right() -> None:
+async def test_a_long_answer_is_counted_correctly() -> None:
     text = "some words of an answer, " * 200
     pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
     limiter = TokenLimiter(1000, output_limit=600)
@@ -195,7 +196,7 @@ async def test_a_long_answer_is_counted_right() -> None:
     assert 590 <= default_counter().count(result.text) <= 600
 
 
-async def test_an_answer_that_is_too_long_can_block() -> None:
+async def test_a_too_long_answer_can_block() -> None:
     limiter = TokenLimiter(1000, output_limit=3, output_strategy="abort")
     result = await Agent(model=ScriptedModel("one two three four"), output_processors=[limiter]).generate("?")
     assert result.tripwire is not None
@@ -222,3 +223,16 @@ async def test_each_step_has_its_own_output_limit() -> None:
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TokenLimiter(**options)
+
+
+def test_an_encoding_that_cannot_be_downloaded_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # no server listens there
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="TokenLimiter: encoding 'p50k_base' cannot be downloaded") as caught:
+        TokenLimiter(9, encoding="p50k_base")
+    assert "Offline use 'o200k_base', which is part of diarist, or set TIKTOKEN_CACHE_DIR" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Calls of earlier runs leave the prompt in pairs; the current run's stay, and storage keeps all."""
+"""``ToolCallFilter``: removes calls of earlier runs from the prompt, with their results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PAST = [
         ({"exclude": ["look"], "keep_recent": 1}, ["read 2", "seen 3"]),
     ],
 )
-async def test_what_is_left(options: dict[str, Any], left: list[str]) -> None:
+async def test_calls_are_removed_with_their_results(options: dict[str, Any], left: list[str]) -> None:
     text = await prompt(ToolCallFilter(**options), *PAST)
     assert [result for result in ("seen 1", "read 2", "seen 3") if result in text] == left
     assert text.count("look(") + text.count("read(") == len(left)
@@ -51,7 +51,7 @@ async def test_what_is_left(options: dict[str, Any], left: list[str]) -> None:
     assert "answer 2" in text
 
 
-async def test_text_beside_a_call_stays_and_thinking_alone_goes() -> None:
+async def test_text_beside_a_call_stays_and_reasoning_alone_is_removed() -> None:
     call: dict[str, Json] = {"name": "look", "args": {}, "state": "result", "result": "seen"}
     past = [
         Message.user("question"),

@@ -1,4 +1,4 @@
-"""Tools are found by words, loaded by name, and stay loaded for their thread."""
+"""``ToolSearchProcessor``: tools are found by words, loaded by name, and stay loaded for their thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from diarist import Agent, Tool, tool
 from diarist.exceptions import ConfigError
 from diarist.processors import ToolSearchProcessor
-from diarist.processors.builtin.tool_index import ToolIndex
+from diarist.processors.builtin.tool_search import ToolIndex
 from diarist.testing import ScriptedModel, ToolCall
 
 
@@ -54,7 +54,7 @@ def names(query: str, **options: Any) -> list[str]:
         ("transl", "translate"),
     ],
 )
-def test_the_best_fit_comes_first(query: str, first: str) -> None:
+def test_the_best_match_comes_first(query: str, first: str) -> None:
     assert names(query)[0] == first
 
 
@@ -66,7 +66,7 @@ def test_results_are_limited_in_number_and_by_score() -> None:
 
 
 @given(st.text())
-def test_any_query_is_answered_in_falling_order(query: str) -> None:
+def test_hits_are_sorted_by_score(query: str) -> None:
     hits = ToolIndex(LIBRARY).search(query, top_k=3, min_score=0.1)
     assert len(hits) <= 3
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
@@ -108,7 +108,7 @@ async def offered(processor: ToolSearchProcessor, **options: Any) -> list[str]:
     return [definition.name for definition in model.requests[0].tools][2:]
 
 
-async def test_loaded_tools_last_for_their_thread_in_the_order_of_loading() -> None:
+async def test_loaded_tools_stay_for_their_thread_in_order() -> None:
     processor = ToolSearchProcessor(LIBRARY)
     with_it = {"input_processors": [processor]}
     assert await load(with_it, "translate", thread="a") == ["translate"]
@@ -119,13 +119,13 @@ async def test_loaded_tools_last_for_their_thread_in_the_order_of_loading() -> N
     assert processor.loaded("a") == ["translate", "close_issue"]
 
 
-async def test_without_a_thread_they_last_for_the_run() -> None:
+async def test_without_a_thread_tools_stay_loaded_for_the_run() -> None:
     processor = ToolSearchProcessor(LIBRARY)
     assert await load({"input_processors": [processor]}, "translate") == ["translate"]
     assert await offered(processor) == []
 
 
-async def test_an_unused_thread_is_forgotten() -> None:
+async def test_an_unused_thread_loses_its_tools() -> None:
     now = [0.0]
     processor = ToolSearchProcessor(LIBRARY, ttl=10, clock=lambda: now[0])
     await load({"input_processors": [processor]}, "translate", thread="a")
@@ -137,7 +137,7 @@ async def test_an_unused_thread_is_forgotten() -> None:
     assert await offered(processor, thread="a") == []
 
 
-async def test_an_unknown_name_is_an_error_that_helps() -> None:
+async def test_an_unknown_name_suggests_similar_ones() -> None:
     model = ScriptedModel(ToolCall("load_tool", {"name": "send_mail"}), "sorry")
     agent = Agent(model=model, input_processors=[ToolSearchProcessor(LIBRARY)])
     result = await agent.generate("?")

@@ -1,4 +1,4 @@
-"""One Unicode form for what comes in; emoji stay emoji."""
+"""``UnicodeNormalizer``: input texts in one Unicode form, with emoji unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EMOJI = "👩\u200d👩\u200d👧 👍🏽 🇮🇹 🏴\U000e0067\U000e0062\U00
         ("一二 ｶﾞ", {}, "一二 ガ"),
     ],
 )
-async def test_what_the_model_gets(text: str, options: dict[str, Any], expected: str) -> None:
+async def test_the_model_gets_normalized_text(text: str, options: dict[str, Any], expected: str) -> None:
     model = ScriptedModel("ok")
     await Agent(model=model, input_processors=[UnicodeNormalizer(**options)]).generate(text)
     assert model.requests[0].prompt.messages[-1].text == expected
@@ -54,7 +54,7 @@ async def test_what_the_model_gets(text: str, options: dict[str, Any], expected:
     collapse=st.booleans(),
     keep=st.booleans(),
 )
-def test_twice_is_the_same_as_once(text: str, form: Any, strip: bool, collapse: bool, keep: bool) -> None:
+def test_normalizing_twice_changes_nothing(text: str, form: Any, strip: bool, collapse: bool, keep: bool) -> None:
     normalize = UnicodeNormalizer(
         form=form, keep_emoji=keep, strip_control=strip, collapse_whitespace=collapse
     ).normalize
@@ -64,11 +64,11 @@ def test_twice_is_the_same_as_once(text: str, form: Any, strip: bool, collapse: 
 @given(
     st.text(alphabet=st.characters(blacklist_categories=["So", "Sk", "Cs"], blacklist_characters="\u200d\ufe0f\u20e3"))
 )
-def test_without_emoji_it_is_the_plain_form(text: str) -> None:
+def test_without_keep_emoji_all_text_is_normalized(text: str) -> None:
     assert UnicodeNormalizer(keep_emoji=False).normalize(text) == unicodedata.normalize("NFKC", text)
 
 
-async def test_the_past_is_left_alone() -> None:
+async def test_messages_from_memory_are_unchanged() -> None:
     model = ScriptedModel("ok")
     past = Past(Message.user("ﬁrst"))
     await Agent(model=model, input_processors=[past, UnicodeNormalizer()]).generate("ﬁnal")

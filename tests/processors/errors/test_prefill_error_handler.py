@@ -1,4 +1,4 @@
-"""``PrefillErrorHandler``: a provider wants the last word to be the user's."""
+"""``PrefillErrorHandler``: retries with a user turn if a prompt must end with one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refusal(message: str = MESSAGES[0]) -> BadRequestError:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-async def test_a_user_turn_is_added_and_the_call_repeated(message: str) -> None:
+async def test_a_user_turn_is_added_and_the_call_retried(message: str) -> None:
     model = ScriptedModel(refusal(message), "three.")
     result = await Agent(model=model, error_processors=[PrefillErrorHandler()]).generate(TALK)
     assert result.text == "three."
@@ -32,7 +32,7 @@ async def test_a_user_turn_is_added_and_the_call_repeated(message: str) -> None:
     assert [m.role for m in result.messages] == ["assistant"]
 
 
-async def test_it_is_tried_once() -> None:
+async def test_it_retries_once() -> None:
     model = ScriptedModel(refusal(), refusal())
     with pytest.raises(BadRequestError):
         await Agent(model=model, error_processors=[PrefillErrorHandler("Go on.")]).generate(TALK)
@@ -40,13 +40,13 @@ async def test_it_is_tried_once() -> None:
 
 
 @pytest.mark.parametrize("error", [refusal("max_tokens is too large"), refusal()])
-async def test_other_errors_and_other_endings_are_left_alone(error: BadRequestError) -> None:
+async def test_other_errors_and_prompts_are_not_retried(error: BadRequestError) -> None:
     model = ScriptedModel(error)
     with pytest.raises(BadRequestError):
         await Agent(model=model, error_processors=[PrefillErrorHandler()]).generate("hi")
     assert len(model.requests) == 1
 
 
-def test_an_empty_turn_is_refused() -> None:
+def test_an_empty_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="empty"):
         PrefillErrorHandler(" ")

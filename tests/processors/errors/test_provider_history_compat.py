@@ -1,4 +1,4 @@
-"""``ProviderHistoryCompat``: a conversation goes on with another provider."""
+"""``ProviderHistoryCompat``: adapts a conversation to another provider."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from diarist.messages import (
     ToolResultPart,
 )
 from diarist.processors import CompatRule, ProviderHistoryCompat
-from diarist.processors.errors.rules.item_ids import drop_orphaned_item_ids
-from diarist.processors.errors.rules.provider_tools import strip_foreign_provider_tools
-from diarist.processors.errors.rules.reasoning import (
+from diarist.processors.errors.compat_rules import (
+    MAX_ID_LENGTH,
+    drop_orphaned_item_ids,
+    repair_tool_ids,
     strip_empty_for_anthropic,
     strip_for_cerebras,
     strip_foreign_for_anthropic,
+    strip_foreign_provider_tools,
     strip_foreign_signatures,
 )
-from diarist.processors.errors.rules.tool_ids import MAX_LENGTH, repair_tool_ids
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 
@@ -63,7 +64,7 @@ def sent_ids(model: ScriptedModel, request: int) -> tuple[list[str], list[str]]:
 # --- repairs after a refusal ----------------------------------------------------------------------------------
 
 
-async def test_refused_tool_ids_are_repaired_and_the_call_is_repeated() -> None:
+async def test_refused_tool_ids_are_repaired_and_the_call_is_retried() -> None:
     model = ScriptedModel(REFUSED_ID, "fine", provider="anthropic")
     agent = Agent(model=model, processors=[ProviderHistoryCompat()])
     result = await agent.generate(history("functions.look:0", "good_1"))
@@ -75,7 +76,7 @@ async def test_refused_tool_ids_are_repaired_and_the_call_is_repeated() -> None:
     assert re.fullmatch(r"[a-zA-Z0-9_-]+", calls[0])
 
 
-async def test_a_thread_is_repaired_once_and_for_all(tmp_path: Path) -> None:
+async def test_the_repair_of_a_thread_is_stored(tmp_path: Path) -> None:
     storage = SQLiteStorage(tmp_path / "memory.db")
     first = ScriptedModel(ToolCall("look", {}, id="functions.look:0"), "seen", provider="moonshotai")
 
@@ -95,14 +96,14 @@ async def test_a_thread_is_repaired_once_and_for_all(tmp_path: Path) -> None:
     await storage.close()
 
 
-async def test_an_error_of_another_kind_is_not_touched() -> None:
+async def test_other_errors_are_not_handled() -> None:
     model = ScriptedModel(BadRequestError("temperature: too high", status=400), provider="anthropic")
     with pytest.raises(BadRequestError, match="temperature"):
         await Agent(model=model, processors=[ProviderHistoryCompat()]).generate(history("a.b"))
     assert len(model.requests) == 1
 
 
-async def test_where_nothing_is_left_to_repair_the_providers_error_goes_on() -> None:
+async def test_without_a_repair_the_providers_error_is_raised() -> None:
     model = ScriptedModel(REFUSED_ID, REFUSED_ID, provider="anthropic")
     with pytest.raises(BadRequestError, match="tool_use"):
         await Agent(model=model, processors=[ProviderHistoryCompat()]).generate(history("a.b"))
@@ -123,20 +124,20 @@ def test_repaired_ids_are_valid_and_never_collide(ids: list[str]) -> None:
 
 
 @given(st.text(max_size=80))
-def test_a_repair_gives_an_id_nothing_else_can_take(old: str) -> None:
+def test_a_repaired_id_is_unique(old: str) -> None:
     messages = history(old)
     repair_tool_ids(messages)
     new = messages[1].tool_parts[0].call_id
-    crafted = history(old, new)  # somebody uses the repaired id already
+    crafted = history(old, new)  # another call uses the repaired id already
     repair_tool_ids(crafted)
     first, second = (part.call_id for part in crafted[1].tool_parts)
     assert second == new
     assert (first == second) == (old == new)
-    assert len(new) <= max(MAX_LENGTH, len(old))
+    assert len(new) <= max(MAX_ID_LENGTH, len(old))
 
 
 @given(IDS)
-def test_a_repair_is_the_same_in_every_run_and_done_only_once(ids: list[str]) -> None:
+def test_repaired_ids_are_stable(ids: list[str]) -> None:
     one, two = history(*ids), history(*reversed(ids))
     assert repair_tool_ids(one) == repair_tool_ids(two)
     renamed = dict(zip(ids, (part.call_id for part in one[1].tool_parts), strict=True))
@@ -145,7 +146,7 @@ def test_a_repair_is_the_same_in_every_run_and_done_only_once(ids: list[str]) ->
     assert not repair_tool_ids(one)
 
 
-# --- rules of one's own ---------------------------------------------------------------------------------------
+# --- custom rules ---------------------------------------------------------------------------------------
 
 
 async def test_additional_rules_run_after_the_built_in_ones_for_one_call_only() -> None:
@@ -183,7 +184,7 @@ async def test_a_custom_repair_sees_the_stored_messages() -> None:
         (CompatRule(name="odd", apply_to_prompt=lambda prompt, model: "text"), "'odd' returned str"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_rule_for_prompts_that_fails_is_named(rule: CompatRule, complaint: str) -> None:
+async def test_a_failing_prompt_rule_is_named(rule: CompatRule, complaint: str) -> None:
     agent = Agent(model=scripted("x"), processors=[ProviderHistoryCompat(additional_rules=[rule])])
     with pytest.raises(ProcessorError, match=complaint) as caught:
         await agent.generate("hi")
@@ -196,9 +197,13 @@ def _boom(messages: list[Message]) -> bool:
 
 @pytest.mark.parametrize(
     ("fix", "complaint"),
-    [(_boom, "broken rule"), (lambda messages: None, "returned NoneType"), (lambda messages: True, "round in circles")],
+    [
+        (_boom, "broken rule"),
+        (lambda messages: None, "returned NoneType"),
+        (lambda messages: True, "repaired the history again"),
+    ],
 )
-async def test_a_rule_for_errors_that_fails_or_loops_is_named(fix: Any, complaint: str) -> None:
+async def test_a_failing_or_looping_error_rule_is_named(fix: Any, complaint: str) -> None:
     refusals = [BadRequestError("nope", status=400) for _ in range(5)]
     rule = CompatRule(name="mine", error_patterns=["nope"], fix=fix)
     model = ScriptedModel(*refusals)
@@ -215,8 +220,8 @@ async def test_a_rule_for_errors_that_fails_or_loops_is_named(fix: Any, complain
         (lambda: CompatRule(name="x"), "does nothing"),
         (lambda: CompatRule(name="x", fix=_boom), "go together"),
         (lambda: CompatRule(name="x", error_patterns=["a"], apply_to_prompt=lambda p, m: None), "go together"),
-        (lambda: CompatRule(name="x", error_patterns=["("], fix=_boom), "no pattern"),
-        (lambda: ProviderHistoryCompat(additional_rules=["x"]), "no CompatRule"),  # type: ignore[list-item]
+        (lambda: CompatRule(name="x", error_patterns=["("], fix=_boom), "not a valid pattern"),
+        (lambda: ProviderHistoryCompat(additional_rules=["x"]), "not a CompatRule"),  # type: ignore[list-item]
         (
             lambda: ProviderHistoryCompat(
                 additional_rules=[CompatRule(name="anthropic-tool-id-format", apply_to_prompt=lambda p, m: None)]
@@ -225,7 +230,7 @@ async def test_a_rule_for_errors_that_fails_or_loops_is_named(fix: Any, complain
         ),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused_at_once(make: Any, complaint: str) -> None:
+def test_an_invalid_rule_is_refused_at_construction(make: Any, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         make()
 
@@ -287,7 +292,7 @@ def test_anthropic_gets_its_own_reasoning_only(model: ScriptedModel, kept: list[
     assert strip_foreign_signatures(changed, model) is None, "no rule takes away what another one keeps"
 
 
-def test_others_get_all_reasoning_that_nobody_signed() -> None:
+def test_other_providers_get_unsigned_reasoning() -> None:
     assert strip_foreign_for_anthropic(prompt(*TALK), scripted("bedrock", "llama")) is None
     assert strip_foreign_signatures(prompt(*TALK), scripted("openai-responses")) is None
     assert strip_foreign_signatures(prompt(("assistant", [thought("t", "deepseek")])), scripted("openai")) is None
@@ -298,7 +303,7 @@ def test_others_get_all_reasoning_that_nobody_signed() -> None:
     ]
 
 
-def test_empty_signed_thinking_stays_in_the_current_turn_and_goes_from_earlier_ones() -> None:
+def test_empty_signed_reasoning_stays_only_in_the_current_turn() -> None:
     empty, redacted = (
         thought("", "anthropic", "s"),
         thought("", "anthropic", "x", provider_data={"id": "redacted_thinking"}),
@@ -335,7 +340,7 @@ def test_empty_signed_thinking_stays_in_the_current_turn_and_goes_from_earlier_o
         (ToolCallPart(call_id="1", name="mine", args={}), "google", True),
     ],
 )
-def test_tools_that_another_provider_ran_go_with_their_results(call: ToolCallPart, model: str, stays: bool) -> None:
+def test_calls_of_foreign_provider_tools_are_removed_with_results(call: ToolCallPart, model: str, stays: bool) -> None:
     result = ToolResultPart(call_id=call.call_id, name=call.name, text="found")
     given = prompt(("user", [said("q")]), ("assistant", [said("a"), call]), ("tool", [result]), ("user", [said("q2")]))
     changed = strip_foreign_provider_tools(given, scripted(model))
@@ -345,7 +350,7 @@ def test_tools_that_another_provider_ran_go_with_their_results(call: ToolCallPar
         assert shape(changed) == [("user", ["q"]), ("assistant", ["a"]), ("user", ["q2"])]
 
 
-def test_provider_executed_is_known_when_the_prompt_is_built() -> None:
+def test_the_prompt_marks_provider_executed_calls() -> None:
     from diarist.prompting import build_prompt
 
     ran = ToolPart(call_id="c", name="search", args={}, state="result", result="r", provider_executed=True)
@@ -354,7 +359,7 @@ def test_provider_executed_is_known_when_the_prompt_is_built() -> None:
     assert call.provider_executed
 
 
-def test_item_ids_of_openai_go_where_their_reasoning_went() -> None:
+def test_item_ids_of_openai_without_reasoning_are_removed() -> None:
     data = {"provider": "openai", "id": "msg_1", "details": {"phase": "final"}}
     alone = {"provider": "openai", "id": "fc_1"}
     call = ToolCallPart(call_id="c", name="t", args={}, provider_data=alone)
@@ -371,7 +376,7 @@ def test_item_ids_of_openai_go_where_their_reasoning_went() -> None:
     assert drop_orphaned_item_ids(orphaned, scripted("anthropic")) is None
 
 
-def test_a_cache_breakpoint_moves_to_the_message_before_the_one_that_goes() -> None:
+def test_the_cache_breakpoint_of_a_removed_message_moves_back() -> None:
     given = prompt(*TALK)
     given.messages[2].cache = True
     changed = strip_for_cerebras(given, scripted("cerebras"))
@@ -379,7 +384,7 @@ def test_a_cache_breakpoint_moves_to_the_message_before_the_one_that_goes() -> N
     assert [message.cache for message in changed] == [False, True, False]
 
 
-async def test_a_thread_that_changes_providers_sends_each_what_it_can_read() -> None:
+async def test_each_provider_of_a_thread_gets_what_it_accepts() -> None:
     first = ScriptedModel([Reasoning("secret thoughts", signature="sig"), "Four."], provider="openai")
     second = ScriptedModel("Five.", provider="anthropic")
     agent = Agent(model=first, processors=[ProviderHistoryCompat()])

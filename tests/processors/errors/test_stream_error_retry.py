@@ -1,4 +1,4 @@
-"""``StreamErrorRetry``: failures that pass by themselves."""
+"""``StreamErrorRetry``: retries transient errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.agent.kit import run_both
     ],
     ids=str,
 )
-async def test_what_passes_by_itself_is_tried_again(error: ModelError, passes: bool) -> None:
+async def test_transient_errors_are_retried(error: ModelError, passes: bool) -> None:
     model = ScriptedModel(error, "ok")
     agent = Agent(model=model, error_processors=[StreamErrorRetry()])
     if passes:
@@ -53,7 +53,7 @@ async def test_what_passes_by_itself_is_tried_again(error: ModelError, passes: b
     assert len(model.requests) == 1 + passes
 
 
-async def test_what_was_received_of_the_failed_call_is_dropped() -> None:
+async def test_the_partial_answer_of_a_failed_call_is_dropped() -> None:
     def make() -> Agent:
         cut = Reply(text=["Once ", "upon"], error_after=ModelConnectionError("cut"))
         return Agent(model=ScriptedModel(cut, "The end."), error_processors=[StreamErrorRetry()])
@@ -63,14 +63,14 @@ async def test_what_was_received_of_the_failed_call_is_dropped() -> None:
     assert [message.text for message in result.messages] == ["The end."]
 
 
-async def test_there_are_so_many_retries_per_step() -> None:
+async def test_max_retries_counts_per_step() -> None:
     model = ScriptedModel(*[ModelConnectionError("cut")] * 3)
     with pytest.raises(ModelConnectionError):
         await Agent(model=model, error_processors=[StreamErrorRetry(2)]).generate("hi")
     assert len(model.requests) == 3
 
 
-async def test_matchers_add_to_the_rule_but_not_for_authentication() -> None:
+async def test_matchers_add_errors_but_not_authentication() -> None:
     def anything(error: ModelError) -> bool:
         return True
 
@@ -81,14 +81,14 @@ async def test_matchers_add_to_the_rule_but_not_for_authentication() -> None:
         await agent.generate("hi", model=ScriptedModel(AuthenticationError("no key")))
 
 
-async def test_a_provider_that_asks_for_too_long_a_wait_is_not_waited_for() -> None:
+async def test_a_delay_over_max_delay_is_not_retried() -> None:
     model = ScriptedModel(RateLimitError("tomorrow", status=429, retry_after=31))
     with pytest.raises(RateLimitError):
         await Agent(model=model, error_processors=[StreamErrorRetry()]).generate("hi")
     assert len(model.requests) == 1
 
 
-async def test_the_provider_says_how_long_to_wait() -> None:
+async def test_the_providers_delay_is_kept() -> None:
     asked: list[object] = []
 
     class Watched(StreamErrorRetry):
@@ -103,6 +103,6 @@ async def test_the_provider_says_how_long_to_wait() -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_retries": -1}, {"max_delay": -1.0}])
-def test_numbers_below_zero_are_refused(options: Any) -> None:
+def test_negative_numbers_are_refused(options: Any) -> None:
     with pytest.raises(ConfigError, match="negative"):
         StreamErrorRetry(**options)

@@ -1,4 +1,4 @@
-"""Where a text repeats another one, while it is still being written."""
+"""``Overlap``: finds repeated passages in a text that is still being written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def whole(text: str) -> str:
 
 
 @given(TEXTS, st.data())
-def test_the_pieces_a_text_comes_in_make_no_difference(text: str, data: st.DataObject) -> None:
+def test_the_result_is_the_same_wherever_the_text_is_cut(text: str, data: st.DataObject) -> None:
     stream = redactor()
     rest, out = text, ""
     while rest:
@@ -36,7 +36,7 @@ def test_the_pieces_a_text_comes_in_make_no_difference(text: str, data: st.DataO
 
 
 @given(TEXTS, TEXTS, st.integers(0, 6), st.integers(4, 10))
-def test_no_passage_ever_gets_out(before: str, after: str, start: int, count: int) -> None:
+def test_no_passage_is_ever_sent(before: str, after: str, start: int, count: int) -> None:
     words = SECRET.replace(",", "").replace(".", "").split()
     passage = " ".join(words[start : start + count]).upper()
     stream = redactor()
@@ -44,15 +44,15 @@ def test_no_passage_ever_gets_out(before: str, after: str, start: int, count: in
     assert passage not in out
 
 
-def test_case_punctuation_and_white_space_do_not_count() -> None:
+def test_case_punctuation_and_white_space_are_ignored() -> None:
     assert whole("It says: NEVER, speak\nof the — price list! Good.") == "It says: #! Good."
 
 
-def test_fewer_words_pass() -> None:
+def test_shorter_passages_pass() -> None:
     assert whole("Never speak of me.") == "Never speak of me."
 
 
-def test_a_long_passage_is_taken_out_as_one() -> None:
+def test_a_long_passage_is_one_match() -> None:
     assert whole(f"Here: {SECRET} That was it.") == "Here: #. That was it."
 
 
@@ -61,11 +61,11 @@ def test_scripts_without_spaces_count_characters() -> None:
     assert redactor(8, secret).redact("はい、価格表について話してはいけません、と。") == "はい、#、と。"
 
 
-def test_a_text_that_is_too_short_is_no_secret() -> None:
+def test_a_text_shorter_than_a_passage_is_ignored() -> None:
     assert not Overlap(["Be kind."], words=8, label="x")
 
 
-def test_words_that_may_begin_a_passage_are_held_and_no_more() -> None:
+def test_only_words_that_may_begin_a_passage_are_held() -> None:
     overlap = Overlap([SECRET], words=4, label="secret")
     assert overlap.look("The fox said: nev", final=False)[1] == len("nev")
     assert overlap.look("The fox never speaks", final=False)[1] == 0

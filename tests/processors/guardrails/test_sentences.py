@@ -1,12 +1,11 @@
-"""Deltas gathered into spans: nothing is lost, nothing is judged twice, and spans end with sentences."""
+"""``SentenceBuffer``: no text is lost or judged twice, and spans end with sentences."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.chunks import ReasoningDelta, TextDelta
-from diarist.payloads import TextPayload
+from diarist.chunks import ReasoningDelta, TextDelta, TextPayload
 from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
 
 
@@ -26,7 +25,7 @@ def test_the_spans_joined_are_the_text(pieces: list[str], span_chars: int | None
 
 
 @given(st.text(st.sampled_from("ab .!\n。")), st.integers(1, 10), st.data())
-def test_spans_do_not_depend_on_where_the_text_is_cut(text: str, span_chars: int, data: st.DataObject) -> None:
+def test_spans_are_the_same_wherever_the_text_is_cut(text: str, span_chars: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(text)))
     one = spans(SentenceBuffer(span_chars), *map(delta, text))
     two = spans(SentenceBuffer(span_chars), delta(text[:cut]), delta(text[cut:]))
@@ -34,7 +33,7 @@ def test_spans_do_not_depend_on_where_the_text_is_cut(text: str, span_chars: int
 
 
 @given(st.text(st.sampled_from("ab .")), st.integers(1, 10))
-def test_spans_are_long_enough_but_not_endless(text: str, span_chars: int) -> None:
+def test_spans_keep_their_minimum_and_maximum_length(text: str, span_chars: int) -> None:
     found = spans(SentenceBuffer(span_chars), *map(delta, text))
     assert all(len(span.text) >= span_chars for span in found[:-1])
     assert all(len(span.text) <= 4 * span_chars for span in found)

@@ -1,4 +1,4 @@
-"""``SystemPromptScrubber``: the instructions stay where they are."""
+"""``SystemPromptScrubber``: passages of the instructions are redacted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def agent(*replies: Any, instructions: str = INSTRUCTIONS, **options: Any) -> Ag
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, len(LEAK) - 1), max_size=12))
-async def test_no_passage_leaks_wherever_the_answer_is_cut(cuts: list[int]) -> None:
+async def test_no_passage_leaks_wherever_the_answer_is_split(cuts: list[int]) -> None:
     places = [0, *sorted(set(cuts)), len(LEAK)]
     pieces = [LEAK[start:end] for start, end in pairwise(places)]
     async with agent(pieces).stream("go") as stream:
@@ -48,7 +48,7 @@ SHORT = ["7781-ALPHA", "launch code Heron", "ada@example.com", "sk-proj-abcdef",
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 60), max_size=12), st.booleans())
-async def test_no_short_secret_leaks_wherever_the_answer_is_cut(secret: str, cuts: list[int], shout: bool) -> None:
+async def test_no_short_secret_leaks_wherever_the_answer_is_split(secret: str, cuts: list[int], shout: bool) -> None:
     said = secret.upper() if shout else secret
     text = f"Sure, it is {said}. Or «{said}», ok?"
     places = [0, *sorted({cut for cut in cuts if cut < len(text)}), len(text)]
@@ -77,11 +77,11 @@ async def test_no_short_secret_leaks_wherever_the_answer_is_cut(secret: str, cut
         ("密码本", "这是密码本吗", "这是[SYSTEM_PROMPT]吗"),
     ],
 )
-async def test_where_a_short_secret_is_found(secret: str, text: str, expected: str) -> None:
+async def test_a_short_secret_of_letters_matches_whole_words_only(secret: str, text: str, expected: str) -> None:
     assert (await agent(list(text), secrets=[secret]).generate("go")).text == expected
 
 
-async def test_secrets_that_overlap_go_together() -> None:
+async def test_overlapping_secrets_become_one_match() -> None:
     result = await agent("It is abc-123-xyz.", secrets=["abc-123", "123-xyz"]).generate("go")
     assert result.text == "It is [SYSTEM_PROMPT]."
 
@@ -96,19 +96,19 @@ async def test_secrets_that_overlap_go_together() -> None:
         ({"min_words": 40}, LEAK),
     ],
 )
-async def test_what_stands_in_its_place(options: dict[str, Any], text: str) -> None:
+async def test_redaction_methods(options: dict[str, Any], text: str) -> None:
     result, chunks = await run_both(lambda: agent(list(LEAK), **options))
     assert result.text == streamed_text(chunks) == text
     assert types(chunks).count("data-system-prompt") == (options.get("strategy") == "warn")
 
 
-async def test_a_mask_keeps_the_form() -> None:
+async def test_a_mask_keeps_punctuation_and_length() -> None:
     result = await agent(LEAK, redaction_method="mask").generate("go")
     assert "*** *** *** *********" in result.text
     assert "acme" not in result.text
 
 
-async def test_block() -> None:
+async def test_block_ends_the_run() -> None:
     result, chunks = await run_both(lambda: agent(list(LEAK), strategy="block"))
     assert result.tripwire is not None
     assert result.tripwire.metadata["categories"] == ["system-prompt"]
@@ -127,12 +127,12 @@ async def test_ordinary_answers_pass(text: str) -> None:
     assert (await agent(list(text)).generate("go")).text == text
 
 
-async def test_announcements_take_the_rest_of_their_line() -> None:
+async def test_an_announcement_is_redacted_to_the_end_of_its_line() -> None:
     text = "Hi.\nMy system prompt is: be kind.\nBye."
     assert (await agent(list(text), instructions="x").generate("go")).text == "Hi.\n[SYSTEM_PROMPT]\nBye."
 
 
-async def test_tool_arguments_are_scrubbed() -> None:
+async def test_tool_arguments_are_redacted() -> None:
     got: list[str] = []
 
     def post(text: str) -> str:
@@ -146,14 +146,14 @@ async def test_tool_arguments_are_scrubbed() -> None:
     assert got == [CLEAN]
 
 
-async def test_secrets_and_patterns_of_ones_own() -> None:
+async def test_custom_secrets_and_patterns_are_found() -> None:
     secret = "the launch codes are kept in the blue folder behind the door"
     options = {"secrets": [secret], "custom_patterns": [r"ACME-\d+"]}
     result = await agent(f"It is {secret}, see ACME-17.", **options).generate("go")
     assert result.text == "It is [SYSTEM_PROMPT], see [SYSTEM_PROMPT]."
 
 
-async def test_what_others_added_to_the_system_messages_is_no_secret() -> None:
+async def test_system_messages_of_other_processors_are_not_secret() -> None:
     fact = "Ada lives in Rome with two cats and a very old parrot"
 
     class Notes(Processor[Any]):
@@ -164,7 +164,7 @@ async def test_what_others_added_to_the_system_messages_is_no_secret() -> None:
     assert result.text == fact
 
 
-async def test_a_classifier_sees_what_patterns_do_not() -> None:
+async def test_a_classifier_finds_paraphrases() -> None:
     def judge(text: str) -> float:
         return 0.9 if "bird" in text else 0.0
 
@@ -173,7 +173,7 @@ async def test_a_classifier_sees_what_patterns_do_not() -> None:
     assert result.text == streamed_text(chunks) == "Hello there. [SYSTEM_PROMPT] Bye now."
 
 
-async def test_a_model_can_judge_and_a_broken_one_blocks() -> None:
+async def test_a_model_can_judge_and_blocks_if_it_fails() -> None:
     verdict = '{"scores": {"system-prompt": 0.9}, "reason": "retold"}'
     judge = ScriptedModel(verdict, "no verdict", asyncio.CancelledError())  # its connection was closed, the third time
     result = await agent("I must not talk about birds.", model=judge).generate("go")
@@ -203,6 +203,6 @@ async def test_a_model_can_judge_and_a_broken_one_blocks() -> None:
         ({"model": ScriptedModel(), "classifier": bool}, "not both"),
     ],
 )
-def test_options_are_checked_where_they_are_written(options: dict[str, Any], complaint: str) -> None:
+def test_invalid_options_are_refused_at_construction(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         SystemPromptScrubber(**options)

@@ -1,4 +1,4 @@
-"""The demo's later runs: what memory kept, and one more question that the agent answers from it."""
+"""Later runs of the demo: one more question, which the agent answers from memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SCRIPTED = (
 
 
 async def go_on(settings: Settings, screen: Screen) -> None:
-    """Ask one more question in the thread of the earlier run and show what the model was sent for it."""
+    """Ask one more question in the thread of the earlier run, and show the prompt sent for it."""
     say = screen.console.print
     async with make_memory(settings) as memory:
-        rows = await memory.messages(thread=THREAD)
-        log = await memory.observations(thread=THREAD)
+        rows = await memory.messages.list(thread=THREAD)
+        log = await memory.diary.get(thread=THREAD)
         history = sum(message_tokens(row) for row in rows)
         say(f"[bold]{settings.path} remembers an earlier run.[/bold] Nothing is played again.\n")
         say(f"  {len(rows)} messages, {history:,} tokens")

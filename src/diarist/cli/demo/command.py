@@ -1,4 +1,4 @@
-"""The command itself: options in, a replay and a screen out."""
+"""The ``demo`` command: its options, and the replay that it runs and shows."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _play(settings: Settings, turns: list[Turn], *, limit: int | None, pac
             screen.turn(number, report)
             screen.totals.reports.append(report)
             await asyncio.sleep(pause)
-        log = await replay.memory.observations(thread=THREAD)
+        log = await replay.memory.diary.get(thread=THREAD)
         answers = screen.totals.reports[-6:] if len(left) == len(turns) else []
         screen.close(log, settings.path, scripted=replay.scripted, answers=answers)
     finally:
@@ -82,15 +82,15 @@ async def _play(settings: Settings, turns: list[Turn], *, limit: int | None, pac
 
 
 async def _known(settings: Settings, *, forget: bool) -> list[Message]:
-    """What an earlier run left in the database; nothing once it is forgotten."""
+    """Return the messages of an earlier run; with ``forget``, delete them and return none."""
     from diarist.cli.demo.replay import THREAD, make_memory
     from diarist.exceptions import NotFoundError
 
     async with make_memory(settings) as memory:
         try:
             if forget:
-                await memory.delete_thread(THREAD)
-            return await memory.messages(thread=THREAD)
+                await memory.threads.delete(THREAD)
+            return await memory.messages.list(thread=THREAD)
         except NotFoundError:
             return []
 
@@ -103,7 +103,7 @@ def _content(turns: list[Turn]) -> str:
 
 
 def _largest(turns: list[Turn]) -> int:
-    """Tokens of the whole conversation, for the scale of the bars."""
+    """Return the tokens of the whole conversation, for the scale of the bars."""
     from diarist.cli.demo.meter import History
     from diarist.tokens import default_counter
 

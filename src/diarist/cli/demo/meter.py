@@ -1,4 +1,4 @@
-"""Measures what a turn sends: every prompt against the whole history, and against the prompt before it."""
+"""Measures each prompt of a turn against the whole history, and against the previous prompt."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from diarist.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One model call: tokens sent, and how many of them repeat the beginning of the call before."""
+    """One model call: tokens sent, and the number of them that repeat the beginning of the previous call."""
 
     sent: int
     repeated: int
 
 
 class MeteredModel(Model):
-    """Another model, with every prompt measured.
+    """Wraps a model and measures every prompt.
 
     Attributes:
-        calls: What each call sent, in order.
+        calls: Measurements of all calls, in order.
         prompt: The last call's prompt, as text.
     """
 
@@ -53,7 +53,7 @@ class MeteredModel(Model):
 
 
 class History:
-    """Tokens of all messages so far: what every call would carry without memory."""
+    """Counts the tokens of all messages so far, which every call would send without memory."""
 
     def __init__(self, counter: TokenCounter, before: Sequence[Message] = ()) -> None:
         self._counter = counter

@@ -1,4 +1,4 @@
-"""Playing the conversation through a real agent with a real memory, turn by turn."""
+"""Plays the conversation through a real agent with a real memory, turn by turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTRUCTIONS = "You are Ada's assistant. You know her plans and keep her booking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line chose. Without ``model``, replies are scripted and the Observer uses no model."""
+    """Options of the command line. Without ``model``, replies are scripted and the Observer uses no model."""
 
     path: Path
     message_tokens: int
@@ -33,7 +33,7 @@ class Settings:
 
 
 def make_memory(settings: Settings) -> Memory:
-    """Observational memory on the demo's database. A model of your own machine may take its time."""
+    """Return observational memory on the demo's database. The timeout with a model allows for slow local models."""
     return Memory(
         storage=SQLiteStorage(settings.path),
         observational_memory=ObservationalMemoryConfig(
@@ -47,11 +47,11 @@ def make_memory(settings: Settings) -> Memory:
 
 @dataclass(slots=True, kw_only=True)
 class TurnReport:
-    """One turn as it went.
+    """Measurements and events of one turn.
 
     Attributes:
         raw: Tokens of the whole history at the turn's last call.
-        events: What memory did in the turn, and behind it in the background, from its event log.
+        events: Memory events during the turn and in the background after it, from the event log.
     """
 
     day: datetime
@@ -67,13 +67,13 @@ class TurnReport:
 
     @property
     def repeated(self) -> float:
-        """Share of the turn's prompts that repeated the prompt before."""
+        """Share of the turn's prompt tokens that repeat the previous prompt."""
         sent = sum(call.sent for call in self.calls)
         return sum(call.repeated for call in self.calls) / sent if sent else 0.0
 
 
 class Replay:
-    """The demo's agent. ``play`` yields a report per turn; ``memory`` can be looked into afterwards."""
+    """The demo's agent. ``play`` yields a report per turn; ``memory`` can be inspected afterwards."""
 
     def __init__(self, settings: Settings, turns: Sequence[Turn]) -> None:
         self.scripted = settings.model is None
@@ -96,10 +96,9 @@ class Replay:
     async def close(self) -> None:
         """Close the model's connections and the database."""
         await self._agent.close()
-        await self.memory.close()
 
     async def play(self, before: Sequence[Message]) -> AsyncIterator[TurnReport]:
-        """Play all turns. ``before``: the messages that the thread has already."""
+        """Play all turns. ``before`` has the messages that are already in the thread."""
         counter = self.memory.counter
         history = History(counter, before)
         overhead = counter.count(INSTRUCTIONS)
@@ -109,7 +108,7 @@ class Replay:
             asked = Message(id=turn.asked.id, role="user", parts=turn.asked.parts, created_at=turn.day)
             first = len(self.model.calls)
             result = await self._agent.generate(asked, thread=THREAD, resource=RESOURCE)
-            await self.memory.settled()  # Ada would take a while until she says the next thing
+            await self.memory.settled()  # a user would pause before the next message
             history.add([asked, *result.messages[:-1]])
             yield TurnReport(
                 day=turn.day,
@@ -122,7 +121,7 @@ class Replay:
             history.add(result.messages[-1:])
 
     async def _news(self) -> list[Event]:
-        """Events that the log has since the last call."""
+        """Return events added to the log since the last call."""
         news: list[Event] = []
         while page := await self.memory.storage.list_events(f"thread:{THREAD}", after=self._seen):
             self._seen = page[-1].seq
@@ -131,11 +130,11 @@ class Replay:
 
 
 class _Dates(Processor[Any]):
-    """Dates the replies as the conversation does, half a minute after each other.
+    """Dates the replies like the conversation, half a minute apart.
 
     Args:
-        memory: Its background work is awaited at each step: a script answers at once, where a model would leave
-            the Observer seconds, so that without this each showing would be another.
+        memory: Memory to wait for at each step. A script answers at once and a model after seconds, so without waiting,
+            the Observer's progress would vary between runs.
     """
 
     def __init__(self, memory: Memory | None) -> None:

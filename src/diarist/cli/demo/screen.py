@@ -1,4 +1,4 @@
-"""What the demo shows: a line per turn, and at the end the diary and the totals."""
+"""Output of the demo: a line per turn, then the diary and the totals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Totals:
 
 
 class Screen:
-    """Prints to a terminal, or plainly to a file."""
+    """Prints to a terminal, or as plain text to a file."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
@@ -58,7 +58,7 @@ class Screen:
         self._largest = 1
 
     def open(self, settings: Settings, *, content: str, largest: int) -> None:
-        """What is going to happen, and what of it is real."""
+        """Print an introduction: the steps of the demo, and which of them are real."""
         self._largest = largest
         say = self.console.print
         say("[bold]A conversation of several weeks, played through a real agent.[/bold]")
@@ -97,13 +97,13 @@ class Screen:
                 self.console.print(Text(f"      {line}", style="yellow" if "failed" in event.type else "green"))
 
     def _bar(self, report: TurnReport) -> str:
-        """The whole bar is the longest history; dark what is sent, light what memory saves."""
+        """Return a turn's bar, scaled to the longest history: dark for tokens sent, light for tokens saved."""
         whole = max(1, round(_BAR * report.raw / self._largest))
         part = min(whole, max(1, round(_BAR * report.sent / self._largest)))
         return "█" * part + "░" * (whole - part)
 
     def close(self, log: ObservationLog, path: Path, *, scripted: bool, answers: Sequence[TurnReport]) -> None:
-        """The last answers, the diary and the totals."""
+        """Print the last answers, the diary and the totals."""
         self._answers(answers)
         self.block(
             f"The diary: {log.tokens:,} tokens, {len(log.active)} entries, generation {log.generation}",
@@ -115,7 +115,7 @@ class Screen:
         self.console.print(f"Run it again: the agent goes on from {what}. --fresh starts over.")
 
     def block(self, title: str, text: str) -> None:
-        """A long text under a heading, wrapped by the terminal so that it can be copied."""
+        """Print a long text under a heading. The terminal wraps it, so it can be copied."""
         self.console.print(f"\n[bold]── {title} ──[/bold]\n")
         self.console.print(Text(text))
         self.console.print()

@@ -1,4 +1,4 @@
-"""The demo's conversation as turns: what the user says, and what the scripted actor and tools answer."""
+"""The demo's conversation as turns: the user's messages, and the scripted answers of model and tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diarist.tools import Tool
 
 @dataclass(slots=True)
 class Turn:
-    """A message of the user, and the replies that were written for it."""
+    """A user message and the scripted replies to it."""
 
     asked: Message
     replies: list[Message] = field(default_factory=list[Message])
@@ -29,7 +29,7 @@ class Turn:
 
 
 def load_turns() -> list[Turn]:
-    """The conversation that comes with diarist, turn by turn."""
+    """Return the turns of the conversation that is part of diarist."""
     with as_file(files("diarist.cli.demo") / "conversation.json") as path:
         conversation = read_conversation(path)
     turns: list[Turn] = []
@@ -42,7 +42,7 @@ def load_turns() -> list[Turn]:
 
 
 def scripted_replies(turns: Iterable[Turn]) -> list[Reply]:
-    """What a ``ScriptedModel`` says in these turns, call by call."""
+    """Return the replies of a ``ScriptedModel`` for these turns, one per call."""
     replies: list[Reply] = []
     for turn in turns:
         for message in turn.replies:
@@ -52,9 +52,9 @@ def scripted_replies(turns: Iterable[Turn]) -> list[Reply]:
 
 
 def recorded_tools(turns: Sequence[Turn]) -> list[Tool]:
-    """The conversation's tools: each answers a call with the result that is written for its arguments.
+    """Return the conversation's tools, which answer a call with the result recorded for its arguments.
 
-    A model that is not scripted may ask for something else; it is told that nothing is recorded.
+    For other arguments, which a real model may use, a tool answers that nothing is recorded.
     """
     results: dict[str, dict[str, list[ToolPart]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:

@@ -1,10 +1,10 @@
-"""Conversations that already exist, read from files into messages.
+"""Reads existing conversations from files into messages.
 
-The format is found out from the content, never from the file's name:
+The format is detected from the content, never from the file's name:
 
 =============  ================================================================================
 ``openai``     Chat-completion messages: a JSON array, ``{"messages": [...]}``, or JSON lines with
-               one message or one such object a line. Anthropic's content blocks are read too.
+               one message or one such object per line. Anthropic's content blocks are read too.
 ``claude-code``  Session files of Claude Code (JSON lines).
 ``plain``      ``{role, content, created_at}`` objects, as JSON lines or as an array.
 ``locomo``     The LoCoMo benchmark's JSON.
@@ -14,6 +14,7 @@ The format is found out from the content, never from the file's name:
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import date as Date
 from datetime import datetime, tzinfo
@@ -27,26 +28,26 @@ from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.loading import Source, load
 from diarist.messages import Message
 
-__all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations"]
+__all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations", "thread_id_of"]
 
 
 class _Reader(Protocol):
-    """What the module of a format has."""
+    """The functions of a format's module."""
 
     def detect(self, source: Source) -> bool:
-        """Whether the file looks like this format, judged by its beginning."""
+        """Return True if the start of the file looks like this format."""
         ...
 
     def split(self, source: Source) -> list[Any]:
-        """The conversations of the file, not looked into yet."""
+        """Return the conversations of the file, not parsed yet."""
         ...
 
     def build(self, found: Any, builder: Builder) -> str:
-        """Read one of them into the builder; returns its title, or an empty text."""
+        """Add one conversation to the builder; return its title, or an empty text."""
         ...
 
 
-# The most particular first: an openai reader would also accept plain messages.
+# The most specific format first: the openai reader would also accept plain messages.
 _READERS: dict[str, _Reader] = {
     "claude-code": claude_code,
     "locomo": locomo,
@@ -56,7 +57,7 @@ _READERS: dict[str, _Reader] = {
 }
 
 FORMATS: tuple[str, ...] = tuple(_READERS)
-"""What ``format=`` accepts."""
+"""Valid values of ``format=``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,11 +66,11 @@ class Conversation:
 
     Attributes:
         format: One of ``FORMATS``.
-        title: What the file calls it, else the file's name.
-        messages: In the file's order; a tool call and its result are one part.
-        number: Which conversation of the file this is, counted from 1.
-        conversations_in_file: How many there are.
-        notes: What was left out, replaced or could not be understood, one sentence each, counted.
+        title: Title in the file, else the file's name.
+        messages: Messages in the file's order; a tool call and its result are one part.
+        number: Number of this conversation in the file, counted from 1.
+        conversations_in_file: Number of conversations in the file.
+        notes: One sentence, with a count, for each kind of content that was left out, replaced or not understood.
     """
 
     format: str
@@ -88,18 +89,18 @@ def read_conversation(
     timezone: str = "UTC",
     format: str | None = None,
 ) -> Conversation:
-    """Read one conversation of a file, whole or not at all.
+    """Read one conversation of a file completely.
 
-    Message ids come from the content: the same message at the same place has the same id every time,
-    so that a file read twice, or read again after it has grown, adds only what is new.
+    Message ids are derived from the content: the same message at the same place always has the same id. So importing a
+    file again, or after it has grown, adds only new messages.
 
     Args:
         path: A UTF-8 file.
-        select: Which conversation, counted from 1. Default: the first, with a note if there are more.
-        date: When it took place, for a conversation without any time stamp; a day without a time
-            means its midnight. Without it such messages keep ``created_at=None``.
-        timezone: Of ``date`` and of the file's time stamps that name no zone (IANA name).
-        format: One of ``FORMATS`` instead of finding out.
+        select: Number of the conversation, counted from 1. Default: the first, with a note if there are more.
+        date: Date of a conversation without any time stamps; a day without a time means 00:00. If not given, the
+            messages have ``created_at=None``.
+        timezone: IANA time zone of ``date`` and of time stamps without a zone.
+        format: One of ``FORMATS``. Default: detected.
 
     Raises:
         InputError: The file cannot be read as a conversation; names the path, the place and the remedy.
@@ -119,15 +120,25 @@ def read_conversations(
     timezone: str = "UTC",
     format: str | None = None,
 ) -> list[Conversation]:
-    """All conversations of a file, or the one that is selected; otherwise as ``read_conversation``."""
+    """Read all conversations of a file, or the selected one; otherwise as ``read_conversation``."""
     file = _File(Path(path), format=format, timezone=timezone)
     first = _index(select, len(file.found), file.path)
     indices = range(len(file.found)) if select is None else [first]
     return [file.read(index, date) for index in indices]
 
 
+def thread_id_of(path: Path, conversation: Conversation) -> str:
+    """Return a thread id made of the file's name, the conversation's number and a digest of the whole path.
+
+    The digest keeps files of the same name in different folders apart.
+    """
+    number = f"-{conversation.number}" if conversation.conversations_in_file > 1 else ""
+    digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{path.stem}{number}-{digest[:8]}"
+
+
 class _File:
-    """A file whose format is known, and where its conversations lie."""
+    """A loaded file with its format and its conversations, not parsed yet."""
 
     def __init__(self, path: Path, *, format: str | None, timezone: str) -> None:
         self._zone = _zone(timezone)
@@ -166,7 +177,7 @@ def _detect(source: Source) -> str:
     for name, reader in _READERS.items():
         if reader.detect(source):
             return name
-    raise InputError(f"no known kind of conversation in it ({source.describe()}); known: {', '.join(FORMATS)}")
+    raise InputError(f"not a conversation in a known format ({source.describe()}); known: {', '.join(FORMATS)}")
 
 
 def _index(select: int | None, count: int, path: Path) -> int:
@@ -202,5 +213,5 @@ def _moment(date: Date | datetime, zone: tzinfo) -> datetime:
 def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:  # its own error is a KeyError
+    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
         raise InputError(f"unknown time zone {name!r}; use a name such as Europe/Rome") from error

@@ -1,4 +1,4 @@
-"""What all formats share on the way from a file's values to messages."""
+"""Builds messages from the values of a file, for all formats: ids, times, roles, and calls with their results."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 class Builder:
-    """Collects the messages of one conversation, joins calls with results, counts what it notes.
+    """Collects the messages of one conversation, joins calls with results, and counts notes.
 
     Args:
-        zone: Of time stamps that name none.
-        scope: Sets the ids of one format apart from another's.
+        zone: Time zone of time stamps without one.
+        scope: Name of the format; makes message ids differ between formats.
     """
 
     def __init__(self, *, zone: tzinfo, scope: str) -> None:
@@ -51,7 +51,7 @@ class Builder:
         return [self._sentence(text, count) for text, count in self._counts.items()]
 
     def note(self, text: str, where: str = "") -> None:
-        """Note something once; with ``where`` it is counted, and the first place is named."""
+        """Add a note; with ``where`` the note is counted, and names the first place."""
         if where:
             self._first.setdefault(text, where)
         self._counts[text] += 1
@@ -66,7 +66,7 @@ class Builder:
         created_at: datetime | None = None,
         metadata: dict[str, Json] | None = None,
     ) -> Message | None:
-        """Append a message whose id is made from ``key``; one without parts is only noted."""
+        """Append a message with an id derived from ``key``; one without parts is only noted."""
         if not parts:
             self.note("empty messages, left out", where)
             return None
@@ -82,7 +82,7 @@ class Builder:
         return message
 
     def extend(self, message: Message, parts: Sequence[Part]) -> None:
-        """Add parts to a message; its calls wait for their results from now on."""
+        """Add parts to a message. Its calls then wait for their results."""
         for part in parts:
             if isinstance(part, ToolPart):
                 self._calls += 1
@@ -91,7 +91,7 @@ class Builder:
             message.parts.append(part)
 
     def answer(self, call_id: str | None, name: str | None, result: Json, state: ToolState, where: str) -> None:
-        """Put a result into its call: by id, or (older logs) the oldest open call of that name."""
+        """Add a result to its call: by id, or in older logs to the oldest open call of that name."""
         if not call_id:
             named = (key for key, part in self._pending.items() if name in (None, part.name))
             call_id = next(named, "")
@@ -102,9 +102,9 @@ class Builder:
         part.result, part.state = result, state
 
     def time(self, value: Json, where: str) -> datetime | None:
-        """A time stamp: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970.
+        """Parse a time stamp: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970.
 
-        None, and a note, where it cannot be read.
+        Returns None, and adds a note, if it cannot be parsed.
         """
         if value is None or value == "":
             return None
@@ -114,7 +114,7 @@ class Builder:
         return moment
 
     def time_of(self, message: dict[str, Json], where: str) -> datetime | None:
-        """The time stamp of a message under one of its usual keys."""
+        """Return the time stamp of a message under one of its usual keys."""
         found = (message[key] for key in _TIME_KEYS if message.get(key) is not None)
         return self.time(next(found, None), where)
 
@@ -124,7 +124,7 @@ class Builder:
             self.note(f"tool calls without a result: {unanswered}")
 
     def message_id(self, key: str) -> str:
-        """The id that belongs to ``key`` in this format, in every reading."""
+        """Return the message id for ``key``: the same each time the file is read."""
         digest = hashlib.sha256(f"{self._scope}\0{key}".encode("utf-8", "replace"))
         return f"msg_{digest.hexdigest()[:32]}"
 
@@ -134,7 +134,7 @@ class Builder:
 
 
 def read_role(value: Json, where: str) -> Role:
-    """One of our roles; raises InputError."""
+    """Return the role for a name of any format. Raises InputError."""
     role = _ROLES.get(value.lower()) if isinstance(value, str) else None
     if role is None:
         given = "no role" if value is None else f"the role {value!r}"
@@ -145,7 +145,7 @@ def read_role(value: Json, where: str) -> Role:
 def _parse_time(value: Json, zone: tzinfo) -> datetime | None:
     if isinstance(value, str):
         value = value.strip()
-        # Eight digits are a day; other numbers must not be read as one (1712011231530 is of 2024).
+        # Eight digits are a day. Other numbers are not ISO dates (1712011231530 is a time in 2024).
         if not _NUMBER.fullmatch(value) or len(value) == 8:
             return _parse_iso(value, zone)
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -162,7 +162,8 @@ def _parse_iso(value: str, zone: tzinfo) -> datetime | None:
 
 
 def _parse_epoch(value: str | float) -> datetime | None:
-    """The unit shows in the size. Small numbers are offsets into a recording, not dates."""
+    """Parse a number of seconds or smaller units; its size determines the unit. Small numbers are offsets, not
+    dates."""
     try:
         number = float(value)
         for least, per_microsecond in _EPOCH_UNITS:

@@ -1,4 +1,4 @@
-"""Session files of Claude Code: one line per event, one message spread over several lines."""
+"""Reads session files of Claude Code: one line per event; a message spans several lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANSI = re.compile(
     r"|\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # operating system commands: titles, links
     r"|[ -/]*[0-~])"  # two-character escapes
 )
-# What the program adds to the user's words: context of its own, or the echo of its commands.
+# Text that the program adds to the user's words: its own context, or the echo of its commands.
 _ADDED = re.compile(
     r"<(system-reminder|local-command-stdout|local-command-stderr|local-command-caveat"
     r"|command-message|command-contents|ide_selection|ide_opened_file|ide_diagnostics"
@@ -24,7 +24,7 @@ _ADDED = re.compile(
     re.DOTALL,
 )
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>(?:\s*<command-args>(.*?)</command-args>)?", re.DOTALL)
-# A command that the user ran, and what it printed: both are part of the conversation.
+# A command that the user ran, and its output: both are part of the conversation.
 _WRAPPER = re.compile(r"</?(?:bash-input|bash-stdout|bash-stderr|user-memory-input)>")
 _REFUSED = "The user doesn't want to "
 
@@ -52,7 +52,7 @@ class _Session:
         self.content = ContentReader(self.builder, clean=_clean, state=_failed_state)
 
     def read(self, items: list[Item]) -> str:
-        """Read all lines; returns the title that a summary line gives this session, if any."""
+        """Read all lines; return the session's title from its summary line, or an empty text."""
         titles: dict[str, str] = {}
         side_only = not any(_is_event(item.value) and not _is_side(item.value) for item in items)
         for item in items:
@@ -66,13 +66,13 @@ class _Session:
                 continue
             self._line(event, item.where)
         for key, message in self.turns.items():
-            # A turn that was read while it was being written must not hide its whole later.
+            # If the file is read in the middle of a turn, a later reading must add the rest of the turn.
             message.id = self.builder.message_id(f"{key}\0{len(message.parts)}")
-        # Summaries of other sessions stand in the file too; only ours ends in one of our lines.
+        # The file may have summaries of other sessions; the summary of this one refers to one of its lines.
         return next((title for leaf, title in titles.items() if leaf in self.seen), "")
 
     def _left_out(self, event: dict[str, Json], *, side_only: bool) -> str:
-        """Why this line is no part of the conversation; empty if it is."""
+        """Return the reason to leave a line out; empty for a line of the conversation."""
         kind, message = event.get("type"), as_object(event.get("message")) or {}
         if kind not in ("user", "assistant"):
             return f"lines of type {kind}"
@@ -105,7 +105,7 @@ class _Session:
         if (begun := self.turns.get(key)) is not None:
             self.builder.extend(begun, parts)
             return
-        if not parts:  # thinking that was not recorded; the message goes on in the next line
+        if not parts:  # thinking that was not recorded; the next line continues the message
             return
         moment = self.builder.time_of(event, where)
         added = self.builder.add("assistant", parts, key=key, where=where, created_at=moment)
@@ -132,9 +132,9 @@ def _is_side(value: Json) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Without terminal codes, reminders at the end and the tag around an error."""
+    """Remove terminal codes, reminders at the end, and the tag around an error."""
     text = _ANSI.sub("", text) if "\x1b" in text else text
-    # Elsewhere a reminder may belong to a file that quotes one.
+    # A reminder elsewhere may be a quotation from a file.
     while text.rstrip().endswith("</system-reminder>"):
         before, found, _ = text.rpartition("<system-reminder>")
         if not found or not before.strip():

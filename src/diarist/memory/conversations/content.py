@@ -1,4 +1,4 @@
-"""The content of one message: a text, or parts as OpenAI and Anthropic write them."""
+"""Reads the content of one message: a text, or parts in the form of OpenAI or Anthropic."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _IMAGE = {"image", "image_url", "input_image"}
 
 
 class ContentReader:
-    """Makes parts of content; results in it (Anthropic's ``tool_result``) go into their calls.
+    """Converts content to parts. Results in it (Anthropic's ``tool_result``) are added to their calls.
 
     Args:
-        builder: Gets the results and the notes.
-        clean: What is done to every text, those of tool results included.
-        state: How a failed result is called, given its text: ``error`` unless said otherwise.
+        builder: Receives results and notes.
+        clean: Function for every text, those of tool results included.
+        state: Returns the state of a failed result for its text; ``error`` by default.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ContentReader:
         self._state = state
 
     def parts(self, content: Json, where: str) -> list[Part]:
-        """Raises InputError if ``content`` is neither a text, nor a list of parts, nor null."""
+        """Return the parts. Raises InputError if ``content`` is not a text, a list of parts or null."""
         if content is None:
             return []
         if isinstance(content, str):
@@ -48,7 +48,7 @@ class ContentReader:
         return [part for block in blocks for part in self._block(block, where)]
 
     def result(self, content: Json) -> Json:
-        """A tool's result: lists of parts become their text, anything else stays JSON."""
+        """Return a tool's result: lists of parts become their text, other values stay JSON."""
         if isinstance(content, str):
             return self._clean(content)
         blocks = as_list(content)
@@ -83,7 +83,7 @@ class ContentReader:
         return [self._placeholder(kind, where)]
 
     def _reasoning(self, text: Json) -> list[Part]:
-        # Its signature is left out: it is long, and proves nothing once the turn is over.
+        # The signature is left out: it is long, and of no use after the turn.
         return [ReasoningPart(text=text)] if isinstance(text, str) and text.strip() else []
 
     def _call(self, block: dict[str, Json], where: str) -> ToolPart:
@@ -112,13 +112,13 @@ class ContentReader:
 
 
 def has_results(content: Json) -> bool:
-    """Whether it carries tool results; a message with nothing else is used up by its calls."""
+    """Return True for content with tool results. A message of results alone adds no message."""
     blocks = as_list(content) or []
     return any((as_object(block) or {}).get("type") == "tool_result" for block in blocks)
 
 
 def _image(block: dict[str, Json]) -> FilePart | None:
-    """An image by URL or in base64, in either provider's form; None if it is in neither."""
+    """Return an image by URL or in base64, in either provider's form; None for other forms."""
     source = as_object(block.get("source")) or {}
     if isinstance(source.get("data"), str):
         return _decoded(source["data"], str(source.get("media_type") or "image/*"))

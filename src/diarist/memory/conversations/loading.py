@@ -1,4 +1,4 @@
-"""A file's JSON or JSON lines, with errors that name the place."""
+"""Loads a file of JSON or JSON lines, with errors that name the place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line, or one element of the file's array. ``where`` is its place in words, or empty."""
+    """One line, or one element of the file's array. ``where``: its place in words, or empty."""
 
     where: str
     value: Json
@@ -27,21 +27,18 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is JSON throughout.
-
-    ``items``: its lines, the elements of its array, or its one object.
-    """
+    """A file of JSON. ``items``: its lines, the elements of its array, or its one object."""
 
     path: Path
     items: list[Item]
 
     @property
     def first(self) -> Json:
-        """The first value, or None in an empty array."""
+        """Return the first value; None for an empty array."""
         return self.items[0].value if self.items else None
 
     def describe(self) -> str:
-        """What the file starts with, for an error message."""
+        """Return a description of the file's start, for an error message."""
         keys = ", ".join(list(as_object(self.first) or {})[:8])
         return f"its first object has the keys {keys}" if keys else "no JSON objects"
 
@@ -58,24 +55,24 @@ def load(path: Path) -> Source:
 
 
 def as_object(value: Json) -> dict[str, Json] | None:
-    """The value if it is a JSON object, else None."""
+    """Return the value if it is a JSON object, else None."""
     return cast("dict[str, Json]", value) if isinstance(value, dict) else None
 
 
 def as_list(value: Json) -> list[Json] | None:
-    """The value if it is a JSON array, else None."""
+    """Return the value if it is a JSON array, else None."""
     return cast("list[Json]", value) if isinstance(value, list) else None
 
 
 def parse(text: str) -> Json:
-    """JSON, read as leniently as Python's own reader does but storable.
+    """Parse JSON as leniently as Python's own parser, but into values that can be stored.
 
-    Half surrogates become U+FFFD and integers of more than 64 bits text. Raises JSONDecodeError.
+    Lone surrogates become U+FFFD, and integers of more than 64 bits become texts. Raises JSONDecodeError.
     """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        pass  # it also refuses half surrogates and NaN, which real logs contain
+        pass  # orjson rejects lone surrogates and NaN, which real logs contain
     try:
         return _storable(json.loads(text))
     except RecursionError as error:
@@ -115,7 +112,7 @@ def _read_text(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        offset = error.start + len(data) - len(error.object)  # a byte order mark is not in object
+        offset = error.start + len(data) - len(error.object)  # without the byte order mark
         line = data.count(b"\n", 0, offset) + 1
         raise InputError(
             f"{path}: line {line}: not UTF-8 (byte {data[offset]:#04x} at offset {offset}); "
@@ -127,7 +124,7 @@ def _items(text: str) -> list[Item]:
     try:
         value = parse(text)
     except json.JSONDecodeError as error:
-        # Only here can it be JSON lines: several values are no JSON document.
+        # Several values are not a JSON document, but may be JSON lines.
         lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not _is_lines(lines):
             raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
@@ -139,7 +136,7 @@ def _items(text: str) -> list[Item]:
 
 
 def _is_lines(lines: list[tuple[int, str]]) -> bool:
-    """Whether one of the first two lines is a JSON value by itself (the other may be damaged)."""
+    """Return True if one of the first two lines is a JSON value (the other may be damaged)."""
     if len(lines) < 2 or lines[0][1].strip() in ("[", "{"):
         return False
     return any(_is_container(line) for _, line in lines[:2])

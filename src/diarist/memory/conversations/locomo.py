@@ -1,4 +1,4 @@
-"""LoCoMo's JSON: long conversations of two people in dated sessions (Maharana et al., 2024)."""
+"""Reads LoCoMo's JSON: long conversations of two people in dated sessions (Maharana et al., 2024)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def split(source: Source) -> list[Item]:
 
 
 def build(found: Item, builder: Builder) -> str:
-    """``speaker_a`` is the user. Every message has its session's time: no more is known."""
+    """Add a conversation; ``speaker_a`` is the user. Messages have the time of their session, the only time in the
+    file."""
     talk = _talk(found.value)
     user, assistant = talk.get("speaker_a"), talk.get("speaker_b")
     if not isinstance(user, str) or not isinstance(assistant, str) or user == assistant:
@@ -73,9 +74,9 @@ def _text(turn: dict[str, Json]) -> str:
 
 
 def _iso(stamp: Json) -> Json:
-    """``1:56 pm on 8 May, 2023`` in ISO 8601; anything else unchanged.
+    """Convert ``1:56 pm on 8 May, 2023`` to ISO 8601; return other values unchanged.
 
-    Not by strptime: its names of months follow the locale.
+    Does not use strptime, which expects month names of the locale.
     """
     match = _DATE.fullmatch(stamp.strip()) if isinstance(stamp, str) else None
     if match is None or match["month"].lower() not in _MONTHS:

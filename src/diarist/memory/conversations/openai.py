@@ -1,4 +1,4 @@
-"""Message lists as OpenAI's chat completions take them, and what is written like them."""
+"""Reads message lists in the form of OpenAI's chat completions, and similar ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def detect(source: Source) -> bool:
 
 
 def split(source: Source) -> list[Found]:
-    """The first item decides: messages of one conversation, or a conversation each."""
+    """Return the conversations. The first item decides if the file has messages of one, or one conversation per
+    item."""
     items = source.items
     if as_list(source.first) is not None or "messages" in (as_object(source.first) or {}):
         return [_conversation(item) for item in items]
@@ -64,7 +65,7 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
 
 
 def message_key(position: int, value: Json, where: str) -> str:
-    """Its place and everything in it: the same in every reading, whatever is appended later."""
+    """Return a key made of a message's position and whole content: later additions to the file do not change it."""
     try:
         return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
     except orjson.JSONEncodeError as error:
@@ -72,7 +73,7 @@ def message_key(position: int, value: Json, where: str) -> str:
 
 
 def numbered(messages: list[Json], where: str = "") -> list[Item]:
-    """The messages with their places in words, counted from 1."""
+    """Return the messages with their places in words, counted from 1."""
     prefix = f"{where}, " if where else ""
     return [Item(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
 

@@ -1,4 +1,4 @@
-"""Plain messages: a role, a text, and perhaps when and by whom; nothing else."""
+"""Reads plain messages: a role, a text, and optionally a time and an author."""
 
 from __future__ import annotations
 

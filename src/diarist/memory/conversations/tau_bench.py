@@ -1,4 +1,4 @@
-"""tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
+"""Reads tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
 
 from __future__ import annotations
 

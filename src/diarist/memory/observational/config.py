@@ -1,4 +1,4 @@
-"""What a user sets on observational memory: frozen values, contradictions refused at construction."""
+"""Options of observational memory. Invalid combinations raise ConfigError at construction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from inspect import iscoroutinefunction
 from typing import Literal
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.role_config import ObservationConfig, ReflectionConfig, require_positive
+from diarist.memory.observational.role_config import ModelChoice, ObservationConfig, ReflectionConfig, require_positive
 from diarist.memory.observational.roles.hooks import MemoryHooks
-from diarist.memory.observational.roles.model_choice import ModelChoice
 from diarist.memory.observational.roles.transcript import load_zone
 from diarist.messages import Json
 
@@ -25,7 +24,7 @@ __all__ = [
 ]
 
 DebugCallback = Callable[[Mapping[str, Json]], None]
-"""Gets each debug event: a mapping with its ``type`` and what belongs to it."""
+"""Receives each debug event: a mapping with its ``type`` and further fields."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -33,11 +32,11 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalConfig:
-    """How the model may read back what was said word for word.
+    """Options of the ``recall`` tool, with which the model looks up original messages.
 
     Attributes:
-        max_tokens: The most that one answer of the ``recall`` tool has.
-        search: Whether the tool also searches by words; without, it only browses.
+        max_tokens: Maximum size of one answer.
+        search: The tool also searches by words; otherwise it only browses.
 
     Raises:
         ConfigError: ``max_tokens`` is not positive.
@@ -52,36 +51,35 @@ class RetrievalConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationalMemoryConfig:
-    """Observational memory as a whole.
+    """All options of observational memory.
 
     Attributes:
         enabled: False switches it off and keeps the rest of the configuration.
         model: Model of both roles. A role without a model takes this one, else the other role's.
         scope: ``thread``: one log per thread; ``resource``: one log for all threads of a resource.
-        share_token_budget: Messages may take what the log leaves of ``message_tokens`` and
-            ``observation_tokens`` together, and the other way round. Needs
+        share_token_budget: Messages and log share the sum of ``message_tokens`` and ``observation_tokens``. Requires
             ``observation=ObservationConfig(buffer_tokens=False)``.
-        obscure_thread_ids: Whether models see threads by a hash of their ids. None: in resource scope.
-        activate_after_idle: After a pause of so many seconds (or ``"90s"``, ``"5m"``, ``"1h"``) a turn takes over
-            what is noted already, since the provider's cache is cold anyway; ``"auto"``: as long as the
-            provider keeps its cache. None: never for that reason.
-        activate_on_provider_change: The same where a turn goes to another provider or model than the one before.
+        obscure_thread_ids: Models see hashes of thread ids. None: in resource scope only.
+        activate_after_idle: Pause in seconds (or ``"90s"``, ``"5m"``, ``"1h"``) after which a turn activates
+            buffered notes, since the provider's cache has expired; ``"auto"``: the provider's cache lifetime. None
+            disables this.
+        activate_on_provider_change: Do the same if a turn uses another provider or model than the one before.
         temporal_markers: Name pauses of ten minutes or more before a user's message, for the Observer and in the
             memory note.
-        retrieval: Give the model a tool to read back what was said; True for ``RetrievalConfig()``.
+        retrieval: Give the model a tool to look up original messages; True for ``RetrievalConfig()``.
         hooks: Functions around the Observer and the Reflector.
         language: Language of the notes, such as ``"German"``; the user's own by default.
         timezone: IANA name; all dates and times of the notes are in it.
-        observe_timeout: Seconds that one run waits for the Observer and the Reflector, all calls
-            together. What takes longer is given up, or goes on in the background where it was begun there;
-            an event says so, and the turn goes on.
-        background_timeout: Seconds that one piece of work in the background may take.
-        on_debug_event: Gets each ``data-om-*`` event, those of background work and of manual calls too, and each
-            decision with the sizes that it was made of (type ``decision``), as one flat mapping. A plain function;
-            what it raises is logged.
+        observe_timeout: Seconds that one run waits for the Observer and the Reflector, all calls together. After
+            that the call is cancelled, or continues if it was started in the background. An event reports this, and
+            the turn continues.
+        background_timeout: Time limit of one background observation or reflection, in seconds.
+        on_debug_event: Receives each ``data-om-*`` event, including those of background work and manual calls, and
+            each decision with its inputs (type ``decision``), as one flat mapping. A plain function; its errors are
+            logged.
 
     Raises:
-        ConfigError: Names the option and what is wrong with it.
+        ConfigError: An option is invalid; the message names it.
     """
 
     enabled: bool = True
@@ -130,32 +128,32 @@ class ObservationalMemoryConfig:
 
     @property
     def observer_model(self) -> ModelChoice:
-        """The Observer's own model, else that of both, else the Reflector's; None when none is named."""
+        """The Observer's own model, else the shared one, else the Reflector's; None if none is configured."""
         return _first(self.observation.model, self.model, self.reflection.model)
 
     @property
     def reflector_model(self) -> ModelChoice:
-        """The Reflector's own model, else that of both, else the Observer's; None when none is named."""
+        """The Reflector's own model, else the shared one, else the Observer's; None if none is configured."""
         return _first(self.reflection.model, self.model, self.observation.model)
 
     @property
     def buffers(self) -> bool:
-        """Whether Observer and Reflector work in the background."""
+        """True if the Observer and the Reflector work in the background."""
         return self.observation.buffer_tokens is not False
 
     @property
     def idle_seconds(self) -> float | Literal["auto"] | None:
-        """``activate_after_idle`` in seconds, or ``"auto"``: as long as the provider keeps its cache; None: never."""
+        """``activate_after_idle`` in seconds, ``"auto"`` for the provider's cache lifetime, or None for never."""
         return _seconds("activate_after_idle", self.activate_after_idle)
 
     @property
     def obscures_threads(self) -> bool:
-        """Whether models see hashes instead of thread ids."""
+        """True if models see hashes instead of thread ids."""
         return self.scope == "resource" if self.obscure_thread_ids is None else self.obscure_thread_ids
 
     @property
     def retrieves(self) -> RetrievalConfig | None:
-        """The settings of the recall tool; None where there is none."""
+        """Options of the recall tool; None if it is disabled."""
         if isinstance(self.retrieval, RetrievalConfig):
             return self.retrieval
         return RetrievalConfig() if self.retrieval else None

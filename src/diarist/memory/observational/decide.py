@@ -1,15 +1,14 @@
-"""What to do now. Pure: sizes in, an action out. All thresholds are inclusive."""
+"""Decide what memory does before a step. Pure: sizes in, an action out. All thresholds are inclusive."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
 
-from diarist.memory.observational.limits import Limits
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.transitions import cycle_id, replaced_by
-from diarist.memory.observational.window import Window
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
 _OVERSHOOT = 0.95
@@ -18,11 +17,126 @@ _LOG_AFTER_REFLECTION = 0.6
 _MUST_SHRINK_TO = 0.9
 
 
-class Action(Enum):
-    """What memory does before a step, for observation and reflection each.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Thresholds in tokens.
 
-    ``BUFFER`` starts work in the background, ``ACTIVATE`` takes in what such work has made; ``OBSERVE`` and
-    ``REFLECT`` call the model now, and the turn waits.
+    Attributes:
+        message_tokens: Size of the raw rows at which buffered chunks are activated.
+        retained_tokens: Size of the raw rows that remain after an activation.
+        block_tokens: Size of the raw rows at which a turn waits for the Observer; ``message_tokens`` without buffering.
+        buffer_tokens: Size of the observable rows that justifies a background call; None disables buffering.
+        least_tokens: Minimum size of the observable rows for which a turn waits.
+        batch_tokens: Size of one batch; up to a quarter more, if the rest is too small for a call.
+        observation_tokens: Size of the log at which a buffered reflection is activated.
+        reflection_start_tokens: Size of the log at which the Reflector is called in the background.
+        reflection_block_tokens: Size of the log at which a turn waits for the Reflector.
+    """
+
+    message_tokens: int
+    retained_tokens: int
+    block_tokens: int
+    buffer_tokens: int | None
+    least_tokens: float
+    batch_tokens: int
+    observation_tokens: int
+    reflection_start_tokens: int
+    reflection_block_tokens: int
+
+    @property
+    def least_batch_tokens(self) -> float:
+        """Minimum size of a batch, at most a quarter of ``batch_tokens``; smaller ones are joined or wait."""
+        return min(self.least_tokens, self.batch_tokens / 4)
+
+
+def limits_of(config: ObservationalMemoryConfig, *, message_tokens: int = 0, observation_tokens: int = 0) -> Limits:
+    """Return the thresholds of a configuration.
+
+    With ``share_token_budget``, raw rows and log may each use the part of the total budget that the other leaves free.
+
+    Args:
+        message_tokens: Current size of the raw rows.
+        observation_tokens: Current size of the log.
+    """
+    observation, reflection = config.observation, config.reflection
+    limits = Limits(
+        message_tokens=observation.message_tokens,
+        retained_tokens=observation.retained_tokens,
+        block_tokens=observation.block_tokens,
+        buffer_tokens=observation.buffered_tokens,
+        least_tokens=observation.least_tokens,
+        batch_tokens=observation.batch_tokens,
+        observation_tokens=reflection.observation_tokens,
+        reflection_start_tokens=reflection.start_tokens,
+        reflection_block_tokens=reflection.block_tokens,
+    )
+    if limits.buffer_tokens is not None:
+        return limits
+    if config.share_token_budget:
+        limits = _shared(limits, message_tokens, observation_tokens, scales=observation.buffer_activation <= 1)
+    return replace(limits, block_tokens=limits.message_tokens, reflection_block_tokens=limits.observation_tokens)
+
+
+def _shared(limits: Limits, message_tokens: int, observation_tokens: int, *, scales: bool) -> Limits:
+    budget = limits.message_tokens + limits.observation_tokens
+    messages = max(limits.message_tokens, budget - observation_tokens)
+    return replace(
+        limits,
+        message_tokens=messages,
+        retained_tokens=limits.retained_tokens * messages // limits.message_tokens
+        if scales
+        else limits.retained_tokens,
+        observation_tokens=max(limits.observation_tokens, budget - max(message_tokens, limits.message_tokens)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The input of the decisions: sizes in tokens, and flags.
+
+    Attributes:
+        message_tokens: Size of all raw rows, with their sent blocks.
+        fresh_tokens: Size of the raw rows that may be observed and that no entry covers.
+        chunks: Size of the raw rows of each buffered entry that may be activated, oldest first.
+        held_chunks: Size of the raw rows of each later buffered entry, which may not be activated yet.
+        foreign_tokens: Size of the messages of other threads that buffered entries cover (resource scope).
+        opening: The thread begins with this run and has no answer yet, so there is no cached prompt to keep.
+        buffered_tokens: Size of the notes of all buffered entries.
+        observation_tokens: Size of the active entries of the log as this run sees it.
+        reflectable: There is a reflection plan that is not suppressed.
+        reflection_waits: There is a buffered reflection, of ``reflection_tokens``, which replaces entries of
+            ``reflection_input_tokens``.
+        observing, reflecting: A background job of this process is running.
+        observer_ready, reflector_ready: The role is not backing off after a failure.
+        may_wait: The run has not used up its time for waiting.
+        cold: The provider's prompt cache of this conversation has expired.
+    """
+
+    message_tokens: int
+    fresh_tokens: int = 0
+    chunks: tuple[int, ...] = ()
+    held_chunks: tuple[int, ...] = ()
+    foreign_tokens: int = 0
+    opening: bool = False
+    buffered_tokens: int = 0
+    observation_tokens: int = 0
+    reflectable: bool = False
+    reflection_waits: bool = False
+    reflection_tokens: int = 0
+    reflection_input_tokens: int = 0
+    observing: bool = False
+    reflecting: bool = False
+    observer_ready: bool = True
+    reflector_ready: bool = True
+    may_wait: bool = True
+    cold: bool = False
+
+
+class Action(Enum):
+    """An action of memory before a step, decided separately for observation and reflection.
+
+    ``BUFFER`` starts background work, and ``ACTIVATE`` shows its result. ``OBSERVE`` and ``REFLECT`` call the model
+    while the turn waits.
     """
 
     WAIT = "wait"
@@ -32,53 +146,57 @@ class Action(Enum):
     REFLECT = "reflect"
 
 
-def decide_observation(window: Window, limits: Limits) -> Action:
-    """What to do about the raw rows.
+def decide_observation(sizes: Sizes, limits: Limits) -> Action:
+    """Decide what to do about the raw rows.
 
-    The turn waits only where the window has reached ``block_tokens`` and no chunk is left (without buffering:
-    where it has reached ``message_tokens``), and only if enough may be observed: otherwise a large pinned
-    input, or a chunk that may not be activated yet, would call the Observer at every step for nearly nothing.
-    Notes of other threads join the diary where that costs no cache, or once they stand for much.
+    The turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering), no chunk can
+    be activated, and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be activated
+    yet, would cause an Observer call at every step for little text. Notes of other threads are activated when that
+    does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
-    if choose_chunks(window.chunks, window.message_tokens, limits, cold=window.cold):
+    if choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
         return Action.ACTIVATE
-    free = window.cold or window.opening
-    if window.foreign_tokens >= (1 if free else limits.message_tokens):
+    free = sizes.cold or sizes.opening
+    if sizes.foreign_tokens >= (1 if free else limits.message_tokens):
         return Action.ACTIVATE
-    full, worth_it = window.message_tokens >= limits.block_tokens, window.fresh_tokens >= limits.least_tokens
-    if full and worth_it and window.observer_ready and window.may_wait:
+    full, worth_it = sizes.message_tokens >= limits.block_tokens, sizes.fresh_tokens >= limits.least_tokens
+    if full and worth_it and sizes.observer_ready and sizes.may_wait:
         return Action.OBSERVE
-    return Action.BUFFER if worth_buffering(window, limits) else Action.WAIT
+    return Action.BUFFER if worth_buffering(sizes, limits) else Action.WAIT
 
 
-def worth_buffering(window: Window, limits: Limits) -> bool:
-    """Whether the Observer should be called in the background, whatever else is due."""
-    if limits.buffer_tokens is None or window.observing or not window.observer_ready:
+def worth_buffering(sizes: Sizes, limits: Limits) -> bool:
+    """Return True if there are enough fresh rows for a background call, and the Observer is ready."""
+    if limits.buffer_tokens is None or sizes.observing or not sizes.observer_ready:
         return False
-    return window.fresh_tokens >= buffer_step(window.message_tokens, limits)
+    return sizes.fresh_tokens >= buffer_step(sizes.message_tokens, limits)
 
 
 def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
-    """Whether the sizes need to be known to say so: at most the tokens of rows that no entry covers are fresh."""
+    """Return False if ``worth_buffering`` cannot be True, without computing all sizes.
+
+    Args:
+        unnoted_tokens: Size of the uncovered rows, an upper bound of the fresh ones.
+    """
     return limits.buffer_tokens is not None and unnoted_tokens >= limits.buffer_tokens / 2
 
 
 def buffer_step(message_tokens: int, limits: Limits) -> float:
-    """Tokens that are worth a call in the background: half as many shortly before the window is full."""
+    """Return the minimum size of a background call; it is halved shortly before the window is full."""
     assert limits.buffer_tokens is not None
     near = message_tokens >= limits.message_tokens - 1.1 * limits.buffer_tokens
     return limits.buffer_tokens / 2 if near else limits.buffer_tokens
 
 
 def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *, cold: bool = False) -> int:
-    """How many of the oldest chunks to activate; 0 below the threshold.
+    """Return how many of the oldest chunks to activate; 0 below the threshold.
 
-    ``retained_tokens`` should stay raw. The smallest number of chunks that gets there is taken unless it goes too
-    far below; then one less, so that more stays; whatever remains, at least one chunk is taken at the threshold.
+    Takes the smallest number that leaves at most ``retained_tokens`` raw, or one less if that would leave far too few.
+    Takes at least one chunk at the threshold.
 
     Args:
-        chunks: Tokens of the rows that each chunk covers, oldest first.
-        cold: Activate below the threshold as well, since the provider's cache is lost anyway.
+        chunks: Size of the rows that each chunk covers, oldest first.
+        cold: Activate below the threshold as well, since the provider's cache has expired.
     """
     full = message_tokens >= limits.message_tokens
     excess = message_tokens - limits.retained_tokens
@@ -101,37 +219,38 @@ def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *,
     return over or 1
 
 
-def decide_reflection(window: Window, limits: Limits) -> Action:
-    """What to do about the log."""
-    tokens, ready = window.observation_tokens, window.reflectable and window.reflector_ready
-    if window.reflection_waits and tokens >= limits.observation_tokens:
+def decide_reflection(sizes: Sizes, limits: Limits) -> Action:
+    """Decide what to do about the log."""
+    tokens, ready = sizes.observation_tokens, sizes.reflectable and sizes.reflector_ready
+    if sizes.reflection_waits and tokens >= limits.observation_tokens:
         return Action.ACTIVATE
-    if tokens >= limits.reflection_block_tokens and ready and window.may_wait:
+    if tokens >= limits.reflection_block_tokens and ready and sizes.may_wait:
         return Action.REFLECT
-    if limits.buffer_tokens is None or window.reflecting or window.reflection_waits or not ready:
+    if limits.buffer_tokens is None or sizes.reflecting or sizes.reflection_waits or not ready:
         return Action.WAIT
     return Action.BUFFER if tokens >= limits.reflection_start_tokens else Action.WAIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectionPlan:
-    """Entries to be replaced, and how small their replacement should be.
+    """The entries to replace by a reflection, and its target size.
 
-    Every step asks whether there is one; what only its work needs is made then.
+    A plan is made at every step, so the expensive values are properties.
 
     Attributes:
-        key: Of the log.
-        limit_tokens: A replacement must be below this to be worth a new generation.
+        key: Key of the log.
+        any_size: Keep the replacement regardless of its size, since the user gave guidance.
     """
 
     key: str
     entries: tuple[Observation, ...]
     tokens: int
     target_tokens: int
+    any_size: bool = False
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The rows that the entries were made from, thread by thread."""
+        """The sources of the entries, sorted by thread."""
         return tuple(sorted((s for e in self.entries for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
 
     @property
@@ -140,20 +259,20 @@ class ReflectionPlan:
 
     @property
     def replaces(self) -> tuple[Replaced, ...]:
-        """The entries as the log must still have them when their replacement comes."""
+        """The entries that must be unchanged in the log when the reflection is saved."""
         return replaced_by(self.entries)
 
     @property
     def limit_tokens(self) -> float:
-        return _MUST_SHRINK_TO * self.tokens
+        """The replacement must be smaller than this, in tokens, to be worth a new generation."""
+        return float("inf") if self.any_size else _MUST_SHRINK_TO * self.tokens
 
 
 def plan_reflection(log: ObservationLog, observation_tokens: int) -> ReflectionPlan | None:
-    """The oldest active entries, as many as it takes to bring the log to 0.6 of its threshold at half their size.
+    """Plan to condense the oldest active entries, so that halving them brings the log to 0.6 of its threshold.
 
-    Below the threshold, in the background, this is planned for the log that will have reached it. Entries of a
-    live run are left alone. None where nothing is left to condense: fewer than two entries,
-    unless the one was never reflected; or a selection that did not shrink before.
+    Below the threshold (in the background) the plan assumes a log that has reached it. Entries of a live run are left
+    out. Returns None if there is nothing to condense: no entries, a single reflection, or a suppressed selection.
     """
     entries = tuple(entry for entry in log.active if entry.run_id is None)
     excess = max(log.tokens, observation_tokens) - int(_LOG_AFTER_REFLECTION * observation_tokens)

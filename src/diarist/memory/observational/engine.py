@@ -1,57 +1,502 @@
-"""The engine of observational memory.
+"""The engine of observational memory. ``Engine.open`` returns a ``Turn``, the memory of a thread for one run.
 
-It knows messages with stable ids and places, a storage, an Observer, a Reflector and a clock, and nothing of
-our agent: adapters fit it to a loop.
+A turn loads the diary and the raw rows (``Window``). ``Turn.prepare`` runs before each model call: it decides, then
+activates, observes or reflects. At the end the turn is committed or discarded. The engine depends on messages with
+stable ids and numbers, a storage, an Observer, a Reflector and a clock, but not on our agent: processors adapt it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
-from diarist.memory.observational.announcing import Emit
+from diarist.memory.background import Background
+from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.cycles import Cycles
-from diarist.memory.observational.limits import limits_of
+from diarist.memory.observational.decide import (
+    Action,
+    Sizes,
+    choose_chunks,
+    decide_observation,
+    decide_reflection,
+    limits_of,
+    may_be_worth_buffering,
+    worth_buffering,
+)
+from diarist.memory.observational.events import Emit, Events, Trigger
+from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import seq_of, visible_log
-from diarist.memory.observational.log.edits import tombstones_of
-from diarist.memory.observational.log.intact import stale_entries
-from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
+from diarist.memory.observational.log.coverage import Coverage, visible_log
+from diarist.memory.observational.log.digest_check import stale_entries
+from diarist.memory.observational.log.edits import row_stones, tombstones_of
+from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
+from diarist.memory.observational.log.transitions import Operation, backing_off
+from diarist.memory.observational.observe import observe
+from diarist.memory.observational.other_threads import buffer_other_threads
 from diarist.memory.observational.overrides import effective_config
 from diarist.memory.observational.prompt.sent_block import keep_date, may_quote_forgotten
+from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
-from diarist.memory.observational.rows import RawRows
-from diarist.memory.observational.thread_memory import ThreadMemory
-from diarist.memory.observational.work.background import Background
-from diarist.memory.observational.work.jobs import (
-    Job,
-    ThreadJobs,
-    buffer_observations,
-    buffer_reflection,
-)
-from diarist.memory.observational.work.observe_all import Progress, observe_all
-from diarist.memory.observational.work.observe_threads import ResourceObserver
-from diarist.memory.observational.work.other_threads import buffer_other_threads
+from diarist.memory.observational.selection import select_rows, split_batches
+from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
+from diarist.memory.observational.units import tokens_of
+from diarist.memory.observational.window import Window
+from diarist.memory.rows import seq_of
 from diarist.messages import Message, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, Tombstone
+from diarist.storage.records import Observation, ObservationLog, Tombstone
 from diarist.tokens import TokenCounter, default_counter
 
 logger = logging.getLogger("diarist")
 
+_LOOK_AGAIN = 0.1
+_WAIT_FOR_OTHERS = 5.0
+"""Seconds that a run waits for the leases of other processes, some of which may have been killed."""
+_SHORTEST_WAIT = 0.001
+"""In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
+
+
+class Patience:
+    """The time that a run may still wait for memory, in seconds, for all waits together."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    @property
+    def exhausted(self) -> bool:
+        return self.left < _SHORTEST_WAIT
+
+    def spend(self, started: float) -> float:
+        """Subtract the seconds since ``started`` (event loop time), and return the current event loop time."""
+        now = asyncio.get_running_loop().time()
+        self.left -= now - started
+        return now
+
+    def lose(self) -> None:
+        """Allow no further waits."""
+        self.left = 0
+
+
+class Turn:
+    """A thread's memory for one run, opened by ``Engine.open``.
+
+    The shown diary changes only when this run activates, observes or reflects, so that the prompt stays stable.
+
+    Attributes:
+        window: The shown diary, the raw rows, and their sizes.
+        diary: The stored diary with its writers.
+        jobs: The background jobs of the thread.
+        patience: The time that the run may still wait.
+    """
+
+    def __init__(self, engine: Engine, window: Window, diary: ThreadDiary, jobs: ThreadJobs) -> None:
+        self.window = window
+        self.diary = diary
+        self.jobs = jobs
+        self.patience = Patience(diary.config.observe_timeout)
+        self._engine = engine
+        self._for_others = Patience(_WAIT_FOR_OTHERS)
+        self._opened_with = window.log
+        self._just_read = True  # open() has read the diary, so the first step does not read it again
+        self._reason = ""
+
+    @property
+    def log(self) -> ObservationLog:
+        """The diary that the run shows."""
+        return self.window.log
+
+    @property
+    def config(self) -> ObservationalMemoryConfig:
+        """The configuration with the overrides of this thread or resource."""
+        return self.diary.config
+
+    # -- what a loop calls
+
+    async def prepare(self, pinned: Collection[str], *, cold: Trigger | None = None) -> None:
+        """Prepare a model call: activate buffered notes, observe, reflect and start background work, each if due.
+
+        Errors and timeouts of the Observer, the Reflector or the diary are not raised. They become a failed event, the
+        raw rows stay, and this run does not wait again. All waits of a run together last at most ``observe_timeout``.
+
+        Args:
+            pinned: Ids of rows that must stay raw: the run's input and its newest finished step.
+            cold: Why the provider's prompt cache has expired; None if it has not.
+        """
+        just_read, self._just_read = self._just_read, False
+        before = self.log
+        try:
+            if not just_read:
+                await self.refresh()
+            await self._observe_when_due(pinned, cold)
+            await self.window.find_opener()
+            await self._reflect_when_due(pinned)
+            if self.log is not before:
+                await self.update_title()
+        except StorageError as error:
+            await self._give_up(error)
+
+    async def send_status(self, step_number: int, pinned: Collection[str]) -> None:
+        """Send the sizes of the prompt before a model call. ``step_number`` counts the steps of the run from 0."""
+        part = events.status(
+            self._sizes(pinned),
+            self.log,
+            self.window.limits(),
+            thread_id=self.diary.thread_id,
+            step_number=step_number,
+        )
+        await self.diary.events.send(part, self.log.key)
+
+    async def prepare_step(self, step_number: int, *, pinned: Collection[str]) -> None:
+        """Call ``prepare`` and ``send_status``."""
+        await self.prepare(pinned)
+        await self.send_status(step_number, pinned)
+
+    async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
+        """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
+
+        The other rows of such notes become raw again; rewritten rows are shown in their new form. If the diary cannot
+        be saved, an event reports it, and notes of this run's rows are removed when the run has ended.
+        """
+        seqs = {seq_of(message) for message in (*changed, *removed)}
+        try:
+            await self.refresh()
+            loose = [entry for entry in self.window.stored.entries if entry.run_id or entry.state == "buffered"]
+            covers = [(entry.id, Coverage([entry], self.diary.thread_id)) for entry in loose]
+            stale = {id for id, covered in covers if any(seq in covered for seq in seqs)}
+            if stale:
+                logs, key = self.diary.logs, self.log.key
+                log = await self.diary.update(
+                    lambda log: transitions.drop_entries(log, stale),
+                    check=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
+                )
+                await self._learn(log)
+                await self._show(transitions.drop_entries(self.log, stale))
+        except StorageError as error:
+            await self._give_up(error)
+        self.window.remove(removed)
+        self.window.add(changed)
+
+    async def make_room(self, pinned: Collection[str]) -> bool:
+        """Activate all notes and observe all observable rows, after the provider rejected the prompt as too long.
+
+        Returns True if the shown diary changed. Handles errors as ``prepare`` does.
+        """
+        before = self.log
+        try:
+            while self.jobs.running("observation") and not self.patience.exhausted:
+                await self._wait_for_job("observation")
+            await self.refresh()
+            if self.window.stored.version != self.log.version:
+                await self.adopt(self.window.stored)
+                self._reason = "overflow"
+            if chunks := self.window.chunks(pinned, everything=True):
+                await self.activate([entry for entry, _ in chunks], _tokens_of_chunks(chunks), "overflow")
+            while not self.patience.exhausted and await self._observe_now(pinned, everything=True):
+                pass
+            await self.window.find_opener()
+        except StorageError as error:
+            await self._give_up(error)
+        return self.log is not before
+
+    async def commit(self, rows: Sequence[Message]) -> None:
+        """Close the notes of a run that has ended, and start background work for the time until the next turn.
+
+        Raises StorageError; the next ``open`` then closes the notes.
+
+        Args:
+            rows: The run's messages as they are stored. Empty if the run was interrupted.
+        """
+        own = any(entry.run_id == self.window.run_id for entry in self.window.stored.entries)
+        if self.window.run_id is not None and (self.jobs.started or own):
+            await self._engine.close_run(self.diary.thread_id, self.diary.resource_id, self.window.run_id)
+        if rows:
+            self.window.add(rows)
+            self.buffer_when_due()
+            await self.update_title()
+
+    async def discard(self, rows: Sequence[Message]) -> None:
+        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
+        if self.window.run_id is not None:
+            await self._engine.drop_run(
+                self.diary.thread_id,
+                self.diary.resource_id,
+                self.window.run_id,
+                in_flight=self.jobs.started,
+                seqs=[message.seq for message in rows if message.seq is not None],
+            )
+
+    def buffer_when_due(self) -> None:
+        """Start background work that the end of a run has made worthwhile."""
+        if self.log.scope == "resource" and self.config.buffers:
+            self.jobs.start_others()
+        limits = self.window.limits()
+        if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits) and worth_buffering(
+            sizes := self._sizes(), limits
+        ):
+            self.diary.events.decided("observation", Action.BUFFER, sizes)
+            self._start("observation")
+
+    async def update_title(self) -> None:
+        """Set the thread's title to the Observer's, if titles are enabled. Raises StorageError.
+
+        Ignores notes of live runs, since the messages of those runs may still be rewritten.
+        """
+        if self.log is not self._opened_with and self.config.observation.thread_title:
+            await self.refresh()
+            await self.diary.rename_thread(visible_log(self.window.stored, None, self.diary.thread_id))
+
+    async def remember_model(self, model_id: str) -> None:
+        """Record the model that saw this diary last; a failure is sent as an event."""
+        try:
+            self.window.stored = await self.diary.update(lambda log: transitions.seen_by(log, model_id))
+        except StorageError as error:
+            await self.report(error)
+
+    async def report(self, error: Exception) -> None:
+        """Send an event about an error."""
+        await self.diary.events.report(self.log, error, tokens_of(self.window.rows))
+
+    def take_reason(self) -> str:
+        """Return why the shown diary changed since the last call of this method; empty if it did not."""
+        reason, self._reason = self._reason, ""
+        return reason
+
+    # -- the diary, as stored and as shown
+
+    async def refresh(self) -> bool:
+        """Read the stored diary if it has changed. The shown diary stays the same, unless something was forgotten.
+
+        Returns True if the stored diary has changed.
+        """
+        newer = await self.diary.logs.newer(self.window.stored)
+        if newer is not None:
+            await self._learn(newer)
+        return newer is not None
+
+    async def _learn(self, log: ObservationLog) -> None:
+        """Keep a newer stored diary without showing it, unless something was forgotten."""
+        self.window.stored = log
+        if was_forgotten(self.log, log):
+            await self.adopt(log)
+
+    async def adopt(self, log: ObservationLog) -> None:
+        """Show this diary from now on."""
+        self.window.stored = log
+        await self._show(visible_log(log, self.window.run_id, self.diary.thread_id))
+
+    async def _show(self, log: ObservationLog) -> None:
+        if log is not self.log:
+            await self.window.show(log)
+
+    def _sizes(self, pinned: Collection[str] = (), *, cold: bool = False) -> Sizes:
+        """Return the sizes of the window, with the current flags."""
+        stored, now = self.window.stored, self.diary.clock()
+        return replace(
+            self.window.sizes(pinned),
+            observing=self.jobs.running("observation"),
+            reflecting=self.jobs.running("reflection"),
+            observer_ready=not backing_off(stored.observer_failures, now),
+            reflector_ready=not backing_off(stored.reflector_failures, now),
+            may_wait=not self.patience.exhausted,
+            cold=cold,
+        )
+
+    async def _give_up(self, error: Exception) -> None:
+        self.patience.lose()
+        await self.report(error)
+
+    # -- observation
+
+    async def _observe_when_due(self, pinned: Collection[str], cold: Trigger | None) -> None:
+        while True:
+            limits = self.window.limits()
+            sizes = self._sizes(pinned, cold=cold is not None)
+            action = decide_observation(sizes, limits)
+            self.diary.events.decided("observation", action, sizes)
+            if action is Action.ACTIVATE:
+                count = choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold)
+                chunks = self.window.chunks(pinned)[:count]
+                full = sizes.message_tokens >= limits.message_tokens
+                trigger: Trigger = "threshold" if full or cold is None else cold
+                entries = [*self.window.facts.foreign, *(entry for entry, _ in chunks)]
+                if not await self.activate(entries, _tokens_of_chunks(chunks), trigger):
+                    return
+                cold = None  # an expired cache justifies only one activation
+            elif action is Action.OBSERVE and self.jobs.running("observation"):
+                await self._wait_for_job("observation")
+            elif action is Action.OBSERVE:
+                if not await self._observe_now(pinned):
+                    return
+            else:
+                if action is Action.BUFFER:
+                    self._start("observation", pinned)
+                return
+
+    async def activate(self, entries: Sequence[Observation], tokens: int, trigger: Trigger) -> bool:
+        """Show buffered entries in place of their rows; returns False if none of them still existed."""
+        ids = {entry.id for entry in entries}
+        log = await self.diary.update(lambda log: transitions.activate(log, ids))
+        there = [entry for entry in log.active if entry.id in ids]
+        if not there:
+            await self._learn(log)
+            return False
+        await self.adopt(log)
+        self._reason = "overflow" if trigger == "overflow" else "activation"
+        await self.diary.events.activated(self.log, there, "observation", tokens, trigger)
+        return True
+
+    async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
+        """Observe due rows, batch by batch, while the run waits. ``everything``: all rows that may be observed.
+
+        Returns True if the caller must decide again: the diary has changed, or enough is done for now.
+        """
+        window, limits, since = self.window, self.window.limits(), self.diary.clock()
+        async with self._claim("observation") as mine:
+            if not mine:
+                await self._stop_waiting("observation", since)
+                return await self.refresh()
+            if self.patience.exhausted:
+                return False  # no time is left for the Observer; the next turn has some
+            if await self.refresh() and not everything:
+                return True
+            units = window.fresh(pinned)
+            if not everything:
+                units = select_rows(window.rows, units, limits)
+            least, refused = limits.least_batch_tokens, window.stored.observer_failures.refused
+            batches = split_batches(units, limits.batch_tokens, window.run_id, least=least, refused=refused)
+            for number, rows in enumerate(batches):
+                unnoted = {row.id for row in window.rows} - window.facts.noted
+                if not unnoted.issuperset([row.id for row in rows]):
+                    return True  # another process observed them
+                started = asyncio.get_running_loop().time()
+                outcome = await self.observe(rows, timeout=self.patience.left, forgive_timeout=number > 0)
+                if not await self._take(outcome, started, "observation"):
+                    return False
+                if outcome.short:
+                    return True  # the rest of these rows must be observed before the next batch
+                if limits.buffer_tokens and not everything and window.facts.tokens < limits.message_tokens:
+                    return True  # the background does the rest
+        return False
+
+    async def observe(
+        self, rows: Sequence[Message], *, timeout: float | None, forgive_timeout: bool = False
+    ) -> Outcome:
+        """Call the Observer once for these raw rows. The caller holds the lease, and adopts the outcome."""
+        log = visible_log(self.window.stored, self.window.run_id)
+        return await observe(self.diary, log, self.window.batch(rows), timeout=timeout, forgive_timeout=forgive_timeout)
+
+    # -- reflection
+
+    async def _reflect_when_due(self, pinned: Collection[str]) -> None:
+        while True:
+            sizes = self._sizes(pinned)
+            action = decide_reflection(sizes, self.window.limits())
+            self.diary.events.decided("reflection", action, sizes)
+            if action is Action.REFLECT and self.jobs.running("reflection"):
+                await self._wait_for_job("reflection")
+            elif action is Action.REFLECT:
+                if not await self._reflect_now():
+                    return
+            else:
+                if action is Action.ACTIVATE:
+                    await self.activate_reflection()
+                elif action is Action.BUFFER:
+                    self._start("reflection")
+                return
+
+    async def activate_reflection(self) -> None:
+        """Show the buffered reflection in place of its entries."""
+        waiting = self.window.stored.reflection
+        log = await self.diary.update(transitions.activate_reflection)
+        if waiting is None or not transitions.has_cycle(log, waiting.entry.cycle_id):
+            await self._learn(log)
+            return
+        await self.adopt(log)
+        self._reason = "reflection"
+        await self.diary.events.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
+
+    async def _reflect_now(self) -> bool:
+        """Reflect while the run waits; returns as ``_observe_now`` does."""
+        since = self.diary.clock()
+        async with self._claim("reflection") as mine:
+            if not mine:
+                await self._stop_waiting("reflection", since)
+                return False
+            if self.patience.exhausted:
+                return False
+            if await self.refresh():
+                return True
+            plan = self.window.reflection_plan()
+            if plan and not transitions.still_there(self.window.stored, plan.replaces):
+                await self.adopt(self.window.stored)  # another run has replaced these entries already
+                self._reason = "reflection"
+                return True
+            if plan:
+                started = asyncio.get_running_loop().time()
+                outcome = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
+                await self._take(outcome, started, "reflection")
+        return False
+
+    # -- waiting
+
+    def _start(self, operation: Operation, pinned: Collection[str] = ()) -> None:
+        before = seq_of(self.window.rows[-1]) + 1 if self.window.rows else None
+        self.jobs.start(operation, run_id=self.window.run_id, pinned=tuple(sorted(pinned)), before=before)
+
+    async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
+        self.patience.spend(started)
+        if outcome.log is None:
+            self.patience.lose()
+            return False
+        self._reason = reason
+        await self.adopt(outcome.log)
+        return not self.patience.exhausted
+
+    async def _wait_for_job(self, operation: Operation) -> None:
+        """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
+        since, started = self.diary.clock(), asyncio.get_running_loop().time()
+        while self.jobs.running(operation) and not self.patience.exhausted and not await self.refresh():
+            await self.jobs.wait(operation, min(self.patience.left, _LOOK_AGAIN))
+            started = self.patience.spend(started)
+        await self.refresh()
+        if self.jobs.running(operation):
+            await self._stop_waiting(operation, since)
+
+    async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
+        """Send an event if the run may not wait longer while the work continues; at most once per run."""
+        if self.patience.exhausted:
+            tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
+            await self.diary.events.stop_waiting(operation, self.log, tokens, since=since)
+
+    @asynccontextmanager
+    async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
+        """Claim the work, after waiting for other processes; yields False if another one still holds it.
+
+        All such waits of a run share one limit, since a killed process holds its claims for up to a minute.
+        """
+        wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
+        started = asyncio.get_running_loop().time()
+        diary = self.diary
+        async with diary.logs.claim(diary.thread_id, diary.resource_id, operation, wait=wait) as mine:
+            self.patience.spend(started)
+            self._for_others.spend(started)
+            yield mine
+
 
 class Engine:
-    """Observational memory over a storage. Keeps nothing but its background work; share it as you like.
+    """Observational memory over a storage. Its only state is background work, so many threads and runs can share it.
 
     Args:
         clock: Returns an aware datetime; used for entries, events and back-off.
-        background: Where background work runs; one of its own by default.
-        submit: Hands a background job to somebody else, who calls ``work`` with it; by default it is done here.
+        background: Runs background work; by default a new ``Background``.
+        submit: Puts a background job into a queue for workers that call ``work``; by default jobs run in this process.
     """
 
     def __init__(
@@ -75,218 +520,181 @@ class Engine:
         self._clock = clock
         self._submit = submit
         self._logs = LogStore(storage, self.config.scope)
+        self._limits = limits_of(self.config)
 
     async def open(
-        self, thread_id: str, resource_id: str, run_id: str | None, *, emit: Emit | None = None
-    ) -> ThreadMemory:
-        """The memory of a thread for one run, with its log and its raw rows.
+        self,
+        thread_id: str,
+        resource_id: str,
+        run_id: str | None,
+        *,
+        emit: Emit | None = None,
+        manual: bool = False,
+    ) -> Turn:
+        """Open the memory of a thread for one run, with its diary and its raw rows.
 
-        Finishes first what a crash cut short: entries of runs that have ended are closed or taken out, rows
-        of a discarded run that are still there are removed.
+        First finishes work that a crash interrupted: closes or removes the entries of runs that have ended, and removes
+        remaining rows of a discarded run.
 
         Args:
-            run_id: The run that asks; it sees its own rows. None for a call outside any run.
-            emit: Gets each data part, beside the event log of the key.
+            run_id: The run, which sees its own rows. None for a call outside any run.
+            emit: Receives each event, besides the event log of the diary.
+            manual: As for ``Events``.
 
         Raises:
-            StorageError: The log or the messages cannot be read.
+            StorageError: The diary or the messages cannot be read.
         """
-        return await self._open(thread_id, resource_id, run_id, emit, manual=False)
+        found, rows = await self._logs.read_with_rows(thread_id, resource_id, run_id)
+        log = await self.settle(thread_id, resource_id, run_id, found)
+        turn = self._turn(thread_id, resource_id, run_id, log, emit, manual=manual)
+        window = turn.window
+        await window.load(rows if log is found else None)
+        if log.tombstones:  # a crash left rows of runs that were marked as discarded
+            gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
+            if left := [row for row in window.rows if row.run_id in gone]:
+                await self._storage.delete_messages(thread_id, [row.id for row in left])
+                await window.load()
+        # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
+        late = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
+        if late:
+            for row in late:
+                row.sent = row.sent and keep_date(row.sent, self._counter)
+            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
+            window.add(late)
+        return turn
 
-    async def look(self, thread_id: str, resource_id: str) -> ThreadMemory:
-        """The memory of a thread as it is, for one who only reads: nothing is finished, and nothing is written.
+    async def look(self, thread_id: str, resource_id: str) -> Turn:
+        """Open the memory of a thread for reading only. Writes nothing, and does not finish interrupted work.
 
         Raises StorageError.
         """
         log = await self._logs.read(thread_id, resource_id)
-        memory = self._memory(thread_id, resource_id, None, log, _ignore, manual=False)
-        await memory.load()
+        turn = self._turn(thread_id, resource_id, None, log, None, manual=False)
+        await turn.window.load()
         gone = [stone for stone in log.tombstones if stone.thread_id == thread_id]
-        memory.rows.remove([row for row in memory.rows.all if any(_names(stone, row) for stone in gone)])
-        return memory
+        turn.window.remove([row for row in turn.window.rows if any(_names(stone, row) for stone in gone)])
+        return turn
 
-    async def _open(
-        self, thread_id: str, resource_id: str, run_id: str | None, emit: Emit | None, *, manual: bool
-    ) -> ThreadMemory:
-        found, rows = await self._logs.read_with_rows(thread_id, resource_id, run_id)
-        log = await self._settle(thread_id, resource_id, run_id, found)
-        memory = self._memory(thread_id, resource_id, run_id, log, emit or _ignore, manual=manual)
-        await memory.load(rows if log is found else None)
-        await self._finish_discards(memory, thread_id, log)
-        await self._finish_forgetting(memory, thread_id, log)
-        return memory
-
-    def _memory(
-        self, thread_id: str, resource_id: str, run_id: str | None, log: ObservationLog, emit: Emit, *, manual: bool
-    ) -> ThreadMemory:
-        config = effective_config(self.config, log.overrides)
-        return ThreadMemory(
-            rows=RawRows(self._storage, self._counter, thread_id=thread_id, run_id=run_id),
-            cycles=self._cycles(config, thread_id, resource_id, emit, manual=manual),
-            jobs=ThreadJobs(
-                self.background,
-                self._logs,
-                self._submit or (lambda job: self.work(job, emit=emit)),
-                thread_id=thread_id,
-                resource_id=resource_id,
-            ),
-            config=config,
-            counter=self._counter,
-            clock=self._clock,
+    def _turn(
+        self,
+        thread_id: str,
+        resource_id: str,
+        run_id: str | None,
+        log: ObservationLog,
+        emit: Emit | None,
+        *,
+        manual: bool,
+    ) -> Turn:
+        diary = self.diary(log, thread_id, resource_id, emit, manual=manual)
+        window = Window(
+            self._storage,
+            self._counter,
+            diary.config,
+            diary.limits,
             thread_id=thread_id,
             run_id=run_id,
             log=log,
         )
 
-    def _cycles(
-        self, config: ObservationalMemoryConfig, thread_id: str, resource_id: str, emit: Emit, *, manual: bool = False
-    ) -> Cycles:
-        return Cycles(
+        def work_here(job: Job) -> Awaitable[object]:
+            return self.work(job, emit=emit)
+
+        jobs = ThreadJobs(
+            self.background, self._logs, self._submit or work_here, thread_id=thread_id, resource_id=resource_id
+        )
+        return Turn(self, window, diary, jobs)
+
+    def diary(
+        self,
+        log: ObservationLog,
+        thread_id: str,
+        resource_id: str,
+        emit: Emit | None,
+        *,
+        manual: bool = False,
+    ) -> ThreadDiary:
+        """Return the ``ThreadDiary`` of a thread, with the overrides of ``log``. ``manual``: as for ``Events``."""
+        config, limits = self.config, self._limits
+        if log.overrides:
+            config = effective_config(config, log.overrides)
+            limits = limits_of(config)
+        return ThreadDiary(
+            thread_id=thread_id,
+            resource_id=resource_id,
             storage=self._storage,
+            logs=self._logs,
             observer=self._observer,
             reflector=self._reflector,
             config=config,
+            limits=limits,
             counter=self._counter,
             clock=self._clock,
-            thread_id=thread_id,
-            resource_id=resource_id,
-            emit=emit,
-            manual=manual,
+            events=Events(
+                storage=self._storage,
+                logs=self._logs,
+                config=config,
+                limits=limits,
+                clock=self._clock,
+                thread_id=thread_id,
+                resource_id=resource_id,
+                emit=emit or _ignore,
+                manual=manual,
+            ),
         )
 
     async def work(self, job: Job, *, emit: Emit | None = None) -> bool:
-        """Do a background job: observe or reflect what is due, and let the result wait in the log.
+        """Run a background job: observe or reflect if due, and save the result as buffered.
 
-        What the Observer or the Reflector does wrong is told in events and counted. Raises StorageError.
+        Failures of the Observer or the Reflector are sent as events and counted. Raises StorageError.
 
         Returns:
-            False where nothing was done, since somebody else is at it, or died at it less than a minute ago.
+            False if nothing was done because another process holds the lease, or died holding it in the last minute.
         """
-        whose = OTHER_THREADS if job.others else job.thread_id
-        async with self._logs.claim(whose, job.resource_id, job.operation) as mine:
+        scope = OTHER_THREADS if job.others else job.thread_id
+        async with self._logs.claim(scope, job.resource_id, job.operation) as mine:
             if mine:
-                await self._do(job, emit or _ignore)
+                log = await self._logs.read(job.thread_id, job.resource_id)
+                diary = self.diary(log, job.thread_id, job.resource_id, emit)
+                if job.others:
+                    await buffer_other_threads(diary, log)
+                elif job.operation == "reflection":
+                    await buffer_reflection(diary, log)
+                else:
+                    await buffer_observations(job, diary, log)
+                    if job.run_id is not None:  # it may have ended before its notes were saved
+                        log = await self._logs.read(job.thread_id, job.resource_id)
+                        if any(entry.run_id == job.run_id for entry in log.entries):
+                            await self._end_run(job.thread_id, job.resource_id, job.run_id)
         return mine
 
-    async def _do(self, job: Job, emit: Emit) -> None:
-        log = await self._logs.read(job.thread_id, job.resource_id)
-        config = effective_config(self.config, log.overrides)
-        cycles = self._cycles(config, job.thread_id, job.resource_id, emit)
-        limits, timeout = limits_of(config), config.background_timeout
-        if job.others:
-            await buffer_other_threads(
-                cycles,
-                self._storage,
-                log,
-                but=job.thread_id,
-                least=limits.buffer_tokens or limits.message_tokens,
-                limit=config.observation.max_tokens_per_batch,
-                counter=self._counter,
-            )
-        elif job.operation == "reflection":
-            await buffer_reflection(log, cycles, limits, timeout=timeout)
-        else:
-            await buffer_observations(job, log, cycles, self._storage, limits, self._counter, timeout=timeout)
-
-    async def observe_all(
-        self,
-        thread_id: str,
-        resource_id: str,
-        *,
-        progress: Progress | None = None,
-        emit: Emit | None = None,
-        leave_tokens: int = 0,
-    ) -> None:
-        """Observe all rows of a thread that may be observed, batch by batch; reflect whenever that is due.
-
-        Each batch is saved by itself: what was done stays when a later one fails. Thresholds, back-off and
-        ``observe_timeout`` do not apply.
-
-        Args:
-            progress: Called with (tokens done, tokens in all) before each batch and at the end.
-            leave_tokens: At least so many tokens of the newest messages stay raw.
-
-        Raises:
-            ModelError, RoleError: The Observer or the Reflector failed.
-            ThreadBusyError: Somebody else is observing the thread.
-            ConflictError: The same messages were changed while each of three calls was at them.
-            StorageError: The storage failed.
-        """
-        memory = await self._open(thread_id, resource_id, None, emit, manual=True)
-        await observe_all(memory, self._settle, progress, leave_tokens)
-
-    async def observe_resource(
-        self, resource_id: str, *, progress: Progress | None = None, emit: Emit | None = None
-    ) -> None:
-        """Observe all rows that may be observed of all threads of a resource; its threads share one log.
-
-        What waits in the log is activated first. Then threads are observed in the order of what they say, several
-        to a call of ``max_tokens_per_batch`` and several calls at a time; reflects whenever that is due. What is
-        observed by somebody else is left alone; what was changed meanwhile is read anew.
-
-        Args:
-            progress: Called with (tokens done, tokens in all) before each round of calls and at the end.
-
-        Raises:
-            ModelError, RoleError: The Observer or the Reflector failed; what was done besides is kept.
-            ThreadBusyError: Somebody else is observing the resource, or some of its threads.
-            ConflictError: As for ``observe_all``.
-            StorageError: The storage failed.
-        """
-        thread_id = await self._any_thread(resource_id)
-        if not thread_id:
-            return
-        memory = await self._open(thread_id, resource_id, None, emit, manual=True)
-        await ResourceObserver(
-            memory,
-            lambda thread_id: self._cycles(memory.config, thread_id, resource_id, emit or _ignore, manual=True),
-            self._settle,
-            self._storage,
-            self._counter,
-            limit=memory.config.observation.max_tokens_per_batch,
-            progress=progress,
-        ).run()
-
-    async def reflecting(self, thread_id: str, resource_id: str, *, emit: Emit | None = None) -> Cycles:
-        """What condenses a log because somebody asked for it. Finishes first what a crash cut short, as ``open`` does.
-
-        Args:
-            thread_id: The thread that events name; empty for any one of the resource.
-
-        Raises StorageError.
-        """
-        log = await self._settle(thread_id, resource_id, None)
-        thread_id = thread_id or await self._any_thread(resource_id)
-        config = effective_config(self.config, log.overrides)
-        return self._cycles(config, thread_id, resource_id, emit or _ignore, manual=True)
-
-    async def _any_thread(self, resource_id: str) -> str:
-        """A thread of the resource; empty where it has none."""
+    async def any_thread(self, resource_id: str) -> str:
+        """Return the id of a thread of the resource; empty if it has none."""
         page = await self._storage.list_threads(resource_id=resource_id, limit=1)
         return page.items[0].id if page.items else ""
 
     async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
-        """Say in an event that a thread's memory cannot be opened."""
+        """Send an event that a thread's memory cannot be opened."""
         key = self._logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
-        await self._cycles(self.config, thread_id, resource_id, emit or _ignore).report(log, error, 0)
+        await self.diary(log, thread_id, resource_id, emit).events.report(log, error, 0)
 
     async def log(self, thread_id: str, resource_id: str) -> ObservationLog:
-        """The log as it is stored, without entries of live runs; empty (version 0) if there is none."""
+        """Return the diary as it is stored, without entries of live runs; empty (version 0) if there is none."""
         return visible_log(await self._logs.read(thread_id, resource_id), None)
 
     async def drop_run(
         self, thread_id: str, resource_id: str, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()
     ) -> None:
-        """Forget what was noted of a run that is discarded. Call it BEFORE its rows are removed.
+        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed.
 
-        Leaves a tombstone: no late result of the run can come in, and a removal that a crash cuts short is
+        Leaves a tombstone, so that late results of the run are rejected, and a removal that a crash interrupts is
         finished when the thread is opened next.
 
         Args:
-            in_flight: Some background work may still be at the run's rows. Otherwise a thread without a log
-                needs no tombstone.
-            seqs: Places of its rows: should somebody have taken the run for dead and noted them, that goes, too.
+            in_flight: Background work may still read the run's rows. Otherwise a thread without a diary needs no
+                tombstone.
+            seqs: Numbers of its rows. Notes that another process made of them, because it took the run for dead, are
+                removed as well.
         """
         log = await self._logs.read(thread_id, resource_id)
         if log.version or in_flight:
@@ -300,10 +708,10 @@ class Engine:
             await finish_removals(self._storage, log, self._counter)
 
     async def close_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
-        """Make what was noted of a run part of the log for good. Call it AFTER the run has ended.
+        """Make the notes of a run permanent. Call it AFTER the run has ended.
 
-        Entries whose rows were rewritten or removed at the end of the run are taken out, and those rows are
-        raw again. If this call is missed, the next ``open`` makes up for it.
+        Removes entries with rows that were rewritten or removed at the end of the run; those rows become raw again.
+        If this call is missed, the next ``open`` does it.
         """
         log = await self._logs.read(thread_id, resource_id)
         own = [entry for entry in log.entries if entry.run_id == run_id]
@@ -320,20 +728,21 @@ class Engine:
             thread_id, resource_id, lambda log: transitions.close_entries(log, ids, stale=stale), check=clean
         )
 
-    async def _settle(
+    async def settle(
         self, thread_id: str, resource_id: str, run_id: str | None, log: ObservationLog | None = None
     ) -> ObservationLog:
-        """The log, after entries of other runs that have ended since were closed or taken out; the very ``log`` that
-        was read where there is nothing to do."""
+        """Close or remove the entries of other runs that have ended, and return the diary; the same ``log`` object if
+        there is nothing to do."""
         log = log or await self._logs.read(thread_id, resource_id)
-        log = await finish_removals(self._storage, log, self._counter)
+        if row_stones(log):
+            log = await finish_removals(self._storage, log, self._counter)
         others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
         if not others:
             return log
         for other in sorted(filter(None, others)):
             try:
                 await self._end_run(thread_id, resource_id, other)
-            except StorageError as error:  # its rows are raw until somebody can save the log
+            except StorageError as error:  # its rows stay raw until a later call saves the diary
                 logger.warning("cannot close the notes of run %s of thread %s: %s", other, thread_id, error)
         return await self._logs.read(thread_id, resource_id)
 
@@ -344,27 +753,6 @@ class Engine:
         elif run.state in ("committed", "interrupted"):
             await self.close_run(thread_id, resource_id, run_id)
 
-    async def _finish_discards(self, memory: ThreadMemory, thread_id: str, log: ObservationLog) -> None:
-        """Remove rows of runs that were marked as discarded before a crash kept their rows alive."""
-        gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
-        rows = [row for row in memory.rows.all if row.run_id in gone]
-        if rows:
-            await self._storage.delete_messages(thread_id, [row.id for row in rows])
-            await memory.load()
-
-    async def _finish_forgetting(self, memory: ThreadMemory, thread_id: str, log: ObservationLog) -> None:
-        """Cut what was sent along with rows whose run was live when something was forgotten."""
-        late = [
-            row
-            for row in memory.rows.all
-            if row.sent and row.run_id != memory.run_id and may_quote_forgotten(row.sent, log)
-        ]
-        if late:
-            for row in late:
-                row.sent = row.sent and keep_date(row.sent, self._counter)
-            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
-            memory.add(late)
-
 
 def _names(stone: Tombstone, row: Message) -> bool:
     if stone.run_id is not None:
@@ -373,4 +761,8 @@ def _names(stone: Tombstone, row: Message) -> bool:
 
 
 def _ignore(part: DataChunk) -> None:
-    """Nobody listens; the event log has it."""
+    """Ignore an event if there is no client; the event log has it."""
+
+
+def _tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:
+    return sum(tokens_of(rows) for _, rows in chunks)

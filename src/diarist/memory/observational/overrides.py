@@ -1,4 +1,4 @@
-"""Thresholds of one thread or resource, over those of the configuration."""
+"""Overrides: thresholds of one thread or resource that replace those of the configuration."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OBSERVATION_OVERRIDES = {
     "buffer_activation": "buffer_activation",
     "block_after": "block_after",
 }
-"""Names of overrides, and what they set in ``ObservationConfig``."""
+"""Names of overrides, and the fields of ``ObservationConfig`` that they set."""
 
 REFLECTION_OVERRIDES = {
     "observation_tokens": "observation_tokens",
     "reflection_buffer_activation": "buffer_activation",
     "reflection_block_after": "block_after",
 }
-"""Names of overrides, and what they set in ``ReflectionConfig``."""
+"""Names of overrides, and the fields of ``ReflectionConfig`` that they set."""
 
 _NAMES = (*OBSERVATION_OVERRIDES, *REFLECTION_OVERRIDES)
 _TOKENS = ("message_tokens", "observation_tokens")
@@ -33,14 +33,14 @@ logger = logging.getLogger("diarist")
 
 
 def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
-    """The configuration with these thresholds instead of its own, checked as a whole.
+    """Return the configuration with these overrides, validated as a whole.
 
     Args:
         overrides: By the names of ``OBSERVATION_OVERRIDES`` and ``REFLECTION_OVERRIDES``. Values as in the
             configuration.
 
     Raises:
-        ConfigError: An unknown name, a value that is no number, or one that contradicts the rest; the message
+        ConfigError: A name is unknown, a value is not a number, or it contradicts the other options; the message
             names the option.
     """
     if not overrides:
@@ -56,14 +56,16 @@ def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, J
 
 
 def check_overrides(overrides: Mapping[str, Json]) -> None:
-    """Raises ConfigError for an unknown name, and for a value that no configuration takes."""
+    """Raise ConfigError for an unknown name, or a value that is invalid in any configuration."""
     for name, value in overrides.items():
         _check(name, value)
 
 
 def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
-    """As ``apply_overrides``; but overrides that contradict the configuration, which may have changed since they
-    were written, are left out with a warning."""
+    """Apply overrides like ``apply_overrides``, but ignore all of them with a warning if they are invalid.
+
+    The configuration may have changed since they were stored.
+    """
     try:
         return apply_overrides(config, overrides)
     except ConfigError as error:

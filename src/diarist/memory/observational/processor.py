@@ -1,4 +1,4 @@
-"""Observational memory as a processor: the engine's view of a run, fitted to our pipeline."""
+"""Observational memory as a processor: an adapter from a ``Turn`` of the engine to the agent loop."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ContextOverflowError, StorageError
-from diarist.memory.observational.cold import why_cold
-from diarist.memory.observational.data_parts import Trigger
-from diarist.memory.observational.engine import Engine, ThreadMemory
-from diarist.memory.observational.prompt.sent_block import asked_in, joined
+from diarist.memory.observational.cache_expiry import why_cold
+from diarist.memory.observational.engine import Engine, Turn
+from diarist.memory.observational.events import Trigger
+from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
+from diarist.memory.observational.prompt.sent_block import Tail, asked_in, joined
 from diarist.memory.observational.recall import Search, recall_tool, with_recall
-from diarist.memory.observational.window import newest_half
-from diarist.memory.observational.work.other_threads import TAIL_SHARE, Tail, tails_of
-from diarist.memory.recording import RunRecorder
+from diarist.memory.observational.units import newest_half
+from diarist.memory.run_recorder import RunRecorder
 from diarist.messages import Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorHookResult,
@@ -25,7 +25,7 @@ from diarist.processors.base import (
     ProcessLLMResponseArgs,
     Processor,
 )
-from diarist.prompt_cache import PromptHistory
+from diarist.prompt_cache import DiaryState, PromptHistory
 from diarist.run_context import Outcome, RunContext, Writer
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
@@ -40,49 +40,53 @@ _ROWS_WITHOUT_LOG = 40
 logger = logging.getLogger("diarist")
 
 
-class RunState:
-    """What observational memory keeps for one request.
+class Listener:
+    """Forwards events to the run's client while it is connected.
 
-    Attributes:
-        memory: None where the call has no thread, or its diary cannot be read.
-        notes: How many system messages the diary takes.
-        given: What other parts of memory have to say in the note for this run's user message.
-        cuts: How many times the prompt was halved, since the provider takes no more.
+    Background work may outlive the run, so this holds no reference to the run itself.
     """
 
-    def __init__(self, recorder: RunRecorder, writer: Writer | None = None) -> None:
+    def __init__(self) -> None:
+        self.writer: Writer | None = None
+
+    def emit(self, part: DataChunk) -> None:
+        """Send an event to the client if it is still connected; the event log has it in any case."""
+        if self.writer is not None:
+            self.writer.custom(part)
+
+
+class RunState:
+    """The state of observational memory for one request.
+
+    Attributes:
+        turn: None if the call has no thread, or its diary cannot be read.
+        notes: Number of system messages with the diary.
+        given: Text of other parts of memory for the note in this run's user message.
+        cuts: Number of times the window was halved because the provider rejected the prompt as too long.
+    """
+
+    def __init__(self, recorder: RunRecorder) -> None:
         self.recorder = recorder
-        self.memory: ThreadMemory | None = None
+        self.listener = Listener()
+        self.turn: Turn | None = None
         self.made_room = False
         self.cuts = 0
         self.notes = 0
         self.tails: list[Tail] = []
         self.given: SentBlock | None = None
-        self._writer = writer
-
-    def listen(self, writer: Writer) -> None:
-        self._writer = writer
-
-    def emit(self, part: DataChunk) -> None:
-        """Send a part to the client while there is one; the event log has it anyway."""
-        if self._writer is not None:
-            self._writer.custom(part)
-
-    def hang_up(self) -> None:
-        self._writer = None
 
 
 class DiaryProcessor(Processor[Any]):
-    """Stores a run's messages, shows the model the diary and what it does not cover yet, and has the
-    conversation observed when it is due.
+    """Stores a run's messages, prompts the model with the diary and the raw messages, and observes when due.
 
-    It needs to be among the input processors only: what the last step says, and what other processors
-    change, is stored when the run ends.
+    List it among the input processors only: the last step's messages, and changes by other processors, are stored when
+    the run ends.
 
     Args:
         thread_wait: Seconds to wait for another run of the same thread.
         await_background: Let a run wait at its end until the background work of its thread is done.
-        search: What the tool ``recall`` searches by, in place of the storage's full-text search.
+        search: Search function for the tool ``recall``, instead of the storage's full-text search.
+        prompts: The last prompts, if several processors share them.
     """
 
     id = TAG
@@ -99,6 +103,7 @@ class DiaryProcessor(Processor[Any]):
         thread_wait: float = 30.0,
         await_background: bool = False,
         search: Search | None = None,
+        prompts: PromptHistory | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage
@@ -106,207 +111,190 @@ class DiaryProcessor(Processor[Any]):
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._search = search
-        self._prompts = PromptHistory()
+        self._prompts = prompts or PromptHistory()
 
     def create_state(self) -> RunState:
         return RunState(RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait))
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
-        """Open the run and bring what the diary does not cover into the conversation."""
+        """Open the run and add the raw messages to the conversation.
+
+        If the diary cannot be read, the turn continues with the newest messages.
+        """
         context, state = args.context, args.state
         if context.thread_id is None or context.resource_id is None:
             return
         context.on_end(lambda outcome: self._before_end(context, state, outcome))
         await state.recorder.begin(context)
         context.on_end(lambda outcome: self._after_end(context, state, outcome))
-        state.listen(context.writer)
-        window = await self._open(context, state)
+        state.listener.writer = context.writer
+        thread_id, resource_id, run_id = context.thread_id, context.resource_id, context.run_id
+        try:
+            state.turn = await self._engine.open(thread_id, resource_id, run_id, emit=state.listener.emit)
+            window = state.turn.window.messages()
+        except StorageError as error:
+            await self._engine.report(thread_id, resource_id, error, emit=state.listener.emit)
+            rows = await self._storage.list_messages(
+                thread_id, limit=_ROWS_WITHOUT_LOG, newest_first=True, run_id=run_id
+            )
+            window = newest_half(rows[::-1], (), cuts=0)
         args.message_list.remember(window)
         state.recorder.ask_again(args.message_list, window)
 
-    async def _open(self, context: RunContext[Any], state: RunState) -> list[Message]:
-        """The window of the thread. Where the diary cannot be read the turn goes on with the newest messages."""
-        assert context.thread_id is not None
-        assert context.resource_id is not None
-        try:
-            state.memory = await self._engine.open(
-                context.thread_id, context.resource_id, context.run_id, emit=state.emit
-            )
-        except StorageError as error:
-            await self._engine.report(context.thread_id, context.resource_id, error, emit=state.emit)
-            rows = await self._storage.list_messages(
-                context.thread_id, limit=_ROWS_WITHOUT_LOG, newest_first=True, run_id=context.run_id
-            )
-            return newest_half(rows[::-1], (), cuts=0)
-        return state.memory.window()
-
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
-        """Store what is new, do what is due, and show the model the diary and the raw rest."""
-        await self._prepare(args, args.state)
-        if self._engine.config.retrieves is None or args.thread_id is None:
+        """Store new messages, run memory work that is due, and put the diary and the raw messages into the prompt."""
+        context, state, messages = args.context, args.state, args.message_list
+        turn: Turn | None = state.turn
+        if context.thread_id is None:
             return None
-        return {"tools": with_recall(args.tools, self._recall(args.context, args.state))}
+        if turn is None:
+            await state.recorder.sync(context)
+            return self._with_recall(args)
+        asked = asked_in(messages)
+        if asked is not None:
+            state.tails, state.given = await self._tails(turn), asked.sent
+            self._compose(state, turn, asked)
+        synced = await state.recorder.sync(context)
+        if synced.changed or synced.removed:
+            await turn.forget(synced.changed, synced.removed)
+        turn.window.add(synced.added)
+        if mended := messages.dropped | messages.repaired:
+            rows = turn.window.rows
+            state.recorder.kept |= messages.dropped - {row.id for row in rows}
+            await turn.forget([row for row in rows if row.id in mended])  # notes of their old text go
+        before, pinned = turn.log, _pinned(context) | state.recorder.pinned
+        await turn.prepare(pinned, cold=await self._why_cold(args, turn, asked))
+        if asked is not None and turn.log is not before:  # the note was made from the old diary
+            asked.sent = None
+            self._compose(state, turn, asked)
+            await state.recorder.rewrite([asked])
+            turn.window.add([asked])
+        await turn.send_status(args.step_number, pinned)
+        messages.remember(newest_half(turn.window.messages(), pinned, cuts=state.cuts))
+        blocks = turn.window.blocks()
+        for block in blocks:
+            messages.add_system(block, tag=TAG)
+        state.notes = len(blocks)
+        return self._with_recall(args)
 
-    def _recall(self, context: RunContext[Any], state: RunState) -> Tool:
+    def _with_recall(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
+        """Add the tool ``recall``, if the configuration has it."""
+        config, context, state = self._engine.config, args.context, args.state
+        if config.retrieves is None:
+            return None
         assert context.thread_id is not None
         assert context.resource_id is not None
-        empty = ObservationLog(key="", scope=self._engine.config.scope, resource_id=context.resource_id)
-        return recall_tool(
+        empty = ObservationLog(key="", scope=config.scope, resource_id=context.resource_id)
+        tool: Tool = recall_tool(
             self._storage,
-            lambda: state.memory.log if state.memory is not None else empty,
+            lambda: state.turn.log if state.turn is not None else empty,
             resource_id=context.resource_id,
             thread_id=context.thread_id,
             run_id=context.run_id,
             counter=self._counter,
-            config=self._engine.config,
+            config=config,
             shown=lambda: {message.id for message in context.messages.messages},
             search=self._search,
         )
-
-    async def _prepare(self, args: ProcessInputStepArgs[Any], state: RunState) -> None:
-        context, messages, memory = args.context, args.message_list, state.memory
-        if memory is None:
-            if context.thread_id is not None:
-                await state.recorder.sync(context)
-            return
-        asked = asked_in(messages)
-        if asked is not None:
-            state.tails, state.given = await self._tails(memory, context), asked.sent
-            self._compose(state, memory, asked)
-        synced = await state.recorder.sync(context)
-        if synced.changed or synced.removed:
-            await memory.forget(synced.changed, synced.removed)
-        memory.add(synced.added)
-        if mended := messages.dropped | messages.repaired:
-            state.recorder.kept |= messages.dropped - {row.id for row in memory.rows.all}
-            await memory.forget([row for row in memory.rows.all if row.id in mended])  # waiting notes of them go
-        before, pinned = memory.log, _pinned(context) | state.recorder.pinned
-        await memory.act(pinned, cold=await self._why_cold(args, memory, asked))
-        if asked is not None and memory.log is not before:
-            await self._recompose(state, memory, asked)
-        await memory.send_status(args.step_number, pinned)
-        messages.remember(newest_half(memory.window(), pinned, cuts=state.cuts))
-        blocks = memory.prompt_blocks()
-        for block in blocks:
-            messages.add_system(block, tag=TAG)
-        state.notes = len(blocks)
+        return {"tools": with_recall(args.tools, tool)}
 
     async def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
-        """Report how much of the prompt repeated the one before."""
-        state: RunState = args.state
-        if state.memory is not None and args.context.thread_id is not None:
+        """Report how much of the prompt was the same as in the previous one."""
+        turn: Turn | None = args.state.turn
+        if turn is not None and args.context.thread_id is not None:
+            log = turn.log
+            entries = tuple([hash((entry.id, entry.text)) for entry in log.active])
             args.context.report.cache.append(
                 self._prompts.compare(
                     args.context.thread_id,
+                    args.model.id,
                     args.request.prompt,
                     args.request.tools,
-                    notes=state.notes,
+                    notes=args.state.notes,
+                    diary=DiaryState(log.born, log.erasures, log.generation, entries),
                     step_number=args.step_number,
-                    why=state.memory.take_reason(),
+                    why=turn.take_reason(),
                 )
             )
 
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
-        """Where the prompt is too long for the provider: make room, by the diary first, then by a shorter window
-        for this run alone."""
+        """Make room if the prompt is too long for the provider: first by observing, then by a shorter window for this
+        run only."""
         state: RunState = args.state
-        if state.memory is None or not isinstance(args.error, ContextOverflowError):
+        if state.turn is None or not isinstance(args.error, ContextOverflowError):
             return None
-        pinned = _pinned(args.context) | state.recorder.pinned
         if not state.made_room:
             state.made_room = True
-            if await state.memory.make_room(pinned):
+            if await state.turn.make_room(_pinned(args.context) | state.recorder.pinned):
                 return {"retry": True}
         if state.cuts == _MAX_CUTS:
             return None
         state.cuts += 1
-        await state.memory.report(args.error)
+        await state.turn.report(args.error)
         return {"retry": True}
 
-    async def _why_cold(
-        self, args: ProcessInputStepArgs[Any], memory: ThreadMemory, asked: Message | None
-    ) -> Trigger | None:
-        """Why this turn may rearrange the window for free; asked once per run."""
-        config = memory.config
+    async def _why_cold(self, args: ProcessInputStepArgs[Any], turn: Turn, asked: Message | None) -> Trigger | None:
+        """Return why the prompt cache has expired, None if it has not; checked once per run."""
+        config = turn.config
         if asked is None or not (config.activate_on_provider_change or config.activate_after_idle):
             return None
-        earlier = [row for row in memory.rows.all if row.run_id != args.context.run_id]
-        now, last = asked.created_at or utc_now(), memory.log.actor
+        earlier = [row for row in turn.window.rows if row.run_id != args.context.run_id]
+        now, last = asked.created_at or utc_now(), turn.log.actor
         why = why_cold(config, earlier, now=now, model_id=args.model.id, last_model_id=last)
         if config.activate_on_provider_change:
-            await memory.remember_actor(args.model.id)
+            await turn.remember_model(args.model.id)
         return why
 
-    async def _tails(self, memory: ThreadMemory, context: RunContext[Any]) -> list[Tail]:
-        """What the diary does not have yet of the resource's other threads; a failure is told in an event."""
-        if memory.log.scope == "thread" or context.thread_id is None:
+    async def _tails(self, turn: Turn) -> list[Tail]:
+        """Return the news of the resource's other threads that the diary does not cover; failures become events."""
+        if turn.log.scope == "thread":
             return []
         try:
             return await tails_of(
                 self._storage,
-                memory.log,
-                but=context.thread_id,
-                obscured=memory.config.obscures_threads,
-                room=TAIL_SHARE * memory.limits().message_tokens,
+                turn.log,
+                but=turn.diary.thread_id,
+                obscured=turn.config.obscures_threads,
+                room=TAIL_SHARE * turn.window.limits().message_tokens,
                 counter=self._counter,
             )
         except StorageError as error:
-            await memory.report(error)
+            await turn.report(error)
             return []
 
-    async def _recompose(self, state: RunState, memory: ThreadMemory, asked: Message) -> None:
-        """The diary changed before the first call: the block must say what is true now."""
-        asked.sent = None
-        self._compose(state, memory, asked)
-        await state.recorder.rewrite([asked])
-        memory.add([asked])
-
-    def _compose(self, state: RunState, memory: ThreadMemory, asked: Message) -> None:
-        own = memory.compose_sent_block(asked.created_at or utc_now(), state.tails)
+    def _compose(self, state: RunState, turn: Turn, asked: Message) -> None:
+        own = turn.window.sent_block(asked.created_at or utc_now(), state.tails)
         asked.sent = joined(state.given, own, self._counter)
 
     async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
-        """Before the rows of a discarded run are removed, what was noted of them goes, and may not come back."""
-        memory = state.memory
-        if memory is None or outcome != "discarded" or context.thread_id is None or context.resource_id is None:
+        """Drop the notes of a discarded run before its rows are removed."""
+        if state.turn is None or outcome != "discarded":
             return
         try:
-            own = context.messages.of("input", "response")
-            await self._engine.drop_run(
-                context.thread_id,
-                context.resource_id,
-                context.run_id,
-                in_flight=memory.jobs.started,
-                seqs=[message.seq for message in own if message.seq is not None],
-            )
+            await state.turn.discard(context.messages.of("input", "response"))
         except StorageError as error:
             logger.warning("the notes of run %s are dropped by the next run of its thread: %s", context.run_id, error)
 
     async def _after_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
-        """What was observed of this run stays with it, and the time until the next turn is used.
-
-        The run has ended in storage already, and the next ``open`` makes good what fails here.
-        """
-        state.hang_up()
-        memory = state.memory
-        if memory is None or context.thread_id is None or context.resource_id is None:
+        """Close the notes of a run that has ended in storage; the next ``open`` does it if that fails here."""
+        state.listener.writer = None
+        if state.turn is None or outcome == "discarded":
             return
+        own = context.messages.of("input", "response") if outcome == "committed" else []
         try:
-            if outcome != "discarded" and (memory.jobs.started or memory.has_own_notes):
-                await self._engine.close_run(context.thread_id, context.resource_id, context.run_id)
-            if outcome == "committed":
-                memory.add([message for message in context.messages.of("input", "response") if message.seq])
-                memory.buffer_when_due()
-                await memory.update_title()
+            await state.turn.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
-            context.wait_at_end(memory.jobs.settled)
+            context.wait_at_end(state.turn.jobs.settled)
 
 
 def _pinned(context: RunContext[Any]) -> set[str]:
-    """What is never observed yet: the run's own input and its newest step, which are always in the prompt; and rows
-    that a repair changed or dropped, which are not stored so before the run ends."""
+    """Return the ids of rows that must not be observed yet.
+
+    These are the run's input and its newest step, which are always in the prompt, and rows that a repair changed or
+    dropped, since the repair is stored only when the run ends.
+    """
     messages = context.messages
     newest = {message.id for message in [*messages.input, *messages.response[-1:]]}
     return newest | messages.repaired | messages.dropped

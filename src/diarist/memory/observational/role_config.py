@@ -1,51 +1,59 @@
-"""What a user sets on the Observer and on the Reflector: frozen values, contradictions refused at construction."""
+"""Options of the Observer and the Reflector. Invalid combinations raise ConfigError at construction."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.roles.model_choice import ModelChoice
-from diarist.models.base import ModelSettings
+from diarist.models.base import Model, ModelSettings
+from diarist.models.entry import ModelEntry
+
+FixedModel = str | Model | ModelEntry | Sequence[str | Model | ModelEntry]
+"""A model, with its own retries if it is an entry, or a list of models to try one after the other."""
+
+ModelChoice = FixedModel | Callable[[int], FixedModel] | Literal[True] | None
+"""A model id (``"openai/gpt-5-mini"``), a model, a ``ModelEntry``, a list of these, a function that is called with the
+number of input tokens before each call and returns one of these, ``"extractive"`` (no model), ``"default"`` or True, or
+None."""
 
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000
 _UNBUFFERED_LEAST_TOKENS = 1_000
-_ENDLESS = 1e300  # a multiple of less is finite, too
+_ENDLESS = 1e300  # multiples of smaller numbers stay finite
 _OBSERVER_SETTINGS = ModelSettings(temperature=0.3, max_output_tokens=100_000)
 _REFLECTOR_SETTINGS = ModelSettings(temperature=0.0, max_output_tokens=100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationConfig:
-    """When messages are observed, how many at once, and by whom.
+    """Options of the Observer: its model, and when and in what portions messages are observed.
 
     Attributes:
-        model: The Observer's model, where it is not the one of ``ObservationalMemoryConfig``.
-        message_tokens: Tokens of raw messages at which notes take their place.
-        buffer_tokens: After so many tokens of new messages the Observer is called in the background: below 1 a
-            share of ``message_tokens``, else absolute. One call takes at most twice that. False: nothing
-            happens in the background; a call is awaited at ``message_tokens`` and takes at most 10,000
-            tokens, and none is made for less than 1,000 (or a tenth of ``message_tokens``, if that is less).
-        buffer_activation: How much leaves the window: 0.8 leaves 20% of ``message_tokens`` raw; from
-            1,000 on it is the number of tokens that stay.
-        block_after: Tokens of raw messages at which a turn waits for the Observer even where it works in the
-            background: below 2 a multiple of ``message_tokens``, else absolute. Without effect where
-            ``buffer_tokens`` is False.
-        observer_batch_tokens: The most that one call of the Observer takes, where ``buffer_tokens``
-            should not decide it. A longer message goes alone, cut with a note.
-        max_tokens_per_batch: In resource scope, how much of several threads goes into one call.
-        previous_observer_tokens: How much of the log the Observer sees of what it noted before.
+        model: The Observer's model, if it differs from that of ``ObservationalMemoryConfig``.
+        message_tokens: Tokens of raw messages at which notes replace them.
+        buffer_tokens: Tokens of new messages after which the Observer is called in the background: below 1 a share of
+            ``message_tokens``, else absolute. One call takes at most twice that. False disables background calls: a
+            call is awaited at ``message_tokens`` and takes at most 10,000 tokens, and none is made for less than
+            1,000 (or a tenth of ``message_tokens``, if that is less).
+        buffer_activation: Share of ``message_tokens`` that leaves the window: 0.8 leaves 20% raw. A value of 1,000 or
+            more is the number of tokens that stay.
+        block_after: Tokens of raw messages at which a turn waits for background observation: below 2 a multiple of
+            ``message_tokens``, else absolute. No effect if ``buffer_tokens`` is False.
+        observer_batch_tokens: Maximum tokens of one call of the Observer; by default derived from ``buffer_tokens``.
+            A longer message goes alone, cut with a note.
+        max_tokens_per_batch: Maximum tokens of several threads in one call, in resource scope.
+        previous_observer_tokens: Maximum tokens of earlier notes in the Observer's prompt.
         tool_result_tokens: Longer tool results are cut to this for the Observer.
-        observe_attachments: Whether the Observer sees images and files themselves. None and True: where its model
-            takes them; False: it reads only that they were there.
-        thread_title: Whether the Observer names the thread.
-        model_settings: Over temperature 0.3 and 100,000 output tokens.
+        observe_attachments: None and True send images and files if the Observer's model takes them; False only
+            names them.
+        thread_title: The Observer names the thread.
+        model_settings: Settings over the defaults: temperature 0.3, 100,000 output tokens.
         instruction: Appended to the Observer's instructions.
 
     Raises:
-        ConfigError: Names the option and what is wrong with it.
+        ConfigError: An option is invalid; the message names it.
     """
 
     model: ModelChoice = None
@@ -103,7 +111,7 @@ class ObservationConfig:
 
     @property
     def buffered_tokens(self) -> int | None:
-        """``buffer_tokens`` as a number of tokens (at least 1); None when it is False."""
+        """``buffer_tokens`` as a number of tokens (at least 1); None if it is False."""
         if self.buffer_tokens is False:
             return None
         absolute = self.buffer_tokens >= 1
@@ -119,19 +127,19 @@ class ObservationConfig:
     @property
     def block_tokens(self) -> int:
         """Tokens of raw messages at which a turn waits for the Observer: ``block_after`` as a number of tokens, or
-        ``message_tokens`` where nothing happens in the background."""
+        ``message_tokens`` without background calls."""
         return self.message_tokens if self.buffer_tokens is False else _absolute(self.block_after, self.message_tokens)
 
     @property
     def batch_tokens(self) -> int:
-        """The most that one call of the Observer takes."""
+        """Maximum tokens of one call of the Observer."""
         if self.observer_batch_tokens is not None:
             return self.observer_batch_tokens
         return 2 * self.buffered_tokens if self.buffered_tokens else _UNBUFFERED_BATCH_TOKENS
 
     @property
     def least_tokens(self) -> float:
-        """For fewer observable tokens no run calls the Observer."""
+        """Minimum observable tokens for which a run calls the Observer."""
         if self.buffered_tokens is not None:
             return self.buffered_tokens / 2
         return min(_UNBUFFERED_LEAST_TOKENS, self.message_tokens / 10)
@@ -139,21 +147,20 @@ class ObservationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectionConfig:
-    """When the log is condensed, and by whom.
+    """Options of the Reflector: its model, and when it condenses the log.
 
     Attributes:
-        model: The Reflector's model, where it is not the one of ``ObservationalMemoryConfig``.
-        observation_tokens: Tokens of the log at which its oldest part is replaced by something shorter.
+        model: The Reflector's model, if it differs from that of ``ObservationalMemoryConfig``.
+        observation_tokens: Tokens of the log at which its oldest part is replaced by a shorter text.
         buffer_activation: Share of ``observation_tokens`` at which the Reflector is called in the background.
-        block_after: Tokens of the log at which a turn waits for the Reflector even where it works in the
-            background: below 2 a multiple of ``observation_tokens``, else absolute. This option and
-            ``buffer_activation`` are without effect where ``observation.buffer_tokens`` is False: then the
-            Reflector is awaited at ``observation_tokens``.
-        model_settings: Over temperature 0 and 100,000 output tokens.
+        block_after: Tokens of the log at which a turn waits for background reflection: below 2 a multiple of
+            ``observation_tokens``, else absolute. This option and ``buffer_activation`` have no effect if
+            ``observation.buffer_tokens`` is False: then the Reflector is awaited at ``observation_tokens``.
+        model_settings: Settings over the defaults: temperature 0, 100,000 output tokens.
         instruction: Appended to the Reflector's instructions.
 
     Raises:
-        ConfigError: Names the option and what is wrong with it.
+        ConfigError: An option is invalid; the message names it.
     """
 
     model: ModelChoice = None
@@ -186,14 +193,14 @@ class ReflectionConfig:
 
 
 def require_positive(name: str, value: float) -> None:
-    """Raises ConfigError where ``value`` is no positive number."""
+    """Raise ConfigError if ``value`` is not a positive number."""
     require_number(name, value)
     if isinstance(value, bool) or value <= 0:
         raise ConfigError(f"{name} must be positive, not {value!r}")
 
 
 def require_number(name: str, value: object) -> None:
-    """Raises ConfigError where ``value`` is no number, or not finite."""
+    """Raise ConfigError if ``value`` is not a finite number."""
     if not isinstance(value, int | float):
         raise ConfigError(f"{name} must be a number, not {value!r}")
     if not abs(value) < _ENDLESS:

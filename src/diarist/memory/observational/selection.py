@@ -1,14 +1,15 @@
-"""Which rows go to the Observer, and in how many calls. Pure."""
+"""Selection of the rows for the Observer, and their batches. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain, groupby
 
-from diarist.memory.observational.limits import Limits
-from diarist.memory.observational.log.coverage import Coverage, seq_of
+from diarist.memory.observational.decide import Limits
+from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.refusals import narrow
-from diarist.memory.observational.window import tokens_of
+from diarist.memory.observational.units import tokens_of
+from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.records import Source
 
@@ -16,11 +17,11 @@ _OVERSHOOT = 0.95
 
 
 def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limits: Limits) -> list[list[Message]]:
-    """The oldest units that bring the raw rows down to ``retained_tokens``, all units if that is too few.
+    """Return the oldest units that bring the raw rows down to ``retained_tokens``; all units if they are too few.
 
-    What stays should begin with a user's message. So the rest of a turn is taken along while that is not
-    much (0.95 of what stays); else the turn is left whole, if without it the rows are below their
-    threshold; else the turn is cut.
+    The remaining rows should begin with a user message. So the rest of a turn is included if it is small (at most 0.95
+    of ``retained_tokens``). Otherwise the whole turn is left out, if the rows still get below their threshold; if not,
+    the turn is split.
     """
     if not units:
         return []
@@ -41,21 +42,11 @@ def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limi
     return [list(unit) for unit in units[:enough]]
 
 
-def leave_newest(units: Sequence[Sequence[Message]], raw: Sequence[Message], tokens: int) -> list[list[Message]]:
-    """The oldest units without which at least ``tokens`` of raw rows remain."""
-    room = tokens_of(raw) - tokens
-    return [
-        list(unit)
-        for unit, taken in zip(units, accumulate(tokens_of(unit) for unit in units), strict=True)
-        if taken <= room
-    ]
-
-
 def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> list[list[Sequence[Message]]]:
-    """The units in pieces, parted where a chunk that waits stands between them.
+    """Split the units at the rows that a buffered chunk covers.
 
-    Chunks become notes oldest first. One that covered rows on both sides of another could not be put in order
-    with it: newer rows would leave the prompt before older ones.
+    Chunks are activated oldest first. An entry with rows on both sides of another chunk would break that order: newer
+    rows would leave the prompt before older ones.
     """
     pieces: list[list[Sequence[Message]]] = []
     for unit in units:
@@ -73,11 +64,14 @@ def split_batches(
     least: float = 0,
     refused: Sequence[Source] = (),
 ) -> list[list[Message]]:
-    """One list of rows per call of the Observer, of about ``limit`` tokens each.
+    """Split units into batches of about ``limit`` tokens, one per call of the Observer.
 
-    A unit that is larger is not cut. What would be a call for less than ``least`` tokens goes along with the
-    call before or after it. Rows of the run ``run_id``, which may still be discarded, never share a call with
-    others; nor does what was ``refused`` too often, of which there are smaller and smaller calls.
+    Larger units are not split.
+
+    Args:
+        run_id: A run that may still be discarded; its rows never share a batch with others.
+        least: Smaller batches are joined with the batch before or after.
+        refused: Refused sources; batches that were refused too often are halved.
     """
     batches: list[list[Sequence[Message]]] = []
     sizes: list[int] = []
@@ -100,7 +94,7 @@ def split_batches(
 
 
 def _clean_cuts(raw: Sequence[Message], units: Sequence[Sequence[Message]]) -> list[bool]:
-    """For each number of units taken: whether the first row that stays is a user's (or none stays)."""
+    """Return, for each number of units taken, True if the first remaining row is a user message, or none remains."""
     taken: set[str] = set()
     first = 0
     clean: list[bool] = []

@@ -1,36 +1,36 @@
-"""Observational memory as a processor of its own, for those who want to place it among others themselves."""
+"""Observational memory as a standalone processor, to be placed among other processors by hand."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any, cast
 
+from diarist.checks import flags, seconds
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.roles.role_models import RoleModels
-from diarist.memory.options import check_flags, check_seconds, checked_storage
-from diarist.storage.base import Storage
+from diarist.storage.base import Storage, checked_storage
 from diarist.tokens import TokenCounter, default_counter
 
 
 class ObservationalMemory(DiaryProcessor):
-    """Stores a run's messages, shows the model the diary and what it does not cover yet, and has the
-    conversation observed when it is due: what ``Memory(observational_memory=...)`` gives an agent.
+    """Observational memory as a processor, the same that ``Memory(observational_memory=...)`` gives an agent.
 
-    List it among the input processors, before or behind others; among the output processors too if you
-    like, which changes nothing. An agent closes it with itself, after its background work; the storage is yours
-    to close. It stands instead of a ``Memory``, not beside one that shows the last messages.
+    List it among the input processors, in any position; listing it among the output processors too has no effect.
+    Closing the agent finishes its background work, and closes it and the storage. Use it instead of a ``Memory``, not
+    together with one that shows the last messages.
 
     Args:
-        storage: Where messages and diary are kept.
+        storage: The storage for messages and diary.
         config: As for ``Memory``. The model of both roles must be named, unless the default one's key is present.
         token_counter: Default: o200k_base.
         thread_wait: Seconds that a call waits for another call of the same thread.
         await_background: Let every call wait at its end until the background work of its thread is done.
 
     Raises:
-        ConfigError: Options that contradict each other, ``enabled=False``, or a model that cannot be used.
+        ConfigError: Options contradict each other, ``enabled`` is False, or a model cannot be used.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class ObservationalMemory(DiaryProcessor):
         thread_wait: float = 30.0,
         await_background: bool = False,
     ) -> None:
-        check_flags(await_background=await_background)
-        check_seconds("thread_wait", thread_wait, zero=True)
+        flags("ObservationalMemory", await_background=await_background)
+        seconds("ObservationalMemory", "thread_wait", thread_wait, zero=True)
         storage = checked_storage(storage)
         config = ObservationalMemoryConfig() if config is None else config
         if not isinstance(cast(Any, config), ObservationalMemoryConfig):
@@ -63,6 +63,8 @@ class ObservationalMemory(DiaryProcessor):
         await self._engine.background.settled()
 
     async def close(self) -> None:
-        """Finish background work and close the models that were made here from ids."""
-        await self.settled()
-        await self._models.close()
+        """Finish background work, and close the storage and the models that were created here from ids."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._storage.close)
+            stack.push_async_callback(self._models.close)
+            await self.settled()

@@ -1,177 +1,280 @@
-"""What stands raw in front of the model, and which of it may be observed. Pure."""
+"""The window of a run: the diary it shows, the raw rows that the diary does not cover, and their sizes."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, chain
+from datetime import datetime
+from itertools import chain
 
-from diarist.counting import message_tokens
-from diarist.memory.observational.log.coverage import seq_of
-from diarist.messages import Message, ToolPart
+from diarist.counting import ensure_counted, message_tokens
+from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
+from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
+from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.observe import Batch
+from diarist.memory.observational.prompt.rendering import render_log
+from diarist.memory.observational.prompt.sent_block import Tail, compose_sent_block
+from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.units import free_chunks, observable_units, stand_in
+from diarist.memory.rows import seq_of
+from diarist.messages import Message, SentBlock
+from diarist.storage.base import Storage
+from diarist.storage.records import Observation, ObservationLog
+from diarist.tokens import TokenCounter
+
+_OPENER_PAGE = 20
+_OPENER_ROWS = 200
+
+Chunk = tuple[Observation, list[Message]]
+"""An entry that is not active for this run yet, with its raw rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The sizes that decisions are made of, in tokens.
-
-    Attributes:
-        message_tokens: All raw rows, with the blocks that memory sent along.
-        fresh_tokens: Those of them that may be observed and no buffered chunk covers.
-        chunks: Tokens of the raw rows that each buffered chunk covers, of those that may be activated, oldest first.
-        held_chunks: The same of those behind them that may not be activated yet.
-        foreign_tokens: Tokens of the messages of other threads that buffered chunks cover (resource scope).
-        opening: The thread begins with this run, and the model has not answered yet: no prompt extends another.
-        buffered_tokens: Tokens of the notes of all of them.
-        observation_tokens: The active entries of the log as this run sees it.
-        reflectable: There are entries that a reflection could replace and has not given up on.
-        reflection_waits: A finished reflection waits, of ``reflection_tokens``, for entries of
-            ``reflection_input_tokens``.
-        observing, reflecting: A job of this process works on it in the background.
-        observer_ready, reflector_ready: The role does not back off after a failure.
-        may_wait: The run has not used up its time for waiting.
-        cold: The provider's cache of this conversation is lost anyway.
-    """
-
-    message_tokens: int
-    fresh_tokens: int = 0
-    chunks: tuple[int, ...] = ()
-    held_chunks: tuple[int, ...] = ()
-    foreign_tokens: int = 0
-    opening: bool = False
-    buffered_tokens: int = 0
-    observation_tokens: int = 0
-    reflectable: bool = False
-    reflection_waits: bool = False
-    reflection_tokens: int = 0
-    reflection_input_tokens: int = 0
-    observing: bool = False
-    reflecting: bool = False
-    observer_ready: bool = True
-    reflector_ready: bool = True
-    may_wait: bool = True
-    cold: bool = False
-
-
-def tokens_of(rows: Iterable[Message]) -> int:
-    return sum(map(message_tokens, rows))
-
-
-def stand_in(first: Message) -> Message:
-    """A user's message to stand before ``first``, where a conversation begins with the assistant: some
-    providers refuse that."""
-    text = "(The conversation begins with the assistant.)"
-    return Message.user(text, id=f"{first.id}-opening", created_at=first.created_at)
-
-
-def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[list[Message]]:
-    """The raw rows that may be observed, in order.
-
-    Rows that must not be parted, a call and the results that came in rows of their own, form one unit with what
-    stands between them; every other unit is one row. Left out are units with a pinned row, and everything from the
-    first tool call on that may still get its result.
-    """
-    tools = _tool_parts(raw)
-    if not tools:
-        return [[row] for row in raw if row.id not in pinned]
-    answers = _answers(raw, tools)
-    units: list[list[Message]] = []
-    joined_until = -1
-    for index, row in enumerate(raw[: _first_pending(raw, tools)]):
-        if index <= joined_until:
-            units[-1].append(row)
-        else:
-            units.append([row])
-        if index in answers:
-            joined_until = max(joined_until, answers[index])
-    return [unit for unit in units if not any(row.id in pinned for row in unit)]
-
-
-def is_unit(rows: Sequence[Message]) -> bool:
-    """Whether none of these rows, which stand together, may be parted from the others."""
-    answers = _answers(rows, _tool_parts(rows))
-    end = 0
-    for index in range(len(rows)):
-        if index > end:
-            return False
-        end = max(end, answers.get(index, index))
-    return True
-
-
-def _tool_parts(raw: Sequence[Message]) -> list[tuple[int, ToolPart]]:
-    """The tool parts with the places of their rows."""
-    return [(index, part) for index, row in enumerate(raw) for part in row.parts if isinstance(part, ToolPart)]
-
-
-def _answers(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> dict[int, int]:
-    """Places of rows whose pending calls are answered by a later row, and the place of the last such row."""
-    calls: dict[str, int] = {}
-    answers: dict[int, int] = {}
-    for index, part in tools:
-        if part.state == "call":
-            calls[part.call_id] = index
-        elif raw[index].role == "tool" and part.call_id in calls:
-            answers[calls.pop(part.call_id)] = index
-    return answers
-
-
-def _first_pending(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> int:
-    """The place of the first row with a call that may still be answered: a new user turn closes it."""
-    last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
-    done = {part.call_id for index, part in tools if raw[index].role == "tool" and part.state != "call"}
-    pending = (index for index, part in tools if _pending(part) and part.call_id not in done)
-    return next((index for index in pending if index > last_user), len(raw))
-
-
-def _pending(part: ToolPart) -> bool:
-    return part.state == "call" and not part.provider_executed
-
-
-def free_chunks(
-    chunks: Sequence[Sequence[Message]], raw: Sequence[Message], pinned: Collection[str], message_tokens: int
-) -> int:
-    """How many of the oldest buffered chunks may be activated.
-
-    None that covers a pinned row, nor any behind it; and none of the newest two turns, unless the others do not
-    bring the raw rows below ``message_tokens``: one turn may be long.
+    """The prompt window of a run: the diary that it shows, its raw rows, and the stored diary as last read.
 
     Args:
-        chunks: The raw rows that each chunk covers.
+        run_id: The run, which sees its own rows; None outside of any run.
+        limits: The thresholds of ``config``.
+
+    Attributes:
+        rows: The raw rows in order, without system rows; the run's own after ``add``. Replaced, never mutated.
+        log: The diary that the run shows.
+        stored: The diary as it was last read.
     """
-    if not chunks:
-        return 0
-    opens = [row for row in raw if row.role == "user"]
-    newest = opens[-2] if len(opens) > 1 else raw[0]
-    first = next((row for row in raw if row.id in pinned), None)
-    unpinned = next((n for n, rows in enumerate(chunks) if first and _has_any(rows, pinned, first)), len(chunks))
-    older = next((n for n, rows in enumerate(chunks) if not _ends_before(rows, newest)), len(chunks))
-    enough = older < unpinned and tokens_of(raw) - tokens_of(chain.from_iterable(chunks[:older])) < message_tokens
-    return older if enough else unpinned
+
+    def __init__(
+        self,
+        storage: Storage,
+        counter: TokenCounter,
+        config: ObservationalMemoryConfig,
+        limits: Limits,
+        *,
+        thread_id: str,
+        run_id: str | None,
+        log: ObservationLog,
+    ) -> None:
+        self.config = config
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.stored = log
+        self.log = visible_log(log, run_id, thread_id)
+        self.rows: list[Message] = []
+        self._storage = storage
+        self._counter = counter
+        self._limits = limits
+        self._coverage = Coverage(self.log.active, thread_id)
+        self._opener: Message | None = None
+        self._opened_for: str | None = None
+        self._facts: _Facts | None = None
+
+    # -- rows and diary
+
+    async def load(self, found: list[Message] | None = None) -> None:
+        """Read the raw rows, that is those that the diary does not cover. ``found``: these rows, if already read."""
+        rows = found
+        if rows is None:
+            rows = await uncovered_rows(self._storage, self._coverage, self.thread_id, run_id=self.run_id)
+        known = {row.id: row for row in self.rows}
+        self.rows = [known.get(row.id, row) for row in rows] if known else rows
+        ensure_counted(self.rows, self._counter)
+        await self.find_opener()
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Add rows that were just stored; a row with a known id replaces the old one."""
+        fresh = [m for m in messages if m.role != "system" and seq_of(m) not in self._coverage]
+        if fresh:
+            ensure_counted(fresh, self._counter)
+            ids = {message.id for message in fresh}
+            self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=seq_of)
+
+    def remove(self, messages: Sequence[Message]) -> None:
+        """Remove rows that are gone."""
+        gone = {message.id for message in messages}
+        self.rows = [row for row in self.rows if row.id not in gone]
+
+    async def show(self, log: ObservationLog) -> None:
+        """Show this diary from now on; rows that it no longer covers become raw again."""
+        self.log = log
+        before, self._coverage = self._coverage, Coverage(log.active, self.thread_id)
+        if self._coverage >= before:
+            self.rows = [row for row in self.rows if seq_of(row) not in self._coverage]
+        else:
+            await self.load()
+
+    # -- the prompt
+
+    def messages(self) -> list[Message]:
+        """Return the messages for the prompt: all raw rows, beginning with a user message.
+
+        If the notes end in the middle of a turn, the user message of that turn is repeated first, or a placeholder if
+        there is none.
+        """
+        if not self.rows or self.rows[0].role == "user":
+            return list(self.rows)
+        known = self._opener if self._opened_for == self.rows[0].id else None
+        return [known or stand_in(self.rows[0]), *self.rows]
+
+    async def find_opener(self) -> None:
+        """Find the user message before the first raw row, if the notes end in the middle of a turn."""
+        if not self.rows or self.rows[0].role == "user" or self.rows[0].id == self._opened_for:
+            return
+        self._opener, self._opened_for = None, self.rows[0].id
+        before = seq_of(self.rows[0])
+        for _ in range(_OPENER_ROWS // _OPENER_PAGE):
+            page = await self._storage.list_messages(
+                self.thread_id, before=before, limit=_OPENER_PAGE, newest_first=True, run_id=self.run_id
+            )
+            page.sort(key=seq_of)
+            self._opener = next((row for row in reversed(page) if row.role == "user"), None)
+            if self._opener is not None or len(page) < _OPENER_PAGE:
+                return
+            before = seq_of(page[0])
+
+    def blocks(self) -> list[str]:
+        """Return the instructions for the notes and the notes, as system texts; empty if there are no notes."""
+        label = None
+        if self.log.scope == "resource":
+            label = thread_label(self.thread_id, obscured=self.config.obscures_threads)
+        return render_log(self.log, labelled=self.config.retrieves is not None, thread=label)
+
+    def sent_block(self, now: datetime, tails: Sequence[Tail] = ()) -> SentBlock | None:
+        """Return the memory note for this run's user message; None if earlier notes in the window say the same.
+
+        Args:
+            tails: News of other threads that the diary does not cover yet.
+        """
+        others = [row for row in self.messages() if self.run_id is None or row.run_id != self.run_id]
+        said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
+        return compose_sent_block(
+            self.log,
+            now=now,
+            timezone=self.config.timezone,
+            earlier=[row.sent for row in others if row.sent is not None],
+            counter=self._counter,
+            since=said_before if self.config.temporal_markers else None,
+            tails=tails,
+        )
+
+    # -- sizes
+
+    @property
+    def facts(self) -> _Facts:
+        """Values derived from the current rows and diary; cached until one of them is replaced."""
+        facts = self._facts
+        if facts is None or not (facts.raw is self.rows and facts.stored is self.stored and facts.log is self.log):
+            facts = self._facts = _Facts(self, None if facts is None else facts)
+        return facts
+
+    def sizes(self, pinned: Collection[str] = ()) -> Sizes:
+        """Return the current sizes. ``pinned``: ids of rows that must stay raw."""
+        facts, pinned = self.facts, frozenset(pinned)
+        if pinned not in facts.sizes:
+            chunks, reflection = self.chunks(pinned), facts.visible.reflection
+            later = facts.waiting[len(chunks) :]
+            opens = all(row.run_id == self.run_id and row.role == "user" for row in self.rows)
+            facts.sizes[pinned] = Sizes(
+                message_tokens=facts.tokens,
+                fresh_tokens=facts.size(chain.from_iterable(self.fresh(pinned))),
+                chunks=tuple([facts.size(rows) for _, rows in chunks]),
+                held_chunks=tuple([facts.size(rows) for _, rows in later]),
+                foreign_tokens=sum([entry.message_tokens for entry in facts.foreign]),
+                opening=opens and not self._coverage.ranges,
+                buffered_tokens=sum([entry.tokens for entry in (*[e for e, _ in facts.waiting], *facts.foreign)]),
+                observation_tokens=facts.observation_tokens,
+                reflectable=self.reflection_plan() is not None,
+                reflection_waits=reflection is not None,
+                reflection_tokens=reflection.entry.tokens if reflection else 0,
+                reflection_input_tokens=reflection.tokens if reflection else 0,
+            )
+        return facts.sizes[pinned]
+
+    def limits(self) -> Limits:
+        """Return the thresholds in force."""
+        if not self.config.share_token_budget:
+            return self._limits
+        facts = self.facts
+        return limits_of(self.config, message_tokens=facts.tokens, observation_tokens=facts.observation_tokens)
+
+    def chunks(self, pinned: Collection[str] = (), *, everything: bool = False) -> list[Chunk]:
+        """Return the entries that may be activated, oldest first: buffered ones, and those that another run activated
+        since this one began. ``everything``: include those of the newest turns."""
+        waiting = self.facts.waiting
+        if not waiting:
+            return []
+        room = 0 if everything else self.limits().message_tokens
+        return waiting[: free_chunks([rows for _, rows in waiting], self.rows, pinned, room)]
+
+    def fresh(self, pinned: Collection[str]) -> list[list[Message]]:
+        """Return the units that may be observed and that no stored entry covers."""
+        noted = self.facts.noted
+        units = observable_units(self.rows, pinned)
+        return [unit for unit in units if noted.isdisjoint([row.id for row in unit])] if noted else units
+
+    def reflection_plan(self) -> ReflectionPlan | None:
+        """Return the plan for a reflection; None if none is due."""
+        limits, facts = self.limits(), self.facts
+        if facts.observation_tokens < limits.reflection_start_tokens:
+            return None
+        return plan_reflection(self.log, limits.observation_tokens)
+
+    def batch(self, rows: Sequence[Message]) -> Batch:
+        """Return raw rows for one call of the Observer, with their sources."""
+        own = self.run_id is not None and rows[0].run_id == self.run_id
+        covered = self.facts.covered
+        raw = [row for row in self.rows if seq_of(row) not in covered]
+        sources = sources_of(rows, raw, covered, self.thread_id)
+        return Batch(rows=rows, sources=sources, run_id=self.run_id if own else None)
 
 
-def _has_any(rows: Sequence[Message], pinned: Collection[str], first: Message) -> bool:
-    """Whether a pinned row, of which ``first`` is the first, is among these."""
-    return not _ends_before(rows, first) and any(row.id in pinned for row in rows)
+class _Facts:
+    """Values derived from the rows and the diary of a window.
 
-
-def _ends_before(rows: Sequence[Message], row: Message) -> bool:
-    return seq_of(rows[-1]) < seq_of(row)
-
-
-def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:
-    """The newest rows that have a half, a quarter, ... of the tokens, beginning with a user's message.
-
-    Pinned rows stay, in any case. ``cuts`` says how many times to halve; 0 only looks to the beginning.
+    Attributes:
+        visible: The stored diary as the run may see it.
+        covered: The rows that any stored entry covers.
+        tokens: Size of the raw rows.
+        observation_tokens: Size of the shown diary.
+        noted: Ids of raw rows that a stored entry covers.
+        unnoted_tokens: Size of the other raw rows.
+        waiting: The entries that could be activated for rows of this thread, oldest first.
+        foreign: Buffered entries that cover no raw row of this thread: notes of the resource's other threads.
+        sizes: Cached sizes, by the pinned ids.
     """
-    kept = _newest_share(rows, pinned, 2**cuts) if cuts else rows
-    first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
-    kept = list(kept[first:])
-    return kept if not kept or kept[0].role == "user" else [stand_in(kept[0]), *kept]
 
+    def __init__(self, window: Window, before: _Facts | None) -> None:
+        self.raw, self.stored, self.log = window.rows, window.stored, window.log
+        if before is not None and before.stored is self.stored and before.log is self.log:
+            self.visible, self.covered, self.observation_tokens = (
+                before.visible,
+                before.covered,
+                before.observation_tokens,
+            )
+            self._hidden = before._hidden
+        else:
+            self.visible = visible_log(self.stored, window.run_id)
+            self.covered = Coverage(self.stored.entries, window.thread_id)
+            self.observation_tokens = self.log.tokens
+            shown = {entry.id for entry in self.log.active}
+            self._hidden = [
+                (entry, Coverage([entry], window.thread_id)) for entry in self.visible.entries if entry.id not in shown
+            ]
+        self._tokens = {row.id: message_tokens(row) for row in self.raw}
+        self.tokens = sum(self._tokens.values())
+        self.noted = {row.id for row in self._within(self.covered)} if self.covered.ranges else set[str]()
+        self.unnoted_tokens = self.tokens - sum([self._tokens[row_id] for row_id in self.noted])
+        found = [(entry, self._within(coverage)) for entry, coverage in self._hidden]
+        self.waiting: list[Chunk] = sorted([chunk for chunk in found if chunk[1]], key=lambda c: seq_of(c[1][0]))
+        several = self.log.scope == "resource"
+        self.foreign = tuple([e for e, rows in found if several and not rows and e.state == "buffered"])
+        self.sizes: dict[frozenset[str], Sizes] = {}
 
-def _newest_share(rows: Sequence[Message], pinned: Collection[str], divisor: int) -> list[Message]:
-    sizes = list(map(message_tokens, rows))
-    room = sum(sizes) / divisor
-    start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), room)
-    return [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]
+    def size(self, rows: Iterable[Message]) -> int:
+        """Return the size of some of the raw rows, in tokens."""
+        return sum([self._tokens[row.id] for row in rows])
+
+    def _within(self, coverage: Coverage) -> list[Message]:
+        found: list[Message] = []
+        for first, last in coverage.ranges:
+            found += self.raw[bisect_left(self.raw, first, key=seq_of) : bisect_right(self.raw, last, key=seq_of)]
+        return found

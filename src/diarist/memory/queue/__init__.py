@@ -1,4 +1,4 @@
-"""Queues that carry background work to worker processes."""
+"""Job queues that hand background work to worker processes."""
 
 from __future__ import annotations
 

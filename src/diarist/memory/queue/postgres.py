@@ -1,44 +1,56 @@
-"""A job queue in a PostgreSQL database."""
+"""A job queue in a PostgreSQL database, and the worker that runs its jobs."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import psycopg
 from procrastinate import App, PsycopgConnector
-from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
+from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, UniqueViolation
+from procrastinate.jobs import Job as QueuedJob
+from procrastinate.jobs import Status
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from diarist.exceptions import ConfigError, StorageError
-from diarist.memory.observational.work.jobs import Job
+from diarist.concurrency import inner_cancel_as_error
+from diarist.databases.postgres import NoAnswerError, check_schema_name, without_password
+from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.memory.observational.jobs import Job
 from diarist.memory.queue.schema import ensure_schema, is_current
-from diarist.memory.queue.worker import QUEUED_WORK, Worker
-from diarist.postgres_database.address import check_schema_name, parsed, without_password
-from diarist.postgres_database.patience import NoAnswerError
 
 Connection = psycopg.AsyncConnection[Any]
 
+logger = logging.getLogger("diarist")
+
 _CONNECT_TIMEOUT = 10
 """Seconds."""
+QUEUED_WORK = "diarist.work"
+MAX_ATTEMPTS = 5
+_FIRST_DELAY = 10
+"""Seconds before the second attempt, doubled for each further one. Their sum exceeds the lease of a killed process."""
+_SILENCE = 30
+"""Seconds without a heartbeat after which a worker counts as dead; workers send one every ten seconds."""
+_PAUSE = 5.0
 
 
 class PostgresQueue:
-    """Hands background work of a memory to worker processes, through tables of procrastinate.
+    """Hands background work of a memory to worker processes, through the tables of procrastinate.
 
-    Usable from any number of processes, threads and event loops. It holds no connection: each job that is handed
-    over takes one of its own for a moment, beside the turn.
+    Any number of processes, threads and event loops can use it. It keeps no connection open: each submitted job opens
+    one briefly.
 
     Args:
-        url: ``postgresql://user:password@host:port/name``, with libpq's parameters; the database of the storage,
-            or another one.
-        schema: The PostgreSQL schema to keep the tables in; created when it is missing.
-        name: Which queue. Memories that share a database but not their configuration need queues of their own.
-        statement_timeout: Seconds that the server may take to note a job, before the connection is given up:
-            StorageError. Creating and migrating the tables has no limit.
+        url: ``postgresql://user:password@host:port/name``, with libpq's parameters; the storage's database or another
+            one.
+        schema: PostgreSQL schema of the tables; created if it is missing.
+        name: Name of the queue. Memories with different configurations need different queues in one database.
+        statement_timeout: Time limit in seconds for submitting a job; then StorageError. Creating and migrating the
+            tables has no limit.
 
     Raises ConfigError for another kind of URL. Needs the extra ``queue``.
     """
@@ -53,28 +65,28 @@ class PostgresQueue:
             raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
         self.name = name
         self._statement_timeout = statement_timeout
-        self._location = without_password(parsed(url))
+        self._location = without_password(url)
         self._schema = schema
         self._conninfo = _conninfo(url, schema)
         self._ready = False
 
     @property
     def location(self) -> str:
-        """The address, without its password."""
+        """Return the address, without its password."""
         return self._location
 
     async def submit(self, job: Job) -> None:
-        """Put a job in the queue, unless one of its name is there already or being done.
+        """Add a job to the queue, unless one of the same name is waiting or running.
 
         Raises:
-            StorageError: The database cannot be reached, or refuses.
+            StorageError: The database cannot be reached, or rejects the job.
         """
         async with self._connected("hand over a job to") as connection:
-            if not await self._is_done_now(connection, job):  # what comes meanwhile is for a later job
+            if not await self._is_done_now(connection, job):  # a later job covers messages stored since
                 await self._put(connection, job, attempt=1, delay=0)
 
     async def put_back(self, job: Job, *, attempt: int, delay: int = 0) -> None:
-        """As ``submit``, by the worker that does the job: for another ``attempt``, in ``delay`` seconds or later."""
+        """Return a running job to the queue for another ``attempt``, after ``delay`` seconds."""
         async with self._connected("put back a job into") as connection:
             await self._put(connection, job, attempt=attempt, delay=delay)
 
@@ -85,7 +97,7 @@ class PostgresQueue:
                 .configure_task(
                     QUEUED_WORK,
                     queue=self.name,
-                    # As the leases have it: one job of a name is done at a time, and waits for no other.
+                    # As with leases: one job per name runs at a time, and it waits for no other job.
                     lock=self._lock_of(job),
                     queueing_lock=self._lock_of(job),
                     schedule_in={"seconds": delay} if delay else None,
@@ -105,23 +117,23 @@ class PostgresQueue:
         return f"{self.name}:{job.name}"
 
     async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
-        """Do what is in the queue and what comes, until cancelled; ``JobQueue`` has the rest."""
+        """Run jobs until cancelled; see ``JobQueue``."""
         await Worker(self, work, concurrency=concurrency, grace=grace).run()
 
     async def prepare(self) -> None:
-        """Connect, and create the tables if need be. Raises StorageError."""
+        """Connect, and create the tables if they are missing. Raises StorageError."""
         async with self._connected("open"):
             pass
 
     def connector(self) -> PsycopgConnector:
-        """The connections of a worker."""
+        """Return the connection pool of a worker."""
         return PsycopgConnector(
             conninfo=self._conninfo, min_size=1, max_size=4, timeout=_CONNECT_TIMEOUT, name="diarist worker"
         )
 
     @contextmanager
     def explained(self, doing: str) -> Generator[None]:
-        """Errors of driver and library become StorageError."""
+        """Turn errors of the driver and of procrastinate into StorageError."""
         try:
             yield
         except (psycopg.Error, ConnectorException, NoAnswerError) as error:
@@ -145,8 +157,10 @@ class PostgresQueue:
 
 @contextmanager
 def _cut_after(seconds: float, connection: Connection) -> Generator[None]:
-    """Cut the connection where the block takes longer, which ends every wait in it. (A cancellation would not: the
-    driver asks the server first to stop.)"""
+    """Cut the connection if the block takes longer, which ends every wait in it.
+
+    A cancellation would not do that, since the driver first asks the server to stop.
+    """
     late = False
 
     def cut() -> None:
@@ -181,9 +195,114 @@ def _conninfo(url: str, schema: str) -> str:
 
 def _remedy(cause: BaseException) -> str:
     if isinstance(cause, NoAnswerError):
-        return "; see whether the server hangs, or the network to it, or allow more"
+        return "; check the server and the network, or set a higher limit"
     if isinstance(cause, psycopg.errors.InsufficientPrivilege):
-        return "; grant the user what is missing (CREATE on the database, at first use), or connect as another one"
+        return "; grant the user the missing privilege (CREATE on the database, at first use), or use another user"
     if isinstance(cause, psycopg.OperationalError) and cause.sqlstate is None:
-        return "; start PostgreSQL there, or correct the URL"
+        return "; start PostgreSQL, or correct the URL"
     return ""
+
+
+# --- the worker ---
+
+
+class Worker:
+    """One worker of a queue.
+
+    Args:
+        work: Runs a job; returns False if it should be tried again later.
+    """
+
+    def __init__(
+        self, queue: PostgresQueue, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float
+    ) -> None:
+        self._queue = queue
+        self._work = work
+        self._concurrency = concurrency
+        self._grace = grace
+
+    async def run(self) -> None:
+        """Run jobs until cancelled. Raises StorageError if the queue cannot be opened at the start."""
+        await self._queue.prepare()
+        logger.info("working off the queue %r in %s", self._queue.name, self._queue.location)
+        while True:
+            try:
+                with self._queue.explained("work off"):
+                    await self._run_once()
+                logger.warning("the worker lost its connection to %s; it starts again", self._queue.location)
+            except StorageError as error:
+                logger.warning("%s; trying again", error)
+            await asyncio.sleep(_PAUSE)
+
+    async def _run_once(self) -> None:
+        """Run jobs until cancelled, or until a connection is lost: then this returns or raises."""
+        app = App(connector=self._queue.connector())
+        app.task(name=QUEUED_WORK, queue=self._queue.name)(self._do)
+
+        # Procrastinate watches its helper tasks only if there is a periodic task.
+        @app.periodic(cron="* * * * *", periodic_id=self._queue.name)
+        @app.task(name="diarist.recover", queue=self._queue.name, queueing_lock=f"{self._queue.name}:recover")
+        async def recover(timestamp: int) -> None:  # pyright: ignore[reportUnusedFunction]
+            await self._recover(app)
+
+        async with app.open_async():
+            await self._recover(app)
+            await app.run_worker_async(
+                queues=[self._queue.name],
+                concurrency=self._concurrency,
+                shutdown_graceful_timeout=self._grace,
+                delete_jobs="successful",
+                install_signal_handlers=False,
+                stalled_worker_timeout=_SILENCE,
+            )
+
+    async def _do(self, job: dict[str, Any], attempt: int) -> None:
+        wanted, started = _understood(job), time.monotonic()
+        try:
+            done = await inner_cancel_as_error(self._work(wanted))
+        except asyncio.CancelledError:  # the worker stops
+            await self._queue.put_back(wanted, attempt=attempt)
+            return  # raising would mark the job as failed
+        except Exception:
+            logger.exception("background work %s failed", wanted.name)
+            done = False
+        if done:
+            logger.info("background work %s took %.1f s", wanted.name, time.monotonic() - started)
+        elif attempt < MAX_ATTEMPTS:
+            await self._queue.put_back(wanted, attempt=attempt + 1, delay=_FIRST_DELAY * 2 ** (attempt - 1))
+        else:
+            logger.warning("background work %s is left to the next run of its thread", wanted.name)
+
+    async def _recover(self, app: App) -> None:
+        """Return the jobs of dead workers to the queue."""
+        for job in await app.job_manager.get_stalled_jobs(queue=self._queue.name, seconds_since_heartbeat=_SILENCE):
+            logger.warning("the worker of background work %s died", job.queueing_lock)
+            try:
+                await _put_back(app, job)
+            except ConnectorException as error:
+                if not isinstance(error.__cause__, psycopg.errors.RaiseException):
+                    raise
+                logger.debug("another worker has returned it to the queue: %s", error.__cause__)
+
+
+def _understood(job: dict[str, Any]) -> Job:
+    try:
+        return Job.from_json(job)
+    except InputError as error:
+        logger.warning(
+            "background work %r is not understood, and marked as failed: %s; run workers with the version of diarist "
+            "that submits jobs",
+            job.get("name"),
+            error,
+        )
+        raise
+
+
+async def _put_back(app: App, job: QueuedJob) -> None:
+    try:
+        if job.attempts < MAX_ATTEMPTS:  # after that, the job itself may kill its workers
+            await app.job_manager.retry_job(job)
+            return
+    except UniqueViolation:
+        logger.debug("the job was submitted again")
+    await app.job_manager.finish_job(job, Status.FAILED, delete_job=True)

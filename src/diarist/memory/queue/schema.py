@@ -1,4 +1,4 @@
-"""The tables of the queue: created at first use, and brought up to date with the installed procrastinate."""
+"""The tables of the queue: create them at first use, and migrate them to the installed procrastinate."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _LOCK = 0x646961717565  # the letters "diaque": advisory locks of a database are
 
 
 async def is_current(connection: AsyncConnection[Any]) -> bool:
-    """Whether the tables are there, and those of the installed procrastinate."""
+    """Return True if the tables exist and match the installed procrastinate."""
     return await _last_migration(connection) == max(_migrations())
 
 
 async def ensure_schema(connection: AsyncConnection[Any], schema: str, location: str) -> None:
-    """Create the tables, or migrate them; of many that start at once one does, and the others wait.
+    """Create or migrate the tables. If several processes start at once, one of them does it and the others wait.
 
     Args:
-        connection: With the schema as its search path, in autocommit.
+        connection: In autocommit, with the schema as its search path.
 
     Raises:
-        SchemaError: A newer procrastinate has migrated them.
+        SchemaError: The tables belong to a newer procrastinate.
     """
-    # Of the session, not of the transaction: one that waited inside does not see yet what the other has created.
+    # A lock of the session: a transaction that waits inside would not see the tables that the other one created.
     await connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
     try:
         async with connection.transaction():
@@ -41,7 +41,7 @@ async def _update(connection: AsyncConnection[Any], schema: str, location: str) 
     migrations, last = _migrations(), await _last_migration(connection)
     newest = max(migrations)
     if last is not None and last > newest:
-        raise SchemaError(f"the queue in {location} was made by a newer procrastinate; install that one here, too")
+        raise SchemaError(f"the queue in {location} belongs to a newer procrastinate; install that version")
     if last is None:
         await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
         await connection.execute(SchemaManager.get_schema())
@@ -54,7 +54,7 @@ async def _update(connection: AsyncConnection[Any], schema: str, location: str) 
 
 
 async def _last_migration(connection: AsyncConnection[Any]) -> str | None:
-    """Its name; None where there are no tables yet."""
+    """Return the name of the last migration; None if there are no tables yet."""
     there = await (await connection.execute("SELECT to_regclass('diarist_queue')")).fetchone()
     if there is None or there[0] is None:
         return None
@@ -63,6 +63,6 @@ async def _last_migration(connection: AsyncConnection[Any]) -> str | None:
 
 
 def _migrations() -> dict[str, LiteralString]:
-    """The migrations of the installed procrastinate, whose names sort by age."""
+    """Return the migrations of the installed procrastinate; their names sort by age."""
     files = Path(SchemaManager.get_migrations_path()).glob("*.sql")
     return {file.stem: cast(LiteralString, file.read_text(encoding="utf-8")) for file in files}

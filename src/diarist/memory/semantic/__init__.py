@@ -1,4 +1,4 @@
-"""Semantic recall: messages found by what they mean, and shown to the model where they matter."""
+"""Semantic recall: find messages by meaning, and show them to the model with a related question."""
 
 from diarist.memory.semantic.config import SemanticRecallConfig
 

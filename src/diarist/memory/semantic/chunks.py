@@ -1,25 +1,35 @@
-"""A message's text in pieces that are embedded one by one."""
+"""Chunks of messages: cutting texts, embedding them, and their ids and metadata in a vector store."""
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import groupby
 
+import orjson
+
+from diarist.exceptions import AuthenticationError
+from diarist.memory.rows import seq_of
 from diarist.messages import Message
-
-CHUNK_LENGTH = 1_500
-"""About 400 tokens of English: embedding models with the shortest input take 512."""
+from diarist.models.embedders import Embedder, embed_texts
+from diarist.models.entry import is_transient
+from diarist.storage.records import Thread
+from diarist.vectors import Metadata
+from diarist.vectors.filters import is_value
 
 _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"(?<=[.!?。！？])\s|\n"), re.compile(r"\s"))
 
 
 def chunks_of(message: Message, length: int) -> list[str]:
-    """The text of a user's or assistant's message, in order, in pieces of at most ``length`` characters.
+    """Split the text of a user or assistant message into pieces of at most ``length`` characters.
 
-    A piece ends where a paragraph does; else at the end of a sentence, or a word, in its second half. Nothing for
-    messages without text: calls of tools and what they return are found by their words, not by their meaning.
+    A piece ends at the last paragraph, sentence or word end in its second half, in this order of preference. Tool calls
+    and results have no pieces: full-text search finds them, not semantic recall.
     """
     text = message.text.strip() if message.role in ("user", "assistant") else ""
-    text = text.encode("utf-8", "replace").decode()  # a lone surrogate, which tokenizers refuse, would stop its thread
+    text = text.encode("utf-8", "replace").decode()  # tokenizers reject lone surrogates
     pieces: list[str] = []
     while text:
         end = len(text) if len(text) <= length else _end(text, length)
@@ -34,3 +44,92 @@ def _end(text: str, length: int) -> int:
         if found:
             return found[-1]
     return length
+
+
+# --- embedding ---
+
+
+HARMLESS = "Hello."
+"""A text that every embedder accepts."""
+
+Piece = tuple[Message, int, str]
+"""A message, the number of a chunk in it, and the chunk's text."""
+Made = tuple[Message, int, list[float]]
+"""A message, the number of a chunk in it, and the chunk's vector."""
+
+logger = logging.getLogger("diarist")
+
+
+async def embed_pieces(embedder: Embedder, thread_id: str, pieces: Sequence[Piece]) -> list[Made]:
+    """Embed chunks, leaving out messages that the embedder rejects.
+
+    A message is rejected if it fails alone while a harmless text succeeds. This is logged with the message's id, since
+    a retry would fail again. Temporary errors, and errors that concern all texts, are raised instead.
+
+    Raises ConfigError, ModelError, and other errors of the embedder.
+    """
+    try:
+        return await _embed(embedder, pieces)
+    except Exception as error:
+        if _concerns_all(error):
+            raise
+    made: list[Made] = []
+    for _, group in groupby(pieces, key=lambda piece: piece[0].id):
+        made += await _embed_alone(embedder, thread_id, list(group))
+    return made
+
+
+async def _embed(embedder: Embedder, pieces: Sequence[Piece]) -> list[Made]:
+    vectors = await embed_texts(embedder, [text for _, _, text in pieces])
+    return [(row, number, vector) for (row, number, _), vector in zip(pieces, vectors, strict=True)]
+
+
+async def _embed_alone(embedder: Embedder, thread_id: str, pieces: Sequence[Piece]) -> Iterable[Made]:
+    try:
+        return await _embed(embedder, pieces)
+    except Exception as error:
+        if _concerns_all(error):
+            raise
+        await embed_texts(embedder, [HARMLESS])  # raises if the embedder fails for every text
+        logger.warning(
+            "message %r of thread %r cannot be found by meaning: the embedder %s rejected it: %r",
+            pieces[0][0].id,
+            thread_id,
+            embedder.name,
+            error,
+        )
+        return ()
+
+
+def _concerns_all(error: Exception) -> bool:
+    """Return True for errors that do not depend on the text: temporary ones, and a wrong key."""
+    return is_transient(error) or isinstance(error, AuthenticationError | OSError)
+
+
+# --- ids and metadata in a vector store ---
+
+
+def metadata_of(thread: Thread, row: Message, chunk: int) -> Metadata:
+    """Return the metadata for queries and removals. It has no text of the message."""
+    found: dict[str, str | int | float | bool] = {
+        f"metadata.{key}": value for key, value in row.metadata.items() if is_value(value) and is_value(key)
+    }
+    found |= {
+        "resource_id": thread.resource_id,
+        "thread_id": thread.id,
+        "message_id": row.id,
+        "seq": seq_of(row),
+        "chunk": chunk,
+        "role": row.role,
+    }
+    if row.created_at is not None:
+        found["created_at"] = row.created_at.timestamp()
+    return found
+
+
+def vector_id(thread_id: str, message_id: str, chunk: int) -> str:
+    return blake2b(orjson.dumps([thread_id, message_id, chunk]), digest_size=16).hexdigest()
+
+
+def cursor_id(thread_id: str) -> str:
+    return f"thread:{thread_id}"

@@ -1,4 +1,4 @@
-"""How semantic recall looks, and what it shows."""
+"""Configuration of semantic recall."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
+from diarist.checks import number, seconds, whole
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.options import check_number, check_seconds, check_whole
-from diarist.memory.semantic.chunks import CHUNK_LENGTH
 from diarist.storage.records import Scope
 from diarist.vectors import Filter, Metric
 from diarist.vectors.filters import AllOf, AnyOf, Compare, Node, Not, parse_filter
 
+CHUNK_LENGTH = 1_500
+"""Characters; about 400 tokens of English. Embedding models with the shortest input take 512 tokens."""
 _MOST = 100
 _KEYS = ("role", "thread_id", "created_at")
 
@@ -22,19 +23,19 @@ class SemanticRecallConfig:
     """Options of semantic recall.
 
     Attributes:
-        top_k: Messages to show at most, those that were found; their neighbours come on top.
-        message_range: Neighbours to show with each: so many before and after it, or a pair (before, after).
-        scope: ``resource`` looks through all threads of the user, ``thread`` through the present one.
-        metric: How near two vectors are: see ``diarist.vectors.Metric``. Each metric has an index of its own, made
-            anew from all messages.
-        threshold: The least nearness, by ``metric``: for ``cosine`` from -1 to 1. None: however far. What is near
-            differs by embedder.
-        filter: Which messages to look through; keys are ``role``, ``thread_id``, ``created_at`` (seconds since 1970)
-            and ``metadata.<key>`` for the metadata of messages. See ``diarist.vectors.filters``.
-        max_tokens: The most tokens to show.
-        timeout: Seconds that embedding the question and looking may take; the turn then goes on without.
-        chunk_length: Characters of text in one vector; longer messages get several. Another length makes new
-            vectors for new messages only.
+        top_k: Maximum number of messages found; their neighbours are shown in addition.
+        message_range: Neighbours to show with each message: a number before and after it, or a pair (before, after).
+        scope: ``resource`` searches all threads of the user, ``thread`` only the current one.
+        metric: Distance between vectors: see ``diarist.vectors.Metric``. Each metric has its own index; another metric
+            means embedding all messages again.
+        threshold: Minimum nearness by ``metric``: for ``cosine`` from -1 to 1. None: no minimum. Typical values differ
+            by embedder.
+        filter: Condition on the messages to search; keys are ``role``, ``thread_id``, ``created_at`` (seconds since
+            1970) and ``metadata.<key>`` for the metadata of messages. See ``diarist.vectors.filters``.
+        max_tokens: Maximum tokens to show.
+        timeout: Time limit in seconds for embedding the question and searching; then the turn continues without recall.
+        chunk_length: Maximum characters of text per vector; longer messages get several. A new length applies to new
+            messages only.
     """
 
     top_k: int = 4
@@ -48,31 +49,31 @@ class SemanticRecallConfig:
     chunk_length: int = CHUNK_LENGTH
 
     def __post_init__(self) -> None:
-        check_whole("top_k", self.top_k, 1, _MOST)
-        for number in self.before_and_after:
-            check_whole("message_range", number, 0, _MOST)
+        whole("SemanticRecallConfig", "top_k", self.top_k, least=1, most=_MOST)
+        for count in self.before_and_after:
+            whole("SemanticRecallConfig", "message_range", count, least=0, most=_MOST)
         if self.scope not in ("thread", "resource"):
             raise ConfigError(f"scope is 'thread' or 'resource', not {self.scope!r}")
         if self.metric not in get_args(Metric):
             raise ConfigError(f"metric is {', '.join(map(repr, get_args(Metric)))}, not {self.metric!r}")
         if self.threshold is not None:
-            check_number("threshold", self.threshold, *nearness(self.metric))
-        check_whole("max_tokens", self.max_tokens, 50)
-        check_seconds("timeout", self.timeout)
-        check_whole("chunk_length", self.chunk_length, 100, 100_000)
+            least, most = nearness(self.metric)
+            number("SemanticRecallConfig", "threshold", self.threshold, least=least, most=most)
+        whole("SemanticRecallConfig", "max_tokens", self.max_tokens, least=50)
+        seconds("SemanticRecallConfig", "timeout", self.timeout)
+        whole("SemanticRecallConfig", "chunk_length", self.chunk_length, least=100, most=100_000)
         try:
             node = parse_filter(self.filter)
         except InputError as error:
             raise ConfigError(f"filter of semantic recall: {error}") from error
         if unknown := sorted(key for key in _keys(node) if key not in _KEYS and not key.startswith("metadata.")):
             raise ConfigError(
-                f"filter of semantic recall: no message has {unknown[0]!r}; "
-                f"keys are {', '.join(_KEYS)} and metadata.<key>"
+                f"filter of semantic recall: unknown key {unknown[0]!r}; keys are {', '.join(_KEYS)} and metadata.<key>"
             )
 
     @property
     def before_and_after(self) -> tuple[int, int]:
-        """How many neighbours are shown before and after a message that was found."""
+        """Return the numbers of neighbours to show before and after each message found."""
         value: Any = self.message_range
         pair = (value, value) if isinstance(value, int) else value
         if not isinstance(pair, tuple) or len(cast(tuple[Any, ...], pair)) != 2:
@@ -81,7 +82,7 @@ class SemanticRecallConfig:
 
 
 def nearness(metric: Metric) -> tuple[float, float]:
-    """The least and the greatest nearness by a metric."""
+    """Return the minimum and maximum nearness by a metric."""
     return {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf), "euclidean": (0.0, 1.0)}[metric]
 
 

@@ -1,4 +1,4 @@
-"""Looking by words and by meaning at once."""
+"""Searches messages by words and by meaning at once."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, cast
 
-from diarist.concurrency import contained
+from diarist.checks import check_limit
+from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.semantic.index import Near, SemanticIndex
 from diarist.messages import Message
 from diarist.storage.base import SearchStorage, Storage
-from diarist.storage.codec import check_limit
 from diarist.storage.records import Hit, Page
 from diarist.storage.words import check_query
 from diarist.vectors import Filter
 from diarist.vectors.filters import is_value
 
 POOL = 100
-"""The most that either way finds, and so the most there is to page through is twice that."""
+"""Maximum hits of each of the two searches; paging can reach twice as many."""
 RANK_OFFSET = 60
-"""Reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a hit of rank r counts 1 / (60 + r) for each way."""
+"""Reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a hit at rank r scores 1 / (60 + r) in each search."""
 
 _EXCERPT = 240
 _PATIENCE = 10.0
@@ -33,13 +33,13 @@ logger = logging.getLogger("diarist")
 
 
 class HybridSearch:
-    """Messages of a resource, best first: those with all words of the query, and those that mean something like it.
+    """Searches messages of a resource for all words of the query, and for its meaning; best hits first.
 
     Args:
-        tolerant: Where meaning fails, or takes longer than 10 seconds, words must do; that is logged. Otherwise
-            failures are raised.
-        wanted: Which messages to look through.
-        threshold: The least nearness of what is found by meaning. Raises InputError for one that there cannot be.
+        tolerant: If the search by meaning fails or takes longer than 10 seconds, log that and return the hits by words.
+            Otherwise failures are raised.
+        wanted: Filter for the messages to search.
+        threshold: Minimum nearness of hits by meaning. Raises InputError for an impossible one.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class HybridSearch:
     async def __call__(
         self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
     ) -> Page[Hit]:
-        """A page. Raises InputError for a query without text, a limit below 1, a foreign cursor."""
+        """Return a page of hits. Raises InputError for an empty query, a limit below 1, a foreign cursor."""
         check_query(query)
         if not query.strip():
-            raise InputError("the query is empty: say what to look for")
+            raise InputError("the query is empty: pass the text to search for")
         check_limit(limit, least=1)
         start = _decode(cursor)
         words = await self._words(query, resource_id, thread_id)
@@ -94,7 +94,7 @@ class HybridSearch:
                 limit=POOL,
                 cursor=None,
             )
-        except InputError:  # no words that could be looked for, or too many: it may mean something all the same
+        except InputError:  # no words to search for, or too many: the search by meaning may find something
             return {}
         return {(hit.message.thread_id or "", hit.message.id): hit for hit in page.items}
 
@@ -109,11 +109,11 @@ class HybridSearch:
                     threshold=self._threshold,
                     filter=_conditions(self._wanted),
                 )
-                found = await contained(near)
-        except Exception as error:  # of somebody's store or embedder
+                found = await inner_cancel_as_error(near)
+        except Exception as error:  # any error of the user's store or embedder
             if not self._tolerant:
                 raise
-            logger.warning("a search goes by words alone: %r", error)
+            logger.warning("the search by meaning failed, so only words were searched: %r", error)
             return {}
         return {(one.thread_id, one.message_id): one for one in found}
 
@@ -132,7 +132,7 @@ class HybridSearch:
 
 
 def _conditions(wanted: MessageFilter) -> Filter:
-    """What vectors can tell of the messages that pass; some more may pass these."""
+    """Return the filter as conditions on vectors. They let through all matching messages, and perhaps others."""
     said: dict[str, float] = {}
     if wanted.since is not None:
         said["$gte"] = wanted.since.timestamp()
@@ -147,7 +147,7 @@ def _conditions(wanted: MessageFilter) -> Filter:
 
 
 def fused(rankings: list[list[Place]]) -> list[Place]:
-    """One ranking out of several; among equals, what the first has."""
+    """Combine rankings by reciprocal rank fusion; on a tie, the order of the first ranking counts."""
     scores: dict[Place, float] = {}
     for ranking in rankings:
         for rank, place in enumerate(ranking, start=1):

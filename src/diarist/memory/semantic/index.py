@@ -1,8 +1,8 @@
-"""The vectors of messages: made when a run has ended, found again, and removed with the messages.
+"""The index of message vectors: embeds messages after a run, searches them, and removes them with their messages.
 
-An index belongs to one embedder. How far a thread has been embedded is kept beside its vectors, in an index of
-cursors: so another store or another embedder begins anew by itself, and nothing is lost by a crash. A cursor is moved
-only when the vectors up to it are stored; what was done twice has the same ids.
+Each embedder has its own index. A cursor per thread records how far the thread is embedded. Cursors are in an index of
+the same store, so another store or embedder starts from the beginning by itself. A cursor moves only after the vectors
+up to it are stored, and vector ids are deterministic, so a crash loses and duplicates nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from hashlib import blake2b
 
 import orjson
 
-from diarist.concurrency import at_work, being_cancelled, contained, obtained, undisturbed
+from diarist.concurrency import acquire_or_release, being_cancelled, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import ConfigError, ThreadBusyError
-from diarist.memory.observational.log.coverage import seq_of
-from diarist.memory.observational.log.removal import threads_of
-from diarist.memory.semantic.chunks import chunks_of
+from diarist.memory.rows import seq_of, threads_of
+from diarist.memory.semantic.chunks import (
+    HARMLESS,
+    Made,
+    chunks_of,
+    cursor_id,
+    embed_pieces,
+    metadata_of,
+    vector_id,
+)
 from diarist.memory.semantic.config import nearness
-from diarist.memory.semantic.embedding import HARMLESS, Made, embed_pieces
 from diarist.memory.semantic.removal import CURSORS, PREFIX, MessageVectors, lease_of
-from diarist.memory.semantic.vector_rows import cursor_id, metadata_of, vector_id
 from diarist.messages import Message, new_id
 from diarist.models.embedders import Embedder, embed_texts
 from diarist.storage.base import Storage
@@ -45,7 +50,7 @@ logger = logging.getLogger("diarist")
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A message that is near to a text, and which chunk of it is."""
+    """A message near to a text, and the number of its nearest chunk."""
 
     thread_id: str
     message_id: str
@@ -56,7 +61,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """``pending``: ids of messages whose vectors may be stored while they themselves are gone."""
+    """Progress in a thread. ``pending``: ids of messages that may have vectors although they were removed."""
 
     seq: int = 0
     pending: tuple[str, ...] = ()
@@ -64,7 +69,7 @@ class _Cursor:
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """A row, its copy in another thread, and how many chunks it has."""
+    """A row, its copy in another thread, and its number of chunks."""
 
     row: Message
     copy: Message
@@ -75,7 +80,7 @@ class SemanticIndex:
     """The vectors of all messages of a storage.
 
     Attributes:
-        vectors: The store that they are in.
+        vectors: Their vector store.
     """
 
     def __init__(
@@ -101,25 +106,24 @@ class SemanticIndex:
         self._name, self._cursors = name, f"{name}{CURSORS}"
 
     async def check(self) -> None:
-        """Try the embedder once, where nothing of it is stored yet.
+        """Try the embedder once, if none of its vectors are stored yet. Temporary errors are only logged.
 
-        Whatever may pass is logged and left to the first use. Raises ConfigError where the vectors are of another
-        length than it says, or the store cannot have such an index.
+        Raises ConfigError if its vectors have another length than it declares, or the store cannot have such an index.
         """
         try:
             async with asyncio.timeout(_PATIENCE):
-                found = await contained(self.vectors.describe(self._name))
+                found = await inner_cancel_as_error(self.vectors.describe(self._name))
                 if found is None or not found.count:
-                    await contained(embed_texts(self._embedder, [HARMLESS], purpose="query"))
-                    await contained(self._open())
+                    await inner_cancel_as_error(embed_texts(self._embedder, [HARMLESS], purpose="query"))
+                    await inner_cancel_as_error(self._open())
         except ConfigError:
             raise
-        except Exception as error:  # of somebody's store or embedder
+        except Exception as error:  # any error of the user's store or embedder
             logger.warning("the embedder %s cannot be tried at the start: %r", self._embedder.name, error)
 
     @property
     def nearness(self) -> tuple[float, float]:
-        """The least and the greatest nearness that there can be."""
+        """Return the minimum and maximum nearness by this index's metric."""
         return nearness(self._metric)
 
     # -- finding
@@ -134,7 +138,7 @@ class SemanticIndex:
         threshold: float | None = None,
         filter: Filter | None = None,
     ) -> list[Near]:
-        """Messages of a resource that are near to ``text``, nearest first, each once. They may be gone meanwhile.
+        """Return messages of a resource that are near to ``text``, nearest first. Some may have been removed since.
 
         Raises ConfigError, ModelError, StorageError.
         """
@@ -161,35 +165,33 @@ class SemanticIndex:
         return list(found.values())[:limit]
 
     async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
-        """The message, and so many behind it; nothing where it is gone or another resource's."""
+        """Return the message and ``after`` following ones; nothing if it is gone or belongs to another resource."""
         rows = await self._storage.list_messages(near.thread_id, after=near.seq - 1, limit=1 + after)
         if not rows or rows[0].id != near.message_id or rows[0].resource_id != resource_id:
             return []
         return rows
 
     def excerpt(self, near: Near, row: Message) -> str:
-        """The chunk of the row that was found."""
+        """Return the chunk of the row that was found by the search."""
         pieces = chunks_of(row, self._chunk_length)
         return pieces[near.chunk] if near.chunk < len(pieces) else row.text
 
     async def discard(self, gone: Sequence[Near]) -> None:
-        """Remove vectors whose messages are gone; those of others, which a store gave wrongly, stay.
-
-        Never raises: what was found beside them is good all the same, and who finds them next tries again.
-        """
+        """Remove vectors of deleted messages. Never raises: the next search that finds them tries again."""
+        # Vectors of messages that exist stay, even if the store returned them for the wrong resource.
         try:
             for near in gone:
-                await contained(self._drop_gone(near.thread_id, [near.message_id]))
-        except Exception as error:  # of somebody's store
+                await inner_cancel_as_error(self._drop_gone(near.thread_id, [near.message_id]))
+        except Exception as error:  # any error of the user's store
             logger.warning("vectors of messages that are gone cannot be removed: %r", error)
 
     # -- making
 
     async def catch_up(self, thread: Thread) -> int | None:
-        """Embed what the thread has and was not embedded yet; returns how many messages were looked at.
+        """Embed the thread's messages that are not embedded yet; return the number of messages read.
 
-        None while another process is at it, or was killed at it less than a minute ago. Raises ConfigError, ModelError,
-        StorageError; what was done stays, and the next call goes on from there.
+        None while another process does that, or was killed doing it less than a minute ago. Raises ConfigError,
+        ModelError, StorageError; finished work stays, and the next call continues from there.
         """
         await self._open()
         async with self._claimed(thread.id) as lease:
@@ -206,9 +208,9 @@ class SemanticIndex:
             return count
 
     async def go_back(self, thread: Thread, row: Message) -> None:
-        """Remove the vectors of a row; ``catch_up`` embeds it once more, and what is behind it.
+        """Remove the vectors of a row, and move the cursor before it: ``catch_up`` embeds it and later rows again.
 
-        Raises ConfigError, StorageError; ThreadBusyError where another process is embedding the thread for a minute.
+        Raises ConfigError, StorageError; ThreadBusyError if another process embeds the thread for a minute.
         """
         await self._open()
         for _ in range(_TRIES):
@@ -226,23 +228,22 @@ class SemanticIndex:
 
     @asynccontextmanager
     async def _claimed(self, thread_id: str) -> AsyncGenerator[Lease | None]:
-        """Nobody else embeds the thread meanwhile; None where somebody does."""
-        me, claim = asyncio.current_task(), self._storage.acquire_lease(lease_of(thread_id), self._owner, ttl=_LEASE)
-        lease = await obtained(claim, partial(self._let_go, thread_id))
+        """Hold the lease for embedding the thread; yields None if another process has it."""
+        claim = self._storage.acquire_lease(lease_of(thread_id), self._owner, ttl=_LEASE)
+        lease = await acquire_or_release(claim, partial(self._let_go, thread_id))
         try:
             yield lease
         finally:
-            if at_work(me):
-                await undisturbed(self._let_go(thread_id, lease), hurried=being_cancelled())
+            await shield_until_done(self._let_go(thread_id, lease), hurried=being_cancelled())
 
     async def _let_go(self, thread_id: str, lease: Lease | None) -> None:
         if lease is not None:
             await self._storage.release_lease(lease)
-            if await self._storage.get_thread(thread_id) is None:  # who removed it came before this work ended
+            if await self._storage.get_thread(thread_id) is None:  # it was removed while this work held the lease
                 await self._storage.delete_lease(lease.name)
 
     async def behind(self, resource_id: str) -> list[Thread]:
-        """The threads of a resource that have messages which were not embedded yet."""
+        """Return the threads of a resource that have messages not embedded yet."""
         await self._open()
         behind: list[Thread] = []
         async for thread in threads_of(self._storage, resource_id):
@@ -252,14 +253,14 @@ class SemanticIndex:
         return behind
 
     async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
-        """Store the vectors of these rows and move the cursor behind them."""
+        """Store the vectors of these rows and move the cursor after them."""
         pieces = [(row, number, text) for row in rows for number, text in enumerate(chunks_of(row, self._chunk_length))]
         if pieces:
             await self._store(thread, cursor, await embed_pieces(self._embedder, thread.id, pieces))
         return await self._move(thread, seq_of(rows[-1]))
 
     async def _store(self, thread: Thread, cursor: _Cursor, made: Iterable[Made]) -> None:
-        """Store vectors of chunks of rows, but for zeros."""
+        """Store vectors of chunks of rows, without all-zero vectors."""
         said = [(row, number, vector) for row, number, vector in made if any(vector)]
         ids = list(dict.fromkeys(row.id for row, _, _ in said))
         await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
@@ -272,7 +273,7 @@ class SemanticIndex:
         await self._drop_gone(thread.id, ids)
 
     async def _move(self, thread: Thread, seq: int) -> _Cursor:
-        """All up to here is stored."""
+        """Move the cursor to ``seq``; if the thread was removed, remove its vectors instead."""
         moved = _Cursor(seq)
         if await self._storage.get_thread(thread.id) is None:
             await self._removal.remove(resource_id=thread.resource_id, thread_id=thread.id)
@@ -281,7 +282,7 @@ class SemanticIndex:
         return moved
 
     async def _drop_gone(self, thread_id: str, ids: Sequence[str]) -> None:
-        """Who removes messages removes their vectors afterwards, but not those that are stored still later."""
+        """Remove vectors of messages that were removed before these vectors were stored."""
         known = await self._storage.existing_ids(thread_id, ids)
         if gone := [id for id in ids if id not in known]:
             await self._removal.remove_messages(self._name, {"thread_id": thread_id}, gone)
@@ -289,9 +290,7 @@ class SemanticIndex:
     # -- copying
 
     async def copy(self, source_id: str, copy: Thread, rows: AsyncIterator[tuple[Message, Message]]) -> None:
-        """Give a new thread the vectors of the thread that it is a copy of, as far as that is embedded.
-
-        ``catch_up`` embeds the rest: also where this is cut short, or messages of the source are gone meanwhile.
+        """Copy the vectors of a thread to a copy of the thread. ``catch_up`` embeds the messages that have none yet.
 
         Args:
             rows: Rows of the source, in their order, each with its copy.
@@ -312,16 +311,16 @@ class SemanticIndex:
                 await self._storage.renew_lease(lease, ttl=_LEASE)
 
     async def take_back(self, copy: Thread) -> None:
-        """Remove the vectors of a copy that did not come about. Never raises: that is what is to be told."""
+        """Remove the vectors of an abandoned copy. Never raises, so the error that caused this is not hidden."""
         try:
-            await contained(self._removal.remove(resource_id=copy.resource_id, thread_id=copy.id))
-        except Exception as error:  # of somebody's store; what is left is removed when it is found
+            await inner_cancel_as_error(self._removal.remove(resource_id=copy.resource_id, thread_id=copy.id))
+        except Exception as error:  # any error of the user's store; searches remove remaining vectors
             logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
 
     async def _pages(
         self, rows: AsyncIterator[tuple[Message, Message]], begin: int, end: int
     ) -> AsyncIterator[list[_Copied]]:
-        """Rows without gaps in the copy, of which the source has all vectors, some hundred vectors at a time."""
+        """Yield pages of rows that are embedded in the source and adjacent in the copy, some hundred vectors each."""
         page: list[_Copied] = []
         size = 0
         async for row, copied in rows:
@@ -338,7 +337,7 @@ class SemanticIndex:
             yield page
 
     async def _copy(self, source_id: str, copy: Thread, page: list[_Copied], cursor: _Cursor) -> _Cursor | None:
-        """Copy vectors of these rows; None where the source has not all of the rows any more."""
+        """Copy vectors of these rows; return None if some rows were removed from the source."""
         found = await self._vectors_of(source_id, {one.row.id: one.chunks for one in page if one.chunks})
         ids = [one.row.id for one in page]
         if len(await self._storage.existing_ids(source_id, ids)) < len(ids):
@@ -349,11 +348,11 @@ class SemanticIndex:
         return await self._move(copy, seq_of(page[-1].copy))
 
     async def _vectors_of(self, thread_id: str, chunks: Mapping[str, int]) -> dict[tuple[str, int], list[float]]:
-        """Vectors of messages of a thread, by id and number of the chunk.
+        """Return vectors of messages of a thread by message id and chunk number.
 
         Args:
-            chunks: How many chunks each would have now. There are more where they were once shorter: whether there
-                is one more is always asked.
+            chunks: Number of chunks of each message by the current chunk length. With an earlier, shorter length there
+                are more, so further numbers are read until one is missing.
         """
         found: dict[tuple[str, int], list[float]] = {}
         asked = {id: range(count + 1) for id, count in chunks.items()}
@@ -372,7 +371,7 @@ class SemanticIndex:
     # -- cursors
 
     async def _open(self) -> None:
-        """Raises ConfigError where the index is there with another dimension."""
+        """Create the indexes if needed. Raises ConfigError if one exists with another dimension."""
         if not self._ready:
             dimension = self._embedder.dimension
             await self.vectors.create_index(
@@ -394,7 +393,7 @@ class SemanticIndex:
             "seq": cursor.seq,
             "pending": orjson.dumps(cursor.pending).decode(),
         }
-        # Any vector will do, as long as not all are the same: trees of near vectors take those badly.
+        # The vector has no meaning, but must be unique: index trees degenerate with equal vectors.
         angle = int.from_bytes(blake2b(thread.id.encode(), digest_size=4).digest())
         vector = [math.cos(angle), math.sin(angle)]
         await self.vectors.upsert(self._cursors, [cursor_id(thread.id)], [vector], [data])

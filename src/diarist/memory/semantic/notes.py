@@ -1,4 +1,4 @@
-"""What was recalled as lines of the memory note, and the notes that quote what is forgotten."""
+"""Memory notes with recalled messages, and removal of notes that quote deleted messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from diarist.memory.observational.log.removal import rows_between, threads_of
 from diarist.memory.observational.prompt.sent_block import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, speaker
+from diarist.memory.rows import rows_between, threads_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter
@@ -18,12 +18,12 @@ NAME = "recalled"
 _NEIGHBOUR_LENGTH = 300
 
 Place = tuple[str, str]
-"""A thread and a message in it."""
+"""Ids of a thread and of a message in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A message that was found, with its neighbours, in order. ``excerpt``: what to show of it."""
+    """A message found by the search, and its neighbours in order. ``excerpt``: the part to show."""
 
     found: Message
     rows: Sequence[Message]
@@ -35,7 +35,7 @@ def place_of(row: Message) -> Place:
 
 
 def told(messages: Iterable[Message]) -> set[Place]:
-    """What these messages show already: themselves, and what their notes quote."""
+    """Return the places of these messages and of the messages that their notes quote."""
     found: set[Place] = set()
     for message in messages:
         found.add(place_of(message))
@@ -46,7 +46,7 @@ def told(messages: Iterable[Message]) -> set[Place]:
 def recall_note(
     recalled: Sequence[Recalled], *, own: str, timezone: str, obscured: bool, max_tokens: int, counter: TokenCounter
 ) -> SentBlock | None:
-    """As many of the nearest as fit, by conversation, each in its order and dated; None where nothing is."""
+    """Return a note with as many of the nearest messages as fit, dated and grouped by thread; None without any."""
     for count in range(len(recalled), 0, -1):
         block = _note(recalled[:count], own, ZoneInfo(timezone), obscured, counter)
         if block.tokens <= max_tokens or count == 1:
@@ -80,9 +80,9 @@ def _line(row: Message, excerpt: str | None, zone: ZoneInfo) -> str:
 
 
 def _cut(block: SentBlock, max_tokens: int, counter: TokenCounter) -> SentBlock:
-    """One message alone is too long: the beginning of its lines is shown."""
+    """Shorten each line, for a single message that is too long."""
     first, *lines, last = block.text.splitlines()
-    room = max(20, max_tokens * 2 // max(1, len(lines)))  # two characters a token are few in any language
+    room = max(20, max_tokens * 2 // max(1, len(lines)))  # at least two characters a token in any language
     shorter = [line if len(line) <= room else f"{line[: room - 1]}…" for line in lines]
     text = "\n".join([first, *shorter, last])
     return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
@@ -93,7 +93,7 @@ def _quoted(block: SentBlock | None) -> set[Place]:
 
 
 async def quotes_what_is_gone(storage: Storage, block: SentBlock) -> bool:
-    """Whether a note quotes a message that is not stored any more."""
+    """Return True if a note quotes a message that is no longer stored."""
     ids: dict[str, list[str]] = {}
     for thread_id, message_id in _quoted(block):
         ids.setdefault(thread_id, []).append(message_id)
@@ -110,9 +110,12 @@ async def cut_quotes(
     thread_id: str,
     message_ids: Collection[str] | None = None,
 ) -> list[str]:
-    """Cut notes of a resource that quote messages of this thread, or some of them, down to the date.
+    """Reduce all notes of a resource that quote messages of this thread to the date.
 
-    Returns the ids of the messages that they were sent with.
+    Args:
+        message_ids: Only notes that quote these messages of the thread.
+
+    Returns the ids of the messages that the notes were sent with.
     """
     cut: list[str] = []
     async for thread in threads_of(storage, resource_id):

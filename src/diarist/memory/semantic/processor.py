@@ -1,4 +1,4 @@
-"""Semantic recall as a processor: before the model is called, what was said elsewhere and is near to the question."""
+"""Semantic recall as a processor: adds related messages to the prompt, and embeds the run's own messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from diarist.chunks import DataChunk
-from diarist.concurrency import contained
+from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import StorageError
 from diarist.memory.observational.prompt.sent_block import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
@@ -27,18 +27,17 @@ logger = logging.getLogger("diarist")
 
 
 class SemanticRecall(Processor[Any]):
-    """Puts messages that mean something like the question into the note of the user's message, and has what the run
-    said embedded once it has ended well.
+    """Adds messages with a meaning close to the question to the memory note, and embeds the run's messages at its end.
 
-    It needs to be among the input processors, before the one that stores the run's messages. A store or embedder that
-    fails never fails the turn: it is logged, and told in a chunk ``data-recall-failed``.
+    Place the processor among the input processors, before the one that stores the run's messages. A failing store or
+    embedder never fails the turn: the failure is logged and sent as a chunk ``data-recall-failed``.
 
     Args:
-        config: None looks for nothing; the messages are embedded all the same.
-        embed: Has a thread embedded, in the background.
-        settle: Waits for that, at the end of each run that ends well; None: nobody waits.
-        timezone: Of the dates.
-        obscured: Whether the model sees hashes instead of thread ids.
+        config: None: do not search, only embed messages.
+        embed: Starts embedding a thread in the background.
+        settle: Awaits that work at the end of each committed run; None: no wait.
+        timezone: Time zone of the dates in the note.
+        obscured: True: the model sees hashes instead of thread ids.
     """
 
     id = "semantic-recall"
@@ -69,7 +68,7 @@ class SemanticRecall(Processor[Any]):
         context = args.context
         if context.thread_id is None or context.resource_id is None:
             return
-        if not args.state:  # not by the number of the step: a run that is resumed begins with a later one
+        if not args.state:  # the first step of this call; in a resumed run its number is not 0
             args.state["waits_for_end"] = True
             context.on_end(lambda outcome: self._after_end(context, outcome))
         if args.step_number:
@@ -96,8 +95,8 @@ class SemanticRecall(Processor[Any]):
     ) -> list[Recalled]:
         try:
             async with asyncio.timeout(config.timeout):
-                found = await contained(self._found(config, context, question, known))
-        except Exception as error:  # whatever somebody's store or embedder raises, the turn goes on without
+                found = await inner_cancel_as_error(self._found(config, context, question, known))
+        except Exception as error:  # any error of the user's store or embedder
             logger.warning("semantic recall failed in run %s: %r", context.run_id, error)
             context.writer.custom(DataChunk("data-recall-failed", {"error": repr(error)}))
             return []
@@ -114,7 +113,7 @@ class SemanticRecall(Processor[Any]):
             question,
             resource_id=context.resource_id,
             thread_id=context.thread_id if config.scope == "thread" else None,
-            # What the prompt shows anyway is often the nearest.
+            # The nearest messages are often in the prompt already.
             limit=config.top_k * _SPARE,
             threshold=config.threshold,
             filter=config.filter,
@@ -143,14 +142,14 @@ class SemanticRecall(Processor[Any]):
         return await self._storage.list_messages(near.thread_id, before=near.seq, limit=count, newest_first=True)
 
     async def _after_end(self, context: RunContext[Any], outcome: Outcome) -> None:
-        """The run has ended in storage already; there is none where memory is read-only."""
+        """Embed the run's messages, which are stored by now. A read-only memory has no stored run."""
         if outcome == "discarded" or context.thread_id is None or context.resource_id is None:
             return
         try:
             if await self._storage.get_run(context.run_id) is None:
                 return
         except StorageError as error:
-            logger.warning("what run %s said is embedded with the next one: %s", context.run_id, error)
+            logger.warning("messages of run %s are embedded with the next run: %s", context.run_id, error)
             return
         thread = Thread(id=context.thread_id, resource_id=context.resource_id)
         self._embed(thread)
@@ -159,14 +158,14 @@ class SemanticRecall(Processor[Any]):
             context.wait_at_end(lambda: settle(thread))
 
     async def _check_note(self, context: RunContext[Any], asked: Message, outcome: Outcome) -> None:
-        """Cut the note if something that it quotes was forgotten while nobody else could see this run's messages."""
+        """Cut the note if a message that it quotes was deleted during the run, when its rows were invisible."""
         if outcome == "discarded" or context.thread_id is None or asked.sent is None:
             return
         try:
             if await quotes_what_is_gone(self._storage, asked.sent):
                 await self._storage.rewrite_sent(context.thread_id, {asked.id: keep_date(asked.sent, self._counter)})
         except StorageError as error:
-            logger.warning("the note of run %s may quote what was forgotten: %s", context.run_id, error)
+            logger.warning("the note of run %s may quote a forgotten message: %s", context.run_id, error)
 
 
 def _is_said(row: Message) -> bool:

@@ -1,4 +1,4 @@
-"""From the options of ``Memory`` to the parts of semantic recall."""
+"""Checks the options of ``Memory`` for semantic recall, and creates its index and vector store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Vector = VectorStore | Literal[False] | None
 
 
 def semantic_config(value: bool | SemanticRecallConfig) -> SemanticRecallConfig | None:
-    """The configuration of semantic recall; None where it is off. Raises ConfigError."""
+    """Return the configuration of semantic recall; None if it is disabled. Raises ConfigError."""
     if value is True:
         return SemanticRecallConfig()
     if value is False:
@@ -29,7 +29,7 @@ def semantic_config(value: bool | SemanticRecallConfig) -> SemanticRecallConfig 
 def semantic_index(
     storage: Storage, config: SemanticRecallConfig | None, vector: Vector, embedder: str | Embedder | None
 ) -> SemanticIndex | None:
-    """The index of messages; None where nothing asks for one. Raises ConfigError for options that contradict."""
+    """Return the index of messages; None if no option needs one. Raises ConfigError for contradicting options."""
     if vector is False:
         if config is not None:
             raise ConfigError("semantic recall needs a vector store: leave out vector=False, or semantic_recall")
@@ -39,14 +39,14 @@ def semantic_index(
     if vector is not None and not isinstance(cast(Any, vector), VectorStore):
         raise ConfigError(
             f"vector must be a vector store, such as SQLiteVectorStore('vectors.db'), not {vector!r}; "
-            "left out, vectors are kept beside the messages"
+            "without it, vectors are stored next to the messages"
         )
     if embedder is None:
-        if config is None:  # a store alone is for removing what others have put there
+        if config is None:  # a vector store alone serves to remove vectors of other memories
             return None
         raise ConfigError(
             "semantic recall needs an embedder: pass embedder='openai/text-embedding-3-small' or another of your"
-            " provider's, or 'wordllama', which works offline"
+            " provider, or 'wordllama', which works offline"
         )
     options = config or SemanticRecallConfig()
     store = vector if vector is not None else _default_store(storage)
@@ -56,7 +56,7 @@ def semantic_index(
 
 
 def vectors_beside(storage: Storage, vector: Vector, index: SemanticIndex | None) -> VectorsBeside:
-    """Where vectors of the storage's messages may be that this memory or another has made."""
+    """Return access to the vectors that this memory or another one made of the storage's messages."""
     if vector is False:
         return VectorsBeside(None)
     store = vector if vector is not None else index.vectors if index is not None else None
@@ -66,7 +66,7 @@ def vectors_beside(storage: Storage, vector: Vector, index: SemanticIndex | None
 
 
 async def _has_vectors(storage: Storage) -> bool:
-    """Whether somebody keeps vectors in the database of the messages; nothing is made by asking."""
+    """Return True if the database of the messages has vectors, without creating tables."""
     from diarist.storage import InMemoryStorage
 
     if isinstance(storage, InMemoryStorage):
@@ -77,7 +77,7 @@ async def _has_vectors(storage: Storage) -> bool:
 
 
 def _same_database(storage: Storage) -> VectorStore:
-    """The store of the vectors in the database of the messages."""
+    """Return the vector store in the database of the messages."""
     from diarist.storage import SQLiteStorage
 
     if isinstance(storage, SQLiteStorage):
@@ -85,7 +85,7 @@ def _same_database(storage: Storage) -> VectorStore:
     try:
         from diarist.storage.postgres import PostgresStorage
         from diarist.vectors.postgres import PgVectorStore
-    except ImportError as error:  # then it is another kind of storage
+    except ImportError as error:  # so the storage is not a PostgresStorage
         raise _unreachable(storage) from error
     if not isinstance(storage, PostgresStorage):
         raise _unreachable(storage)
@@ -94,12 +94,12 @@ def _same_database(storage: Storage) -> VectorStore:
 
 def _unreachable(storage: Storage) -> ConfigError:
     return ConfigError(
-        f"{storage.location} has vectors, too: say with vector= how to reach them, or vector=False to leave them"
+        f"{storage.location} has vectors, too: pass vector= with their store, or vector=False to leave them"
     )
 
 
 def _default_store(storage: Storage) -> VectorStore:
-    """A store beside the messages."""
+    """Return a vector store next to the messages: in the same file, or in memory."""
     from diarist.storage import InMemoryStorage, SQLiteStorage
 
     try:
@@ -114,5 +114,5 @@ def _default_store(storage: Storage) -> VectorStore:
     except ImportError as error:
         raise ConfigError("vectors in SQLite or in memory need an extra: pip install 'diarist[vectors]'") from error
     raise ConfigError(
-        f"with {type(storage).__name__}, say where vectors are kept: vector=PgVectorStore(...) or another"
+        f"{type(storage).__name__} has no default vector store: pass vector=PgVectorStore(...) or another one"
     )

@@ -1,1 +1,1 @@
-"""Working memory: a small text about a user or a thread that stands in every prompt and is kept up to date."""
+"""Working memory: a short text about a user or a thread that is in every prompt and is kept up to date."""

@@ -1,4 +1,4 @@
-"""What a user sets on working memory: a frozen value, contradictions refused at construction."""
+"""Configuration of working memory. Invalid combinations raise ConfigError at construction."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ DEFAULT_TEMPLATE = load_prompt("template")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingMemoryConfig:
-    """Working memory: what stands in it, whose it is, and who writes it.
+    """Content, scope and writer of working memory.
 
     Attributes:
-        enabled: False switches it off and keeps the rest of the configuration.
+        enabled: False disables working memory.
         scope: ``resource``: one for all threads of a resource; ``thread``: one per thread.
-        template: Markdown that says what to keep; an update replaces the whole text. Default: a template of ours,
-            unless there is a schema.
-        schema: A Pydantic model, dataclass or TypedDict, or a JSON schema of type object, in place of a template. It
-            is kept as JSON then, and an update is merged into it. Fields count as unknown while they are not there,
-            required ones as well.
-        read_only: The model sees it and cannot change it. A function of the call's ``request_context`` decides for
-            each call.
-        kept_by: ``actor``: the agent's own model, with the tool ``update_working_memory``; ``observer``: the Observer
-            of observational memory, along with its notes.
+        template: Markdown with the fields to fill in; an update replaces the whole text. Default: a built-in template,
+            unless a schema is set.
+        schema: A Pydantic model, dataclass or TypedDict, or a JSON schema of type object, instead of a template. The
+            working memory is then a JSON object, and updates are merged into it. Fields may be missing if unknown, even
+            required ones.
+        read_only: True: the model sees it and cannot change it. A function of the call's ``request_context`` decides
+            per call.
+        kept_by: ``actor``: the agent's own model updates it with the tool ``update_working_memory``; ``observer``: the
+            Observer of observational memory updates it together with its notes.
 
     Raises:
-        ConfigError: Names the option and what is wrong with it.
+        ConfigError: Names the invalid option.
     """
 
     enabled: bool = True
@@ -49,7 +49,7 @@ class WorkingMemoryConfig:
         if self.template is not None and self.schema is not None:
             raise ConfigError("set either working_memory.template or working_memory.schema, not both")
         if not isinstance(cast(Any, self.template), str | None):
-            raise ConfigError(f"working_memory.template must be a text of Markdown, not {self.template!r}")
+            raise ConfigError(f"working_memory.template must be a Markdown text, not {self.template!r}")
         if self.template is not None and not self.template.strip():
             raise ConfigError("working_memory.template is empty; leave it out for the default, or set a schema")
         if not isinstance(cast(Any, self.read_only), bool) and not callable(self.read_only):
@@ -58,12 +58,12 @@ class WorkingMemoryConfig:
             raise ConfigError("working_memory.read_only contradicts kept_by='observer', which would never write it")
 
     def is_read_only(self, request_context: dict[str, Any]) -> bool:
-        """Whether a call with this ``request_context`` may not change it."""
+        """Return True if a call with this ``request_context`` must not change the working memory."""
         return self.read_only if isinstance(self.read_only, bool) else bool(self.read_only(request_context))
 
 
 def working_memory_config(value: bool | WorkingMemoryConfig) -> WorkingMemoryConfig | None:
-    """What ``Memory(working_memory=...)`` means; None where it is off. Raises ConfigError."""
+    """Return the configuration for ``Memory(working_memory=...)``; None if disabled. Raises ConfigError."""
     if value is True:
         return WorkingMemoryConfig()
     if value is False:

@@ -1,4 +1,4 @@
-"""Working memory as a processor: shown in every prompt, updated by a tool, with a run or not at all."""
+"""Working memory as a processor: every prompt shows it, a tool updates it, and updates commit with their run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Any
 from diarist.exceptions import ConfigError, InputError, StorageError, ToolError
 from diarist.memory.observational.prompt.sent_block import asked_in, joined
 from diarist.memory.working.config import WorkingMemoryConfig
-from diarist.memory.working.merging import apply, drop, stage
-from diarist.memory.working.rendering import element, records, sent_note, system_text
+from diarist.memory.working.rendering import (
+    element,
+    records,
+    sent_note,
+    system_text,
+    without_earlier_updates,
+)
 from diarist.memory.working.shapes import UPDATE_TOOL, shape_of
-from diarist.memory.working.store import WorkingMemoryStore
+from diarist.memory.working.store import WorkingMemoryStore, apply, drop, stage
 from diarist.message_list import MessageList
 from diarist.messages import Json, TextPart
 from diarist.processors.base import (
@@ -35,15 +40,15 @@ logger = logging.getLogger("diarist")
 
 
 class RunState:
-    """What working memory keeps for one request.
+    """State of working memory for one request.
 
     Attributes:
-        key: Of the value in storage; empty where the call has no thread.
-        text: What it was when the run began, as the model was told; None where it could not be read.
-        updates: What the run has changed, in order; the first ``written`` of them wait in storage.
-        called_in: For each of them the id of the message that has the call.
-        shown: The system text of the present step.
-        keeps: Whether the model has the tool.
+        key: Key of the value in storage; set at the first step, when the run's resource is known.
+        text: The working memory at the start of the run, as shown to the model; None if it could not be read.
+        updates: Updates that the run made, in order; the first ``written`` of them wait in storage.
+        called_in: For each update the id of the message with its tool call.
+        shown: The system text of the current step.
+        keeps: True if the model has the update tool.
     """
 
     def __init__(self) -> None:
@@ -59,10 +64,10 @@ class RunState:
 
 
 class WorkingMemoryProcessor(Processor[Any]):
-    """Shows the model the working memory, and gives it the tool to update it.
+    """Shows the model the working memory, and gives it a tool to update it.
 
-    An update counts once its run has ended well. It needs to be among the input processors, before the one that
-    stores the run's messages.
+    An update takes effect once its run has committed. Place the processor among the input processors, before the one
+    that stores the run's messages.
     """
 
     id = TAG
@@ -81,29 +86,30 @@ class WorkingMemoryProcessor(Processor[Any]):
         return RunState()
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
-        """What is to happen before the run ends in storage has to be said before it begins there."""
+        """Register the callback that writes updates before the run ends; it must run before the callback that ends the
+        run."""
         context, state = args.context, args.state
         if context.thread_id is None or context.resource_id is None:
             return
-        state.key = self._store.key(context.thread_id, context.resource_id)
         writes = self._config.kept_by == "actor" and not self._config.is_read_only(context.request_context)
         state.keeps = writes
         context.on_end(lambda outcome: self._before_end(context, state, outcome))
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
-        state: RunState = args.state
-        if not state.key:
+        context, state = args.context, args.state
+        if context.thread_id is None or context.resource_id is None:
             return None
         if not state.opened:
-            await self._open(args.context, state)
+            state.key = self._store.key(context.thread_id, context.resource_id)
+            await self._open(context, state)
             self._tell(args.message_list, state)
-        await self._write(args.context, state)
+        await self._write(context, state)
         state.shown = self._system_text(args.message_list, state)
         args.message_list.add_system(state.shown, tag=TAG)
-        return {"tools": self._with_tool(args.tools, args.context, state)} if state.keeps else None
+        return {"tools": self._with_tool(args.tools, context, state)} if state.keeps else None
 
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
-        """Which messages are in the prompt is known only now."""
+        """Add the working memory to the prompt; only now are the messages in the prompt known."""
         state: RunState = args.state
         shown = self._system_text(args.message_list, state) if state.key else state.shown
         if shown != state.shown:
@@ -111,6 +117,9 @@ class WorkingMemoryProcessor(Processor[Any]):
                 if message.role == "system" and message.text == state.shown:
                     message.parts = [TextPart(text=shown)]
             state.shown = shown
+        if state.key:
+            own = {message.id for message in args.message_list.response}
+            args.prompt.messages[:] = without_earlier_updates(args.prompt.messages, own)
 
     # -- what the model is shown
 
@@ -120,11 +129,11 @@ class WorkingMemoryProcessor(Processor[Any]):
         try:
             if state.keeps and await self._storage.get_run(context.run_id) is None:
                 raise ConfigError(
-                    "working memory needs the storage in which the messages of its runs are stored: give the message "
-                    "history of this call the memory's own storage"
+                    "working memory needs the storage that holds the messages of its runs: give the message history "
+                    "of this call the memory's own storage"
                 )
             state.text = (await self._store.read(state.key)).text
-        except StorageError as error:  # the turn goes on without
+        except StorageError as error:  # the turn continues without working memory
             state.keeps = False
             logger.warning("the working memory of %s cannot be read: %s", state.key, error)
 
@@ -135,26 +144,26 @@ class WorkingMemoryProcessor(Processor[Any]):
             asked.sent = joined(sent_note(state.key, state.text, earlier, self._counter), asked.sent, self._counter)
 
     def _system_text(self, messages: MessageList, state: RunState) -> str:
-        known = [*records(messages.messages, state.key), state.text or ""]
-        return system_text(known[0], self._shape, keeps=state.keeps)
+        known = records(messages.messages, state.key)
+        return system_text(known, state.text or "", self._shape, keeps=state.keeps)
 
     # -- the tool
 
     def _with_tool(self, tools: dict[str, Tool], context: RunContext[Any], state: RunState) -> dict[str, Tool]:
         if UPDATE_TOOL in tools:
-            raise ConfigError(f"a tool is named {UPDATE_TOOL!r}, as is that of working memory: rename it")
+            raise ConfigError(f"rename your tool {UPDATE_TOOL!r}: working memory has a tool of that name")
         return {**tools, UPDATE_TOOL: self._tool.with_function(partial(self._update, context, state))}
 
     async def _update(self, context: RunContext[Any], state: RunState, memory: Json = None, **others: Json) -> str:
         if others:
-            raise ToolError(f"give the update in memory, and nothing beside it: not {', '.join(others)}")
+            raise ToolError(f"pass the update as memory, and no other arguments: not {', '.join(others)}")
         async with state.lock:
             stored = (await self._store.read(state.key)).text
             if self._shape.replaces and stored != state.text:
                 state.text = stored
                 raise ToolError(
-                    "nothing was changed: your working memory was changed elsewhere meanwhile. Put what you want to "
-                    f"change into the newer one, and give that as a whole:\n{element(stored)}"
+                    "nothing was changed: another conversation has changed your working memory. Apply your change to "
+                    f"the newer version, and pass the whole text:\n{element(stored)}"
                 )
             try:
                 update = self._shape.update(memory, apply(stored, state.updates), context.run_id)
@@ -169,19 +178,21 @@ class WorkingMemoryProcessor(Processor[Any]):
     # -- with the run
 
     async def _write(self, context: RunContext[Any], state: RunState) -> None:
-        """Let the updates of the steps so far wait in storage for the end of the run, as its messages do."""
+        """Store the updates made so far. Like the run's messages, they are pending until the run ends."""
         if state.written == len(state.updates):
             return
         run = await self._storage.get_run(context.run_id)
         if run is None or run.state != "live":
-            return  # somebody took it for dead, or its thread is gone
+            return  # the run was ended as dead, or its thread was deleted
         updates = tuple(state.updates)
         await self._store.update(state.key, lambda memory: stage(memory, context.run_id, updates))
         state.written = len(updates)
 
     async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
-        """Before the run ends in storage; raises StorageError where its updates cannot be stored."""
-        if outcome == "interrupted":  # what did not finish is not kept
+        """Store the updates before the run ends in storage. Raises StorageError."""
+        if not state.opened:
+            return
+        if outcome == "interrupted":  # updates of an unfinished step are dropped
             finished = [called_in in context.finished for called_in in state.called_in]
             state.updates = [update for update, is_kept in zip(state.updates, finished, strict=True) if is_kept]
         if outcome != "discarded":
@@ -190,11 +201,11 @@ class WorkingMemoryProcessor(Processor[Any]):
             try:
                 await self._store.update(state.key, lambda memory: drop(memory, {context.run_id}))
             except StorageError as error:
-                logger.warning("updates of %s are dropped by whoever reads it next: %s", state.key, error)
+                logger.warning("the next reader of %s drops this run's updates: %s", state.key, error)
 
     async def _after_end(self, state: RunState) -> None:
         if state.written or self._config.kept_by == "observer":
             try:
                 await self._store.read(state.key)
             except StorageError as error:
-                logger.warning("updates of %s are taken in by whoever reads it next: %s", state.key, error)
+                logger.warning("the next reader of %s applies this run's updates: %s", state.key, error)

@@ -1,4 +1,4 @@
-"""The two kinds of working memory: a Markdown text that is replaced, and a JSON object that is merged."""
+"""The two kinds of working memory: a Markdown text that updates replace, and a JSON object that updates merge into."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import orjson
 from diarist.exceptions import ConfigError, InputError
 from diarist.json_schema import JsonSchema
 from diarist.memory.working.config import DEFAULT_TEMPLATE, WorkingMemoryConfig
-from diarist.memory.working.merging import merge, object_of
 from diarist.memory.working.prompts import load_prompt
+from diarist.memory.working.store import merge, object_of
 from diarist.messages import Json, Message, Part, ToolPart
 from diarist.storage.records import WorkingMemoryUpdate
 from diarist.tools import Tool
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 UPDATE_TOOL = "update_working_memory"
 MAX_LENGTH = 20_000
-"""Characters of a working memory: some 5,000 tokens of every prompt."""
+"""Maximum length of a working memory, in characters: about 5,000 tokens of every prompt."""
 
 
 class Shape(ABC):
-    """What a working memory looks like, and what counts as an update of it.
+    """A kind of working memory: its texts for the model, and the check of updates.
 
     Attributes:
-        replaces: An update replaces the whole text, so that it must be made from the newest one.
-        blank: Shown while nothing is known.
-        how_to_keep: What the model is told of keeping it.
+        replaces: True if an update is the whole new text, so it must be based on the newest one.
+        blank: Text to show while nothing is known.
+        how_to_keep: Instructions for the model that updates it.
     """
 
     replaces: bool
@@ -44,32 +44,32 @@ class Shape(ABC):
 
     @abstractmethod
     def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
-        """What ``value`` changes of the text ``current``; None for nothing.
+        """Return the update that ``value`` makes to the text ``current``; None if it changes nothing.
 
-        Raises InputError that a model can act on.
+        Raises InputError with a message for the model.
         """
 
     @abstractmethod
     def parameters(self) -> dict[str, Json]:
-        """JSON schema of the tool's arguments."""
+        """Return the JSON schema of the tool's arguments."""
 
     def tool(self) -> Tool:
-        """The tool, without its function."""
+        """Return the tool, without a function."""
         name = "tool_text" if self.replaces else "tool_json"
         return Tool(name=UPDATE_TOOL, description=load_prompt(name), parameters=self.parameters())
 
 
 def check_size(text: str) -> None:
-    """Raises InputError for a working memory that would crowd out everything else: it stands in every prompt."""
+    """Raise InputError for a working memory that is too long to be in every prompt."""
     if len(text) > MAX_LENGTH:
         raise InputError(
-            f"nothing was changed: the working memory would have {len(text):,} characters, and may have "
-            f"{MAX_LENGTH:,}. Leave out what matters least"
+            f"nothing was changed: the working memory would have {len(text):,} characters, and the limit is "
+            f"{MAX_LENGTH:,}. Leave out the least important"
         )
 
 
 class TextShape(Shape):
-    """Markdown after a template; an update is the whole new text."""
+    """A Markdown text that follows a template; an update is the whole new text."""
 
     replaces = True
 
@@ -84,8 +84,8 @@ class TextShape(Shape):
         check_size(text)
         if _bones(text) in ("", _bones(self.blank)) and current:
             raise InputError(
-                "nothing was changed: the text holds nothing but the empty template, and what is known would be lost. "
-                "Give the whole new working memory"
+                "nothing was changed: this is the empty template, and everything known would be lost. Pass the "
+                "whole new working memory"
             )
         if text == current or _bones(text) in ("", _bones(self.blank)):
             return None
@@ -97,10 +97,10 @@ class TextShape(Shape):
 
 
 class ObjectShape(Shape):
-    """A JSON object after a schema; an update is merged into it.
+    """A JSON object that follows a schema; an update is merged into it.
 
     Raises:
-        ConfigError: The schema is none, or not of type object.
+        ConfigError: The schema is invalid, or not of type object.
     """
 
     replaces = False
@@ -125,7 +125,7 @@ class ObjectShape(Shape):
     def _schema_of_type(self) -> dict[str, Any]:
         try:
             return self._adapter.json_schema()
-        except Exception as error:  # pydantic has a family of errors for types without a schema
+        except Exception as error:  # pydantic raises various errors for types without a schema
             raise ConfigError(f"working_memory.schema {self._type!r} has no JSON schema: {error}") from error
 
     def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
@@ -134,14 +134,14 @@ class ObjectShape(Shape):
         after = merge(before, patch)
         known = self._problems(before)
         if wrong := [problem for problem in self._problems(after) if problem not in known]:
-            raise InputError(f"nothing was changed: {'; '.join(wrong)}. Correct that and give the fields again")
+            raise InputError(f"nothing was changed: {'; '.join(wrong)}. Correct that and pass the fields again")
         if after == before:
             return None
         check_size(json.dumps(after, ensure_ascii=False))
         return WorkingMemoryUpdate(run_id=run_id, patch=patch)
 
     def _problems(self, value: dict[str, Any]) -> list[str]:
-        """What is wrong with the fields that are there."""
+        """Return the problems of the fields that are present."""
         if self._type is None:
             return self._checker.problems(value)
         from pydantic import ValidationError
@@ -154,14 +154,14 @@ class ObjectShape(Shape):
         return []
 
     def parameters(self) -> dict[str, Json]:
-        shared = [name for name in ("$defs", "definitions") if name in self._schema]  # where $ref looks for them
+        shared = [name for name in ("$defs", "definitions") if name in self._schema]  # $ref finds them at the top
         memory = _partial({name: item for name, item in self._schema.items() if name not in shared})
         hoisted = {name: {key: _partial(item) for key, item in self._schema[name].items()} for name in shared}
         return {"type": "object", "properties": {"memory": memory}, "required": ["memory"], **hoisted}
 
 
 def without_updates(rows: Sequence[Message]) -> list[Message]:
-    """Messages without the calls that update working memory: what they say is no word of the user's."""
+    """Remove the calls that update working memory: their arguments repeat what the messages say."""
     return [
         replace(row, parts=[part for part in row.parts if not _is_update(part)])
         if any(map(_is_update, row.parts))
@@ -175,25 +175,25 @@ def _is_update(part: Part) -> bool:
 
 
 def shape_of(config: WorkingMemoryConfig) -> Shape:
-    """Raises ConfigError."""
+    """Return the shape for a configuration. Raises ConfigError."""
     if config.schema is not None:
         return ObjectShape(config.schema)
     return TextShape(config.template if config.template is not None else DEFAULT_TEMPLATE)
 
 
 def _bones(text: str) -> str:
-    """A text without what Markdown lets everybody write differently."""
+    """Return the text without emphasis, case, extra spaces and blank lines, for comparison."""
     lines = (" ".join(line.replace("*", "").split()).casefold() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def kin(text: str) -> set[str]:
-    """The headings and labels of a text, and its lines without a label, in lower case."""
+    """Return the headings and labels of a text, and its lines without a label, in lower case."""
     return {line.partition(":")[0] for line in _bones(text).splitlines()}
 
 
 def _as_object(value: Json) -> dict[str, Json]:
-    """Models write an object as a text now and then."""
+    """Return the object, parsed if the model wrote it as a text. Raises InputError."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
@@ -205,7 +205,7 @@ def _as_object(value: Json) -> dict[str, Json]:
 
 
 def _partial(schema: Any) -> Any:
-    """The schema of an update: nothing is required, and null, which removes, goes for every property."""
+    """Return the schema of an update: no field is required, and null, which removes a field, is always valid."""
     if not isinstance(schema, Mapping):
         return schema
     out = dict(cast(Mapping[str, Any], schema))

@@ -1,8 +1,7 @@
-"""A lean client for OpenAI's chat completions and every server that speaks them.
+"""A lean client for OpenAI's chat completions and compatible servers.
 
-Every chunk of an answer passes through here, so nothing is done twice: bytes to events (``sse``), events to
-chunks (``reader``), and one pool of connections per event loop (``connections``). What differs between
-servers is data (``dialects``).
+``connections`` keeps a pool of connections per event loop, ``sse`` splits bytes into events, and ``reader`` turns
+events into chunks. Differences between servers are data (``dialects``).
 """
 
 from diarist.models.openai_chat.dialects import DIALECTS, Dialect, dialect_for

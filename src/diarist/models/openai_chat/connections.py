@@ -1,4 +1,4 @@
-"""Connections to one server, kept for the next call, for any number of event loops."""
+"""Reusable connections to one server, for any number of event loops."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     _Holder = AsyncGenerator["_Sessions", None]
 
 KEEP_IDLE = 60.0
-"""Seconds that a connection is kept unused; a tool may take that long between two calls."""
+"""Seconds that an idle connection is kept; a tool may run that long between two calls."""
 
 _AT_ONCE = 1.0
-"""Seconds within which a connection shows that it was closed before the request came."""
+"""Seconds in which a reused connection shows that the server had closed it before the request."""
 
 _PLAIN_BODY = 2**20
-"""A longer body is sent in pieces, so that it does not hold up the event loop."""
+"""Bytes; a longer body is sent in pieces, so that it does not block the event loop."""
 
 
 @dataclass(slots=True)
 class Way:
-    """How a request went out. ``kept``: on a connection of an earlier one."""
+    """Trace of a request. ``kept``: it used a connection of an earlier request."""
 
     kept: bool = False
 
 
 class _Sessions(NamedTuple):
-    """``kept``: its connections serve many requests. ``fresh``: each of its requests has a connection of its own."""
+    """``kept`` reuses connections; ``fresh`` opens a new one for each request."""
 
     kept: aiohttp.ClientSession
     fresh: aiohttp.ClientSession
 
 
 class Connections:
-    """Sessions for each event loop, which may run in different threads.
+    """Sessions for each event loop; loops may run in different threads.
 
-    Each is held by an async generator, which the loop closes when it ends (as ``asyncio.run`` does) and Python
-    closes when nobody holds it any more: so no session is left open, whatever the caller forgets.
+    The sessions of a loop are held by an async generator. The loop closes it when it ends (as ``asyncio.run`` does),
+    and Python closes it when it is garbage-collected, so no session stays open if the caller forgets to close it.
     """
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Connections:
     async def post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
         """Send a request.
 
-        A server may close a connection at any time, llama.cpp's does after each streamed answer: who finds a kept one
-        closed asks once more, on a new one. That shows at once: what breaks off later may have been worked on, and to
-        ask again is the caller's decision.
+        A server may close an idle connection at any time; llama.cpp's does after each streamed answer. If a reused
+        connection turns out to be closed at once, the request is sent again on a new one. If it breaks later, the
+        server may have processed the request, so a retry is left to the caller.
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
@@ -77,7 +77,7 @@ class Connections:
         return await sessions.fresh.post(url, data=_data(body), **options)
 
     async def _sessions(self) -> _Sessions:
-        """Those of the running loop."""
+        """Return the sessions of the running loop."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is not None and not held[1].kept.closed:
@@ -99,7 +99,7 @@ class Connections:
             await held[0].aclose()
 
     def close_at_exit(self) -> Iterator[Future[None]]:
-        """Close what loops still hold that were left open or closed the hard way; others' threads are at it then."""
+        """Close the sessions of loops that were not closed, or closed without ending their generators."""
         for loop, (holder, sessions) in self._held.items():
             if loop.is_running():
                 yield asyncio.run_coroutine_threadsafe(_close(holder), loop)
@@ -109,7 +109,7 @@ class Connections:
                 asyncio.run(_close_both(sessions))
 
     def forget(self) -> None:
-        """In the child of a fork, which has neither the threads of these loops nor connections of its own."""
+        """Drop all sessions in the child of a fork, where the threads of their loops do not exist."""
         _of_the_parent.append(self._held)
         self._held, self._lock = {}, threading.Lock()
 
@@ -139,7 +139,7 @@ def _session(connector: aiohttp.TCPConnector, *watch: aiohttp.TraceConfig) -> ai
         connector=connector,
         trace_configs=list(watch),
         cookie_jar=aiohttp.DummyCookieJar(),
-        # Compressed events would wait in the compressor's buffer.
+        # Compressed events would be delayed in the compressor's buffer.
         headers={"Accept-Encoding": "identity", "Accept": "text/event-stream, application/json"},
     )
 
@@ -158,7 +158,7 @@ async def _close(holder: _Holder) -> None:
 
 
 def _trust() -> ssl.SSLContext | bool:
-    """Certificates are always checked: against the system's authorities, or certifi's where it has none."""
+    """Return the trusted authorities: the system's, or certifi's if it has none."""
     paths = ssl.get_default_verify_paths()
     if paths.cafile or (paths.capath and any(os.scandir(paths.capath))):
         return True
@@ -168,9 +168,9 @@ def _trust() -> ssl.SSLContext | bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for an address (``HTTPS_PROXY``, ``NO_PROXY`` and so on).
+    """Return the environment's proxy for an address (``HTTPS_PROXY``, ``NO_PROXY`` and so on), or None.
 
-    Raises ConfigError for a kind of proxy that cannot be used.
+    Raises ConfigError for an unsupported kind of proxy.
     """
     from urllib.request import getproxies, proxy_bypass  # slow to load
 
@@ -186,7 +186,7 @@ def proxy_for(url: str) -> str | None:
 
 _open: WeakSet[Connections] = WeakSet()
 _of_the_parent: list[object] = []
-"""What the child of a fork never lets go: that would reach into the parent's loops, over the pipes they share."""
+"""Sessions that the child of a fork keeps alive: freeing them would affect the parent's loops over shared pipes."""
 
 
 @atexit.register

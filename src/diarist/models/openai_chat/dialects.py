@@ -1,23 +1,26 @@
-"""How servers differ that speak the same protocol."""
+"""Differences between servers of the chat completions protocol."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
+
+from diarist.exceptions import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One server's habits.
+    """The variant of the protocol that a server speaks.
 
     Attributes:
-        maker: Provider name on the reasoning it makes; reasoning goes back only under the same name.
-        base_url: Its address; empty where there is no default.
-        max_tokens: What it calls the limit of an answer.
-        json_schema: Model name prefixes that take a JSON schema for the answer; ``("",)`` means all.
-        strict: It takes ``strict`` with schemas, and then holds to them exactly.
-        echoes_reasoning: It takes a model's reasoning back, in the field it came in.
-        reasoning_field: It wants that field on every answer with tool calls, even empty, once a model has thought.
-        file_urls: Files other than images may be sent by address.
+        maker: Provider name on the server's reasoning; reasoning goes back only to the same provider.
+        base_url: Default address, or empty.
+        max_tokens: Name of the field that limits the answer's tokens.
+        json_schema: Prefixes of models that support a JSON schema for the answer; ``("",)`` means all.
+        strict: It supports ``strict`` with schemas.
+        echoes_reasoning: It accepts a model's reasoning back, in the field it came in.
+        reasoning_field: A field that it requires, even empty, on every answer with tool calls after any reasoning.
+        file_urls: It accepts files other than images by address.
     """
 
     maker: str
@@ -30,6 +33,7 @@ class Dialect:
     file_urls: bool = False
 
     def takes_schema(self, model: str) -> bool:
+        """Return True if the model supports a JSON schema for its answer."""
         return model.startswith(self.json_schema) if self.json_schema else False
 
 
@@ -44,7 +48,7 @@ OPENAI = Dialect(
 )
 
 COMPATIBLE = Dialect(maker="openai-compatible", json_schema=_ALL)
-"""Any server at an address that the caller names: only words that all of them understand."""
+"""Any other compatible server: only fields that all servers understand."""
 
 DIALECTS: dict[str, Dialect] = {
     "openai": OPENAI,
@@ -77,18 +81,26 @@ DIALECTS: dict[str, Dialect] = {
     "together": Dialect(maker="together", base_url="https://api.together.xyz/v1"),
     "vllm": Dialect(maker="vllm", base_url="http://localhost:8000/v1", json_schema=_ALL),
 }
-"""By provider. Addresses and habits are those that the providers document, as pydantic-ai's profiles have them."""
+"""Dialects by provider, from the providers' documentation and pydantic-ai's profiles."""
 
 
 def dialect_for(provider: str, model: str, base_url: str | None) -> Dialect:
-    """A provider's dialect. ``openai`` at an address of its own is OpenAI behind a proxy if the model is
-    OpenAI's, else just any compatible server."""
-    if provider == "openai" and base_url is not None and not _made_by_openai(model):
+    """Return a provider's dialect. ``openai`` at an address of its own is OpenAI behind a proxy if the model is
+    OpenAI's, else just any compatible server. Raises ConfigError for an unknown provider."""
+    if provider not in DIALECTS:
+        close = get_close_matches(provider, DIALECTS, n=1)
+        near = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(
+            f"unknown provider {provider!r}{near} (known: {', '.join(sorted(DIALECTS))}). "
+            "For another compatible server write provider='openai' with base_url=, or pass dialect="
+        )
+    if provider == "openai" and base_url is not None and not made_by_openai(model):
         return COMPATIBLE
     return DIALECTS[provider]
 
 
-def _made_by_openai(model: str) -> bool:
+def made_by_openai(model: str) -> bool:
+    """Return True for the name of a model that OpenAI serves."""
     return model.startswith(("gpt-", "chatgpt-", "o1", "o3", "o4")) and not model.startswith("gpt-oss")
 
 
@@ -111,12 +123,12 @@ _THINKS: tuple[tuple[str, bool, bool], ...] = (
     ("o3", True, False),
     ("o4", True, False),
 )
-"""Models of OpenAI that reason, by prefix, the first that fits: whether by default, and whether that can be
-turned off with effort ``none``. As OpenAI documents them."""
+"""OpenAI's reasoning models by prefix (the first match counts): reasons by default, and can be turned off with effort
+``none``. From OpenAI's documentation."""
 
 
 def takes_sampling(model: str, effort: str | None) -> bool:
-    """Whether OpenAI's ``model`` takes temperature and top_p at this reasoning effort (None: the default)."""
+    """Return True if OpenAI's ``model`` accepts temperature and top_p at this effort (None: the default)."""
     name = model.removeprefix("openai/")
     for prefix, by_default, can_stop in _THINKS:
         if name.startswith(prefix):

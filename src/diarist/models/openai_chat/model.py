@@ -1,4 +1,4 @@
-"""``OpenAIChatModel``: one call is one POST, its answer a stream of events."""
+"""``OpenAIChatModel``: a call is one POST whose answer is a stream of events."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from diarist.chunks import Chunk
 from diarist.exceptions import ConfigError, ModelResponseError
-from diarist.models.base import Model, ModelRequest
+from diarist.models.base import TOTAL_TIMEOUT, Model, ModelRequest
 from diarist.models.openai_chat.connections import Connections, proxy_for
 from diarist.models.openai_chat.dialects import Dialect, dialect_for
-from diarist.models.openai_chat.failures import error_answer, typed_errors
+from diarist.models.openai_chat.errors import error_answer, typed_errors
 from diarist.models.openai_chat.reader import AnswerReader
 from diarist.models.openai_chat.request import build_body, extra_headers
 from diarist.models.openai_chat.sse import EventParser
@@ -22,37 +22,45 @@ if TYPE_CHECKING:
     import aiohttp
 
 CONNECT = 10.0
-"""Seconds to connect, TLS included, where ``settings.timeout`` is not shorter."""
+"""Seconds to connect, including TLS, unless ``settings.timeout`` is shorter."""
 
 SILENCE = 600.0
-"""Seconds without a byte where ``settings.timeout`` says nothing: models may think that long."""
+"""Seconds without a byte if ``settings.timeout`` is not set: models may reason that long."""
+
+EVENT_LIMIT = 32 * 2**20
+"""Bytes that one event may have, or an answer in one piece. Generated images come in events of some MiB."""
+
+ANSWER_LIMIT = 128 * 2**20
+"""Bytes that a whole streamed answer may have: about half a million tokens in events of their own."""
+
+ERROR_LIMIT = 2**20
+"""Bytes that are read of an answer with an error status."""
 
 _AFTER_DONE = 0.5
-"""Seconds for the server to end its answer after it has said that it is done; then the connection is dropped."""
+"""Seconds for the server to end its answer after ``[DONE]``; then the connection is dropped."""
 
 
 class OpenAIChatModel(Model):
-    """A model behind chat completions, without any provider's library.
+    """A model with the chat completions protocol, without a provider's library.
 
-    The HTTP library is loaded at the first call. Calls may run side by side and in several event loops; each loop
-    keeps connections of its own for the next call.
+    The HTTP library is loaded at the first call. Calls may run concurrently and in several event loops; each loop keeps
+    its own connections.
 
     Args:
-        provider: Such as ``"groq"``; options under this name in ``provider_options`` go into the body as they are
-            and win over everything else there (None removes a field, ``extra_headers`` are headers).
-        name: The model's name there.
-        base_url: The server's address, ``/chat/completions`` follows it. Default: the provider's own.
-        api_key: Sent as bearer token; None sends none.
-        dialect: The server's habits. Default: by provider, name and address.
+        provider: Such as ``"groq"``. Options under this name in ``provider_options`` go into the body unchanged and
+            override its other fields (None removes a field, ``extra_headers`` are headers).
+        name: The provider's name of the model.
+        base_url: The server's address, without ``/chat/completions``. Default: the provider's.
+        api_key: Sent as bearer token, if given.
+        dialect: The server's variant of the protocol. Default: by provider, name and address.
 
     Raises:
-        ConfigError: No address is known, or it is no http(s) address.
+        ConfigError: The provider is unknown, or there is no http(s) address.
 
     What is sent:
-        - System messages at the front are joined, with a blank line between them, into one.
-        - Reasoning goes back only to the server that made it, in the field it came in.
-        - ``request.output`` is asked for natively where the server can; elsewhere it is left out, and the prompt
-          has to ask for it.
+        - Leading system messages are joined into one, with blank lines between them.
+        - Reasoning goes back only to the provider that made it, in the field it came in.
+        - ``request.output`` is sent if the server supports schemas; otherwise the prompt must describe the format.
     """
 
     def __init__(
@@ -76,18 +84,27 @@ class OpenAIChatModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         body = build_body(request, model=self.name, provider=self.provider, dialect=self._dialect)
         reader = AnswerReader(provider=self.provider, maker=self._dialect.maker)
-        with typed_errors(self.provider):
-            async with await self._post(request, body) as response:
+        total = request.settings.total_timeout or TOTAL_TIMEOUT
+        with typed_errors(self.provider, total=total):
+            async with await self._post(request, body, total) as response:
                 await self._check(response)
                 if response.content_type == "application/json":
-                    for chunk in reader.read_whole(await response.read()):
+                    whole = await _read_up_to(response, EVENT_LIMIT + 1)
+                    if len(whole) > EVENT_LIMIT:
+                        raise self._too_long("one piece", EVENT_LIMIT)
+                    for chunk in reader.read_whole(whole):
                         yield chunk
                     reader.done = True
-                events = EventParser()
+                events, size = EventParser(), 0
                 while not reader.done and (received := await response.content.readany()):
                     for event in events.feed(received):
                         for chunk in reader.read(event):
                             yield chunk
+                    size += len(received)
+                    if events.held > EVENT_LIMIT:
+                        raise self._too_long("an event", EVENT_LIMIT)
+                    if size > ANSWER_LIMIT:
+                        raise self._too_long("the answer", ANSWER_LIMIT)
                 if not reader.done:
                     for chunk in reader.read_last(events.end()):
                         yield chunk
@@ -103,7 +120,7 @@ class OpenAIChatModel(Model):
     def _proxy(self) -> str | None:
         return proxy_for(self._url)
 
-    async def _post(self, request: ModelRequest, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(self, request: ModelRequest, body: bytes, total: float) -> aiohttp.ClientResponse:
         from aiohttp import ClientTimeout
 
         silence = request.settings.timeout or SILENCE
@@ -112,19 +129,23 @@ class OpenAIChatModel(Model):
             self._url,
             body,
             headers={**self._headers, **more} if more else self._headers,
-            timeout=ClientTimeout(total=None, connect=min(CONNECT, silence), sock_read=silence),
-            allow_redirects=False,  # the key is for this server alone
+            timeout=ClientTimeout(total=total, connect=min(CONNECT, silence), sock_read=silence),
+            allow_redirects=False,  # the key is only for this server
             proxy=self._proxy,
         )
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
-        """Raises what an answer with an error status stands for."""
+        """Raise the error for an answer with an error status, or for a web page."""
         if response.status != 200:
-            body = await response.read()
+            body = await _read_up_to(response, ERROR_LIMIT)
             raise error_answer(self.provider, response.status, body, response.headers, response.reason or "")
         if response.content_type == "text/html":
             said = f"{self._url} answered with a web page; is it the address of an API?"
             raise ModelResponseError(said, provider=self.provider)
+
+    def _too_long(self, part: str, limit: int) -> ModelResponseError:
+        said = f"cannot read the answer of {self.provider}: {part} is longer than {limit >> 20} MiB"
+        return ModelResponseError(said, provider=self.provider)
 
 
 def _endpoint(base_url: str) -> str:
@@ -134,8 +155,15 @@ def _endpoint(base_url: str) -> str:
     return f"{address.rstrip('/')}/chat/completions{mark}{query}"
 
 
+async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    body = bytearray()
+    while len(body) < limit and (received := await response.content.readany()):
+        body += received
+    return bytes(body[:limit])
+
+
 async def _await_end(response: aiohttp.ClientResponse) -> None:
-    """Read to the end of an answer that is complete, so that its connection can be used again."""
+    """Read a complete answer to its end, so that its connection can be reused."""
     from aiohttp import ClientError
 
     with suppress(TimeoutError, ClientError):

@@ -1,10 +1,12 @@
-"""The events of a chat completion as chunks."""
+"""Convert the events of a chat completion to chunks."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import orjson
 
@@ -22,12 +24,20 @@ from diarist.chunks import (
     TextEnd,
     TextPayload,
     TextStart,
+    ToolCallChunk,
+    ToolCallPayload,
+    ToolInputDelta,
+    ToolInputDeltaPayload,
+    ToolInputStart,
+    ToolInputStartPayload,
     Usage,
 )
 from diarist.exceptions import ContentFilterError, ModelConnectionError, ModelResponseError
 from diarist.messages import Json
-from diarist.models.openai_chat.failures import event_error
-from diarist.models.openai_chat.tool_fragments import ToolFragments
+from diarist.models.base import parse_arguments
+from diarist.models.openai_chat.errors import event_error
+
+T = TypeVar("T")
 
 DONE = b"[DONE]"
 
@@ -49,7 +59,7 @@ class AnswerReader:
     """Reads one answer. At most one block of text or reasoning is open at a time; tool calls come at the end.
 
     Attributes:
-        done: The server has said that nothing follows.
+        done: The server has sent ``[DONE]``.
     """
 
     def __init__(self, *, provider: str, maker: str) -> None:
@@ -57,7 +67,7 @@ class AnswerReader:
         self._provider = provider
         self._maker = maker
         self._text_id = ""
-        """The open text block; empty if none is."""
+        """Id of the open text block; empty if there is none."""
         self._thought_id = ""
         self._blocks = 0
         self._reasoning_field = _REASONING_FIELDS[0]
@@ -71,11 +81,11 @@ class AnswerReader:
         self._model = ""
 
     def read(self, data: bytes) -> Sequence[Chunk]:
-        """The chunks of one event.
+        """Return the chunks of an event.
 
         Raises:
             ModelAPIError: The event is an error.
-            ModelResponseError: It is no JSON object.
+            ModelResponseError: It is not a JSON object, or has a field of a wrong type.
         """
         if data.startswith(DONE):
             self.done = True
@@ -86,8 +96,8 @@ class AnswerReader:
                 choice: dict[str, Any] = choices[0]
                 delta: dict[str, Any] = choice.get("delta") or {}
                 text = delta.get("content")
-                # By far the most frequent event: more of the text that is open, and nothing else.
-                if text.__class__ is str and text and _only_text(delta) and not choice.get("finish_reason"):
+                # The most frequent event: more of the open text, and nothing else.
+                if text.__class__ is str and text and _only_text(delta) and choice.get("finish_reason") in ("", None):
                     return (TextDelta(payload=TextPayload(text=text, id=self._text_id)),)
             return self._read(event)
         except orjson.JSONDecodeError as error:
@@ -96,17 +106,17 @@ class AnswerReader:
             raise self._unreadable(data, error) from error
 
     def read_whole(self, body: bytes) -> Sequence[Chunk]:
-        """The chunks of an answer that a server sent in one piece although it was asked to stream."""
+        """Return the chunks of an answer that was sent in one piece instead of streamed."""
         try:
             answer: dict[str, Any] = orjson.loads(body)
-            for choice in answer.get("choices") or ():
+            for choice in _typed(answer, "choices", list, []):
                 choice["delta"] = choice.get("message")
             return self._read(answer)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._unreadable(body, error) from error
 
     def read_last(self, events: Sequence[bytes]) -> list[Chunk]:
-        """The chunks of what the stream's end left. An event that was cut short says nothing."""
+        """Return the chunks of the last events. An event that was cut off is ignored."""
         out: list[Chunk] = []
         for event in events:
             with suppress(ModelResponseError):
@@ -114,11 +124,11 @@ class AnswerReader:
         return out
 
     def finish(self) -> Sequence[Chunk]:
-        """What is left at the end: the open block, the tool calls, and ``ModelFinish``.
+        """Return the rest at the end: the end of the open block, the tool calls, and ``ModelFinish``.
 
         Raises:
-            ModelConnectionError: The answer broke off: the server said neither why it stopped nor that it was
-                done, nor what it cost.
+            ModelConnectionError: The answer broke off: the server sent no finish reason, no ``[DONE]`` and no usage.
+            ModelResponseError: A tool call has no name.
             ContentFilterError: The provider withheld the whole answer.
         """
         if self._reason is None and not self.done and not self._usage.output_tokens:
@@ -133,59 +143,64 @@ class AnswerReader:
                 f"{self._provider} withheld its answer: {self._refusal or 'content filter'}",
                 provider=self._provider,
             )
-        if reason == "stop" and self._calls:  # some servers end a turn of tool calls so
+        if reason == "stop" and self._calls:  # some servers end a turn of tool calls with "stop"
             reason = "tool-calls"
         payload = ModelFinishPayload(reason=reason, usage=self._usage, response_id=self._response_id, model=self._model)
-        return [*self._close(), *self._calls.finish(), ModelFinish(payload=payload)]
+        try:
+            return [*self._close(), *self._calls.finish(), ModelFinish(payload=payload)]
+        except ValueError as error:
+            raise self._unreadable(b"", error) from error
 
     # -- events
 
     def _read(self, fields: dict[str, Any]) -> list[Chunk]:
         if (error := event_error(self._provider, fields)) is not None:
             raise error
-        choices: list[dict[str, Any]] = fields.get("choices") or []
-        self._response_id = self._response_id or fields.get("id") or ""
-        self._model = self._model or fields.get("model") or ""
+        choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
+        self._response_id = self._response_id or _typed(fields, "id", str, "")
+        self._model = self._model or _typed(fields, "model", str, "")
         self._take_usage(fields, choices)
         if not choices:
             return []
         choice = choices[0]
-        out = self._read_delta(choice.get("delta") or {})
-        self._reason = choice.get("finish_reason") or self._reason
+        out = self._read_delta(_typed(choice, "delta", dict, {}))
+        self._reason = _typed(choice, "finish_reason", str, "") or self._reason
         return out
 
     def _read_delta(self, delta: dict[str, Any]) -> list[Chunk]:
         out: list[Chunk] = []
-        for field in _REASONING_FIELDS:
-            if thought := _plain(delta.get(field)):
-                self._reasoning_field = field
+        for name in _REASONING_FIELDS:
+            if thought := _plain(delta, name):
+                self._reasoning_field = name
                 out += self._open_thought()
                 out.append(ReasoningDelta(payload=TextPayload(text=thought, id=self._thought_id)))
                 break
-        if details := delta.get("reasoning_details"):
+        if details := _typed(delta, "reasoning_details", list, []):
             out += self._open_thought()
             _merge_details(self._reasoning_details, details)
-        if text := _plain(delta.get("content")):
+        if text := _plain(delta, "content"):
             out += self._open_text()
             out.append(TextDelta(payload=TextPayload(text=text, id=self._text_id)))
-        self._refusal += delta.get("refusal") or ""
-        if calls := delta.get("tool_calls"):
+        self._refusal += _typed(delta, "refusal", str, "")
+        if calls := _typed(delta, "tool_calls", list, []):
             out += self._close()
             out += self._calls.add(calls)
         return out
 
     def _read_lines(self, data: bytes, error: orjson.JSONDecodeError) -> list[Chunk]:
-        """Some servers leave out the blank line between events."""
+        """Read events without a blank line between them, as some servers send them."""
         lines = data.split(b"\n")
         if len(lines) == 1:
             raise self._unreadable(data, error) from error
         return [chunk for line in lines for chunk in self.read(line)]
 
     def _take_usage(self, fields: dict[str, Any], choices: list[dict[str, Any]]) -> None:
-        groq: dict[str, Any] = fields.get("x_groq") or {}
-        in_choice = choices[0].get("usage") if choices else None  # Moonshot
-        if usage := fields.get("usage") or groq.get("usage") or in_choice:
-            self._usage = _usage(usage)
+        groq = _typed(fields, "x_groq", dict, {})
+        moonshot = choices[0] if choices else {}
+        for place in (fields, groq, moonshot):
+            if usage := _typed(place, "usage", dict, {}):
+                self._usage = _usage(usage)
+                return
 
     # -- blocks
 
@@ -221,27 +236,23 @@ class AnswerReader:
         return ()
 
     def _unreadable(self, data: bytes, why: object) -> ModelResponseError:
-        shown = data[:200].decode("utf-8", "replace")
-        return ModelResponseError(
-            f"cannot read the answer of {self._provider} ({why}): {shown}", provider=self._provider
-        )
+        shown = f": {data[:200].decode('utf-8', 'replace')}" if data else ""
+        return ModelResponseError(f"cannot read the answer of {self._provider} ({why}){shown}", provider=self._provider)
 
 
 def _only_text(delta: dict[str, Any]) -> bool:
     return len(delta) == 1 or not any(value for name, value in delta.items() if name not in ("content", "role"))
 
 
-def _plain(content: Any) -> str:
-    """Text that some servers send as a list of parts."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    return "".join(part.get("text") or "" for part in cast(list[dict[str, Any]], content))
+def _plain(delta: dict[str, Any], name: str) -> str:
+    """Return a text, which some servers send as a list of parts."""
+    if not isinstance(delta.get(name), list):
+        return _typed(delta, name, str, "")
+    return "".join(_typed(part, "text", str, "") for part in cast(list[dict[str, Any]], delta[name]))
 
 
 def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
-    """Join the fragments of a gateway's reasoning details: texts are added, other fields replaced."""
+    """Merge fragments of a gateway's reasoning details: append texts, replace other fields."""
     for item in new:
         same = [old for old in known if old.get("index") == item.get("index") and old.get("type") == item.get("type")]
         if item.get("index") is None or not same:
@@ -255,14 +266,114 @@ def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> No
 
 
 def _usage(usage: dict[str, Any]) -> Usage:
-    prompt: dict[str, Any] = usage.get("prompt_tokens_details") or {}
-    completion: dict[str, Any] = usage.get("completion_tokens_details") or {}
-    # DeepSeek and Moonshot have names of their own for cached tokens.
+    prompt, completion = (_typed(usage, f"{kind}_tokens_details", dict, {}) for kind in ("prompt", "completion"))
+    # DeepSeek and Moonshot have their own names for cached tokens.
     cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
     return Usage(
-        input_tokens=int(usage.get("prompt_tokens") or 0),
-        output_tokens=int(usage.get("completion_tokens") or 0),
-        cached_tokens=int(cached or 0),
-        cache_write_tokens=int(prompt.get("cache_write_tokens") or 0),
-        reasoning_tokens=int(completion.get("reasoning_tokens") or 0),
+        input_tokens=_tokens(usage.get("prompt_tokens")),
+        output_tokens=_tokens(usage.get("completion_tokens")),
+        cached_tokens=_tokens(cached),
+        cache_write_tokens=_tokens(prompt.get("cache_write_tokens")),
+        reasoning_tokens=_tokens(completion.get("reasoning_tokens")),
+    )
+
+
+def _tokens(said: Any) -> int:
+    number = 0 if said is None else int(said)
+    if not 0 <= number < 2**53:
+        raise ValueError(f"{said} is no number of tokens")
+    return number
+
+
+def _typed(fields: dict[str, Any], name: str, kind: type[T], default: T) -> T:
+    """Return a field of an event, or ``default`` where it is missing or null. Raises TypeError for another type."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is of type {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+# --- tool calls ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call as received so far."""
+
+    id: str
+    index: int | None
+    name: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+
+
+class ToolFragments:
+    """Assembles the tool calls of an answer from their fragments.
+
+    By the protocol, fragments belong together by index. Some servers leave out indices or ids, or give every call the
+    same: then a fragment with a tool's name starts a new call. Since some repeat the name in each fragment, one with
+    the id or index of the last call starts a new call only after that call's arguments are complete.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, fragments: list[dict[str, Any]]) -> list[Chunk]:
+        """Return the chunks for the fragments of an event."""
+        out: list[Chunk] = []
+        for fragment in fragments:
+            function = _typed(fragment, "function", dict, {})
+            name = _typed(function, "name", str, "")
+            arguments = function.get("arguments") or ""
+            text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+            index = _typed(fragment, "index", int, -1)
+            call = self._find(None if index < 0 else index, _typed(fragment, "id", str, ""), name, text)
+            if name and not call.name:
+                call.name = name
+                payload = ToolInputStartPayload(tool_call_id=call.id, tool_name=name)
+                out.append(ToolInputStart(payload=payload))
+            if text:
+                call.pieces.append(text)
+                delta = ToolInputDeltaPayload(tool_call_id=call.id, args_text_delta=text)
+                out.append(ToolInputDelta(payload=delta))
+        return out
+
+    def finish(self) -> list[Chunk]:
+        """Return the complete calls in order. Raises ValueError for a call without a name."""
+        if not all(call.name for call in self._calls):
+            raise ValueError("a tool call has no name")
+        return [_complete(call) for call in self._calls]
+
+    def _find(self, index: int | None, call_id: str, name: str, text: str) -> _Call:
+        for call in reversed(self._calls):
+            same_id = bool(call_id) and call.id == call_id
+            same_index = call.index == index or (same_id and None in (call.index, index))
+            other = bool(name and call.name) and _begins_another(call, call_id, name, text)
+            if same_index and not other:
+                return call
+        call = _Call(call_id or f"call_{secrets.token_hex(12)}", index)
+        self._calls.append(call)
+        return call
+
+
+def _begins_another(call: _Call, call_id: str, name: str, text: str) -> bool:
+    """Return True if a fragment with a name starts another call; some servers repeat name and id in each fragment."""
+    same_id = bool(call_id) and call.id == call_id
+    if name != call.name or (not same_id and (bool(call_id) or call.index is None)):
+        return True
+    if not text.strip() and same_id:
+        return False
+    ended = bool(call.pieces) and call.pieces[-1].rstrip().endswith("}")
+    return ended and parse_arguments("".join(call.pieces))[1] is None
+
+
+def _complete(call: _Call) -> ToolCallChunk:
+    raw = "".join(call.pieces)
+    args, problem = parse_arguments(raw)
+    return ToolCallChunk(
+        payload=ToolCallPayload(tool_call_id=call.id, tool_name=call.name, args=args, args_error=problem)
     )

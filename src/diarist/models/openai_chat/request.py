@@ -1,4 +1,4 @@
-"""A request of ours as the body of a chat completion."""
+"""Build the body of a chat completion from a request."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NOT_BODY = ("extra_headers", "extra_body")
 
 
 def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dialect) -> bytes:
-    """The request as JSON.
+    """Return the request as JSON.
 
     Raises:
-        BadRequestError: It holds a file that the protocol has no place for, or text that is no Unicode.
+        BadRequestError: It has a file that the protocol does not support.
     """
     settings = request.settings
     options = request.provider_options.get(provider) or {}
@@ -51,7 +51,9 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
         body["top_p"] = settings.top_p
     if request.tools:
         body["tools"] = [_tool(tool, dialect) for tool in request.tools]
-        body["tool_choice"] = _tool_choice(request.tool_choice)
+        choice = request.tool_choice
+        named = choice not in ("auto", "none", "required")
+        body["tool_choice"] = {"type": "function", "function": {"name": choice}} if named else choice
         body["parallel_tool_calls"] = settings.parallel_tool_calls
     if request.output is not None and dialect.takes_schema(model):
         body["response_format"] = _response_format(request.output, dialect)
@@ -61,7 +63,7 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
 
 
 def extra_headers(request: ModelRequest, provider: str) -> dict[str, str]:
-    """Headers that the caller adds: ``provider_options[provider]["extra_headers"]``."""
+    """Return the headers that the caller adds: ``provider_options[provider]["extra_headers"]``."""
     options = request.provider_options.get(provider) or {}
     return cast(dict[str, str], options.get("extra_headers") or {})
 
@@ -81,7 +83,9 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[dict[str,
                 thought = thought or any(isinstance(part, ReasoningPart) for part in message.parts)
                 out.extend(_answer(message, dialect, thought=thought))
             case "tool":
-                out.extend(_results(message))
+                for part in message.parts:
+                    if isinstance(part, ToolResultPart):
+                        out.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
             case "user":
                 out.extend(_user(message, dialect, provider))
             case "system":
@@ -92,22 +96,24 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[dict[str,
 def _user(message: PromptMessage, dialect: Dialect, provider: str) -> Iterable[dict[str, Any]]:
     found = [_content(part, dialect, provider) for part in message.parts]
     content = [item for item in found if item is not None]
-    if len(content) == 1 and content[0]["type"] == "text":  # some servers take a single string only
+    if len(content) == 1 and content[0]["type"] == "text":  # some servers accept only a string
         yield {"role": "user", "content": content[0]["text"]}
     elif content:
         yield {"role": "user", "content": content}
 
 
-def _results(message: PromptMessage) -> Iterable[dict[str, Any]]:
-    for part in message.parts:
-        if isinstance(part, ToolResultPart):
-            yield {"role": "tool", "tool_call_id": part.call_id, "content": part.text}
-
-
 def _answer(message: PromptMessage, dialect: Dialect, *, thought: bool) -> Iterable[dict[str, Any]]:
     text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
-    # Chat completions have no place for tools that a provider ran.
-    calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart) and not part.provider_executed]
+    # Chat completions cannot carry calls of tools that a provider ran.
+    calls = [
+        {
+            "id": part.call_id,
+            "type": "function",
+            "function": {"name": part.name, "arguments": dumps(part.args).decode()},
+        }
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and not part.provider_executed
+    ]
     if not text and not calls:
         return
     out: dict[str, Any] = {"role": "assistant", "content": text or None}
@@ -123,7 +129,7 @@ def _answer(message: PromptMessage, dialect: Dialect, *, thought: bool) -> Itera
 
 
 def _echo(out: dict[str, Any], part: ReasoningPart) -> None:
-    """Reasoning in the field it came in, and a gateway's details of it, which prove it to the model's maker."""
+    """Add reasoning in the field it came in, with a gateway's details, which prove it to the model's maker."""
     data = part.provider_data or {}
     field = data.get("id") or "reasoning_content"
     if part.text:
@@ -131,16 +137,6 @@ def _echo(out: dict[str, Any], part: ReasoningPart) -> None:
     kept: dict[str, Any] = data.get("details") or {}
     if details := kept.get("reasoning_details"):
         out["reasoning_details"] = [*out.get("reasoning_details", ()), *details]
-
-
-def _call(part: ToolCallPart) -> dict[str, Any]:
-    arguments = dumps(part.args).decode()
-    out: dict[str, Any] = {
-        "id": part.call_id,
-        "type": "function",
-        "function": {"name": part.name, "arguments": arguments},
-    }
-    return out
 
 
 def _content(part: PromptPart, dialect: Dialect, provider: str) -> dict[str, Any] | None:
@@ -155,7 +151,9 @@ def _content(part: PromptPart, dialect: Dialect, provider: str) -> dict[str, Any
 
 def _file(part: FilePart, dialect: Dialect, provider: str) -> dict[str, Any]:
     kind = part.media_type.partition("/")[0]
-    url = _url(part)
+    url = part.url or ""
+    if part.data is not None:
+        url = f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
     if kind == "image":
         return {"type": "image_url", "image_url": {"url": url}}
     if part.media_type in _AUDIO and url.startswith("data:"):
@@ -170,15 +168,9 @@ def _file(part: FilePart, dialect: Dialect, provider: str) -> dict[str, Any]:
         return {"type": "file", "file": {"file_data": url, "filename": name}}
     how = "its bytes" if part.data is not None else "an address"
     raise BadRequestError(
-        f"{provider} cannot be sent this request: chat completions have no place for {part.media_type} as {how}",
+        f"{provider} cannot be sent this request: chat completions do not support {part.media_type} as {how}",
         provider=provider,
     )
-
-
-def _url(part: FilePart) -> str:
-    if part.data is None:
-        return part.url or ""
-    return f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
 
 
 # --- tools and schemas ---------------------------------------------------------------------------------
@@ -193,12 +185,6 @@ def _tool(tool: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
     if dialect.strict and is_strict(tool.parameters):
         function["strict"] = True
     return {"type": "function", "function": function}
-
-
-def _tool_choice(choice: str) -> str | dict[str, Any]:
-    if choice in ("auto", "none", "required"):
-        return choice
-    return {"type": "function", "function": {"name": choice}}
 
 
 def _response_format(output: OutputSchema, dialect: Dialect) -> dict[str, Any]:
@@ -229,8 +215,8 @@ _SAYS_WHAT = frozenset({"type", "anyOf", "const", "enum", "$ref"})
 
 
 def is_strict(schema: Json) -> bool:
-    """Whether a schema fits OpenAI's strict mode as it stands: closed objects with all properties required,
-    and no word that the mode does not know."""
+    """Return True if a schema satisfies OpenAI's strict mode: closed objects with all properties required, and no
+    keyword that the mode does not know."""
     if not isinstance(schema, dict):
         return True
     node = cast(dict[str, Any], schema)

@@ -1,35 +1,39 @@
-"""Server-sent events out of bytes, however the network cut them."""
+"""Parse server-sent events from bytes, however the network split them."""
 
 from __future__ import annotations
 
 
 class EventParser:
-    """Reads the data of events; names, ids and comments are skipped.
+    """Reads the data of events and skips names, ids and comments.
 
     Lines may end in LF, CRLF or CR; the space after ``data:`` may be missing; an event's data may span lines.
     """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        """The line that has not ended yet."""
+        self._line = bytearray()
+        """The unfinished line."""
         self._data: list[bytes] = []
-        """The data lines of the event that has not ended yet."""
+        """Data lines of the unfinished event."""
+        self._data_size = 0
         self._after_cr = False
 
+    @property
+    def held(self) -> int:
+        """Return the number of bytes of the unfinished event."""
+        return len(self._line) + self._data_size
+
     def feed(self, received: bytes) -> list[bytes]:
-        """The data of every event that ``received`` completes."""
+        """Return the data of every event that ``received`` completes."""
         if self._after_cr or b"\r" in received:
             received = self._with_plain_ends(received)
-        if b"\n" not in received:  # a long line is joined once, when it has ended
-            self._pieces.append(received)
+        if b"\n" not in received:  # a long line is split once, at its end
+            self._line += received
             return []
-        if self._pieces:
-            self._pieces.append(received)
-            received = b"".join(self._pieces)
-            self._pieces.clear()
+        if self._line:
+            received = bytes(self._line) + received
+            self._line.clear()
         lines = received.split(b"\n")
-        if rest := lines.pop():
-            self._pieces.append(rest)
+        self._line += lines.pop()
         events: list[bytes] = []
         data = self._data
         for line in lines:
@@ -37,12 +41,14 @@ class EventParser:
                 if data:
                     events.append(data[0] if len(data) == 1 else b"\n".join(data))
                     data.clear()
+                    self._data_size = 0
             elif line.startswith(b"data:"):
+                self._data_size += len(line)
                 data.append(line[6:] if line.startswith(b"data: ") else line[5:])
         return events
 
     def end(self) -> list[bytes]:
-        """What the stream's end leaves: an event without the blank line after it, perhaps cut short."""
+        """Return the data of the last event, if it has no blank line after it; it may be cut off."""
         return self.feed(b"\n\n")
 
     def _with_plain_ends(self, received: bytes) -> bytes:

@@ -1,1 +1,1 @@
-"""The utility processors; ``diarist.processors`` exports them by name and loads each when it is used."""
+"""Built-in processors for limits, caching, tools and patterns; ``diarist.processors`` exports them."""

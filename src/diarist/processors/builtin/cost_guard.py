@@ -1,4 +1,4 @@
-"""A limit to what a run, a conversation or a user may cost."""
+"""Limit the cost of a run, a thread or a user."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
+from diarist.checks import has_methods, one_of, positive
 from diarist.chunks import DataChunk, ModelFinish, Usage
-from diarist.models.prices import cost
+from diarist.models.providers import cost
 from diarist.processors.base import ProcessInputStepArgs, ProcessLLMResponseArgs, Processor, ProcessorArgs
-from diarist.processors.builtin.options import has_methods, one_of, positive
 from diarist.storage.base import Storage
 
 logger = logging.getLogger("diarist")
 
 
 class CostLedger(Protocol):
-    """What was spent, in US dollars, by key (``thread:...``, ``resource:...``)."""
+    """Records costs in US dollars by key (``thread:...``, ``resource:...``)."""
 
     async def spent(self, key: str, *, window: float | None) -> float:
-        """The sum of the last ``window`` seconds, or of all time."""
+        """Return the sum of the last ``window`` seconds, or of all time."""
         ...
 
     async def add(self, key: str, amount: float) -> None: ...
 
 
 class InMemoryLedger:
-    """Costs in this process; gone with it.
+    """Records costs in this process only.
 
     Args:
-        clock: Seconds; for tests. Default ``time.monotonic``.
+        clock: Returns seconds; for tests. Default ``time.monotonic``.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,13 +49,13 @@ class InMemoryLedger:
 
 
 class StorageLedger:
-    """Costs in a ``Storage``, shared by all processes that use it: one event per model call.
+    """Records costs in a ``Storage``, shared by all processes that use it: one event per model call.
 
-    A storage keeps the newest ``events_kept`` events of a key (10,000), so older calls are no longer counted.
+    A storage keeps the newest ``events_kept`` events of a key (10,000); older calls are not counted.
 
     Args:
         storage: Any storage; keys begin with ``cost:``.
-        clock: The time now; for tests. Default: the system's.
+        clock: Returns the current time; for tests. Default: the system's.
     """
 
     def __init__(self, storage: Storage, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -81,26 +81,26 @@ class _Run:
 
 
 class CostGuard(Processor[Any, _Run]):
-    """Looks before each model call at what has been spent, and blocks or warns when that is ``max_cost`` or more.
+    """Checks the cost so far before each model call, and blocks or warns if it has reached ``max_cost``.
 
-    The call that goes over the limit is not known beforehand, so the limit is overrun by at most one call per
-    run that is going on. What a call cost is its recorded usage at list prices (``diarist.models.cost``); rejected
-    attempts count, answers from a cache do not, and calls that failed without telling their usage cannot.
+    The cost of the next call is unknown, so each active run may exceed the limit by one call. Costs are the recorded
+    usage at list prices (``diarist.models.cost``). Rejected attempts count; cached answers and calls that failed
+    without reporting usage do not.
 
     Args:
         max_cost: US dollars.
-        scope: What is added up: ``"run"`` (default), ``"thread"`` or ``"resource"``. A run without a thread is its
-            own scope.
-        window: Seconds that are looked back, for a thread or resource. Default None: for ever.
-        strategy: ``"block"`` (default): a tripwire whose metadata have ``spent``, ``max_cost`` and ``scope``.
+        scope: ``"run"`` (default), ``"thread"`` or ``"resource"``. For a run without a thread, the run.
+        window: Seconds to look back, for a thread or resource. Default None: no limit.
+        strategy: ``"block"`` (default): a tripwire whose metadata has ``spent``, ``max_cost`` and ``scope``.
             ``"warn"``: one log line and one transient ``data-cost-warning`` chunk per run.
         ledger: ``InMemoryLedger()`` (default), ``StorageLedger(storage)``, or a ``CostLedger`` of your own.
-        unknown_price: For a model without a known price: ``"warn"`` (default) logs it once per run and counts the
-            call as free; ``"block"`` refuses to call it.
-        price: Function of model id and ``Usage`` to US dollars or None. Default ``diarist.models.cost``.
+        unknown_price: For a model without a known price, ``"warn"`` (default) logs once per run and counts the call
+            as free; ``"block"`` refuses to call it.
+        price: Function of model id and ``Usage`` that returns US dollars, or None if unknown. Default
+            ``diarist.models.cost``.
 
     Raises:
-        ConfigError: A max_cost or window that is not positive, an unknown scope or strategy, a window for a run.
+        ConfigError: A max_cost or window that is not positive, an unknown scope or strategy, or a window for a run.
 
     Example::
 
@@ -137,22 +137,23 @@ class CostGuard(Processor[Any, _Run]):
         return _Run()
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any, _Run]) -> None:
-        """Compare what was spent with the limit."""
+        """Compare the cost so far with the limit."""
         if self._blocks_unknown and self._price(args.model.id, Usage(input_tokens=1)) is None:
             args.abort(f"no price is known for {args.model.id}", metadata={"model": args.model.id})
-        spent = await self._spent(args)
+        key = self._key(args)
+        spent = args.state.spent if key is None else await self._ledger.spent(key, window=self._window)
         if spent < self._max_cost:
             return
-        what = f"{spent:.4f} US dollars of {self._max_cost:g} for this {self._scope} are spent"
+        reason = f"{spent:.4f} US dollars of {self._max_cost:g} for this {self._scope} are spent"
         numbers = {"spent": spent, "max_cost": self._max_cost, "scope": self._scope}
         if self._blocks:
-            args.abort(what, metadata=numbers)
+            args.abort(reason, metadata=numbers)
         if self._first_time(args, "limit"):
-            logger.warning("cost-guard: run %s goes on though %s", args.run_id, what)
+            logger.warning("cost-guard: run %s continues although %s", args.run_id, reason)
             args.writer.custom(DataChunk("data-cost-warning", numbers, transient=True))
 
     async def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Run]) -> None:
-        """Book what the call cost, however the run goes on."""
+        """Record the cost of the call, even if the run fails later."""
         finish = args.response[-1] if args.response else None
         if args.from_cache or not isinstance(finish, ModelFinish):
             return
@@ -166,16 +167,11 @@ class CostGuard(Processor[Any, _Run]):
         if (key := self._key(args)) is not None:
             await self._ledger.add(key, amount)
 
-    async def _spent(self, args: ProcessorArgs[Any, _Run]) -> float:
-        key = self._key(args)
-        state = args.state
-        return state.spent if key is None else await self._ledger.spent(key, window=self._window)
-
     def _key(self, args: ProcessorArgs[Any, _Run]) -> str | None:
         owner = {"run": None, "thread": args.thread_id, "resource": args.resource_id}[self._scope]
         return None if owner is None else f"{self._scope}:{owner}"
 
-    def _first_time(self, args: ProcessorArgs[Any, _Run], what: str) -> bool:
-        state = args.state
-        known, state.warned = what in state.warned, state.warned | {what}
+    def _first_time(self, args: ProcessorArgs[Any, _Run], warning: str) -> bool:
+        known = warning in args.state.warned
+        args.state.warned.add(warning)
         return not known

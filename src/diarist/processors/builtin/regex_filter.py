@@ -1,4 +1,4 @@
-"""Personal data, secrets and the like by pattern: blocked, replaced or reported."""
+"""Find patterns such as personal data and secrets; redact, block or report them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from diarist.checks import flags, one_of, text_list, texts
 from diarist.exceptions import ConfigError
 from diarist.messages import Message
 from diarist.processors.base import (
@@ -20,11 +21,9 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.options import flags, one_of, text_list, texts
 from diarist.processors.builtin.presets import PRESETS
-from diarist.processors.builtin.redacting_messages import redacted_message, redacted_messages
-from diarist.processors.builtin.redacting_stream import RedactingStream
-from diarist.processors.patterns import PatternSet
+from diarist.processors.builtin.redaction import RedactingStream
+from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Span
 
 logger = logging.getLogger("diarist")
@@ -35,37 +34,36 @@ Phase = Literal["input", "output"]
 
 @dataclass(slots=True)
 class _State:
-    """One run: its input and its answer, and what has been warned of."""
+    """State of one run: the redaction of its input and of its answer, and the labels reported so far."""
 
     streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
     reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
 class RegexFilter(Processor[Any]):
-    """Finds patterns in what goes in and what comes out.
+    """Finds patterns in the input and the output.
 
-    A match is found wherever the model cuts its text into pieces: no part of it reaches the client, the result,
-    the storage or a tool before the match is decided, and text waits only as long as it may still be part of
-    one. Text, reasoning, tool arguments and results, data parts, sources and links are looked at. Put it into
-    ``input_processors`` and ``output_processors``, after processors that write text.
+    A match is found wherever the model cuts its text into chunks: no part of it reaches the client, the result,
+    the storage or a tool, and text is held only while it may still be part of a match. Covers text, reasoning, tool
+    calls and results, data parts, sources, links and errors. Put it into ``input_processors`` and
+    ``output_processors``, after processors that write text.
 
     Args:
         presets: ``"pii"`` (e-mail addresses, phone, card and social security numbers, IBANs, IPv4 addresses),
             ``"secrets"`` (private keys, tokens, API keys, passwords in assignments), ``"urls"``. Default: all three;
             ``()`` for your own patterns alone.
-        patterns: More patterns in the syntax of ``re``: by label, or a list (``pattern-1``, ...). They may be of
+        patterns: Further patterns in the syntax of ``re``: by label, or a list (``pattern-1``, ...). Matches may have
             any length.
         strategy: ``"redact"`` (default) replaces a match; ``"block"`` ends the run with a tripwire whose metadata
-            name the label, never the text; ``"warn"`` logs each label once per run and lets the
-            text pass.
-        replacement: What stands for a match; ``{label}`` is its label in capitals. Default ``"[{label}]"``.
-        phases: ``"input"``: the messages of the call. ``"output"``: everything the run says. Default: both.
-        tools: Default True. False leaves tool calls and tool results as they are, where a tool needs the real
-            address to work with; it then also reaches the storage and the stream's tool chunks.
+            has the label, never the text; ``"warn"`` logs each label once per run.
+        replacement: Replacement of a match; ``{label}`` is its label in capitals. Default ``"[{label}]"``.
+        phases: ``"input"``: the messages of the call. ``"output"``: everything the run produces. Default: both.
+        tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data; it is
+            then stored, and sent in the stream's tool chunks.
 
     Raises:
         ConfigError: An unknown preset, phase or strategy, a pattern that does not compile or matches the empty
-            text, or nothing to look for.
+            text, or neither preset nor pattern.
 
     Example::
 
@@ -105,20 +103,20 @@ class RegexFilter(Processor[Any]):
         return _State()
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
-        """Filter the call's own messages; remembered ones were filtered when they came."""
+        """Filter the call's own messages; messages from memory were filtered when they were new."""
         if "input" not in self._phases:
             return
         stream = self._stream(args, "the input")
         for message in args.message_list.input:  # hidden ones included, which may be stored
-            filtered = redacted_message(message, stream, tools=self._tools)
+            filtered = stream.redact_message(message)
             if filtered is not message:
                 args.message_list.add(filtered, "input")
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
-        """Filter what streams, and with it what is stored."""
+        """Filter the stream, and thereby the stored messages."""
         if "output" not in self._phases:
             return args.part
-        out = self._stream(args).feed(args.part)
+        out = self._stream(args).feed(args.part, args.stream_parts)
         return out[0] if len(out) == 1 else out
 
     def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
@@ -132,10 +130,10 @@ class RegexFilter(Processor[Any]):
         return {"error": str(redacted)} if call.state == "error" else {"result": redacted}
 
     def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
-        """Once more over the finished messages, for what other processors have put into them."""
+        """Filter the finished messages again, since other processors may have changed them."""
         if "output" not in self._phases or self._strategy == "warn":
             return None
-        return redacted_messages(args.messages, self._stream(args), tools=self._tools)
+        return self._stream(args).redact_messages(args.messages)
 
     def _stream(self, args: ProcessorArgs[Any], where: str = "the answer") -> RedactingStream:
         state: _State = args.state
@@ -146,7 +144,10 @@ class RegexFilter(Processor[Any]):
                 return self._judge(args, matched, span, where)
 
             stream = state.streams[where] = RedactingStream(
-                self._patterns.look, replace, skim=self._patterns.skim, tools=self._tools
+                self._patterns.look,
+                replace,
+                tools=self._tools,
+                tool_names=lambda: args.context.tool_names,
             )
         return stream
 
@@ -164,8 +165,8 @@ class RegexFilter(Processor[Any]):
 
 def _rules(
     presets: Sequence[str], patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]]
-) -> dict[str, str | re.Pattern[str]]:
-    rules: dict[str, str | re.Pattern[str]] = {}
+) -> dict[str, str | re.Pattern[str] | KnownPattern]:
+    rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
     for preset in presets:
         one_of("RegexFilter", "presets", preset, tuple(PRESETS))
         rules |= PRESETS[preset]

@@ -1,27 +1,31 @@
-"""Answers of the model that are used again for the same request."""
+"""Reuse the model's answer for an equal request."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
-from diarist.chunks import Chunk, ModelFinish
+from diarist.byte_cache import ByteCache, size_of
+from diarist.checks import function, has_methods, positive
+from diarist.chunks import Chunk, DataChunk, FileChunk, ModelFinish, Usage
 from diarist.encoding import dumps
-from diarist.payloads import Usage
+from diarist.messages import Json
 from diarist.processors.base import LLMRequestResult, ProcessLLMRequestArgs, ProcessLLMResponseArgs, Processor
-from diarist.processors.builtin.options import function, has_methods, positive
-from diarist.processors.builtin.stored_chunks import chunks_from_json, chunks_to_json
 from diarist.run_context import Outcome
 from diarist.storage.base import Storage
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 
 class CacheStore(Protocol):
-    """Where answers are kept. ``ttl`` is in seconds; a store forgets what is older."""
+    """Stores answers for ``ttl`` seconds."""
 
     async def get(self, key: str) -> list[Chunk] | None: ...
 
@@ -29,39 +33,39 @@ class CacheStore(Protocol):
 
 
 class InMemoryCache:
-    """Answers in this process, the least recently used leaving first.
+    """Stores answers in this process, and evicts the least recently used first.
 
     Args:
-        max_entries: Default 1000.
-        clock: Seconds; for tests. Default ``time.monotonic``.
+        max_bytes: Approximate limit for all answers. Default 64 MB. An answer larger than an eighth is not stored.
+        clock: Returns seconds; for tests. Default ``time.monotonic``.
     """
 
-    def __init__(self, *, max_entries: int = 1000, clock: Callable[[], float] = time.monotonic) -> None:
-        positive("InMemoryCache", "max_entries", max_entries)
-        self._max_entries, self._clock = max_entries, clock
-        self._entries: OrderedDict[str, tuple[float, list[Chunk]]] = OrderedDict()
+    def __init__(self, *, max_bytes: int = 64_000_000, clock: Callable[[], float] = time.monotonic) -> None:
+        positive("InMemoryCache", "max_bytes", max_bytes)
+        self._clock = clock
+        self._entries: ByteCache[str, tuple[float, list[Chunk]]] = ByteCache(max_bytes)
 
     async def get(self, key: str) -> list[Chunk] | None:
-        expires, chunks = self._entries.get(key, (0.0, None))
-        if chunks is None or expires <= self._clock():
-            self._entries.pop(key, None)
+        found = self._entries.get(key)
+        if found is None:
             return None
-        self._entries.move_to_end(key)
+        expires, chunks = found
+        if expires <= self._clock():
+            self._entries.drop(key)
+            return None
         return deepcopy(chunks)
 
     async def put(self, key: str, chunks: list[Chunk], *, ttl: float) -> None:
-        self._entries[key] = (self._clock() + ttl, deepcopy(chunks))
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+        entry = (self._clock() + ttl, deepcopy(chunks))
+        self._entries.put(key, entry, size_of(key, entry))
 
 
 class StorageCache:
-    """Answers in a ``Storage``, shared by all processes that use it. Each is an event log of one key.
+    """Stores answers in a ``Storage``, shared by all processes that use it, as events with one key per request.
 
     Args:
         storage: Any storage; keys begin with ``response-cache:``.
-        clock: Seconds since 1970; for tests. Default ``time.time``.
+        clock: Returns seconds since 1970; for tests. Default ``time.time``.
     """
 
     def __init__(self, storage: Storage, *, clock: Callable[[], float] = time.time) -> None:
@@ -80,7 +84,7 @@ class StorageCache:
 
 @dataclass(slots=True)
 class _Staged:
-    """One run: the key of the request at hand, and the answers to keep if the run ends well, by step."""
+    """State of one run: the key of the current request, and the answers to store when the run succeeds, by step."""
 
     key: str | None = None
     answers: dict[int, tuple[str, list[Chunk]]] = field(default_factory=dict[int, tuple[str, list[Chunk]]])
@@ -88,21 +92,20 @@ class _Staged:
 
 
 class ResponseCache(Processor[Any, _Staged]):
-    """Answers a request from an earlier, equal one: the model is not called, and usage is zero.
+    """Answers a request with the stored answer of an equal one, without calling the model and with zero usage.
 
-    An answer is kept when its run has ended well; those of blocked, failed and cancelled runs are not, nor
-    attempts that a processor sent back, nor answers that were cut short. Put it last in ``input_processors``, so
-    that its key sees the prompt as the model would. It passes the output processors like any other answer.
+    Answers are stored when their run succeeds. Answers of blocked, failed and cancelled runs, attempts that a
+    processor rejected, and truncated answers are not. Put it last in ``input_processors``, so that its key covers the
+    final prompt. Stored answers pass the output processors like any other.
 
     Args:
         store: ``InMemoryCache()`` (default), ``StorageCache(storage)``, or a ``CacheStore`` of your own.
-        ttl: Seconds that an answer is good for. Default 3600.
-        key: Function of ``ProcessLLMRequestArgs`` to a text, or None for "do not cache this". Default: a hash of the
-            model's id and everything that it is sent, so that users share an answer only where every word of
-            their prompts is the same.
+        ttl: Seconds for which an answer is valid. Default 3600.
+        key: Function of ``ProcessLLMRequestArgs`` that returns a text, or None to skip the cache. Default: a hash of
+            the model's id and the whole request, so that users share an answer only if their prompts are equal.
 
     Raises:
-        ConfigError: A ttl that is not positive, a store without ``get`` and ``put``.
+        ConfigError: A ttl that is not positive, or a store without ``get`` and ``put``.
 
     Example::
 
@@ -129,33 +132,39 @@ class ResponseCache(Processor[Any, _Staged]):
         return _Staged()
 
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any, _Staged]) -> LLMRequestResult | None:
-        """Answer, if the store knows how."""
+        """Return the stored answer, if there is one."""
         state = args.state
         state.key = self._key(args)
         known = None if state.key is None else await self._store.get(state.key)
         if known is None:
             return None
-        return {"response": [_free(chunk) for chunk in known]}
+        free = [
+            replace(c, payload=replace(c.payload, usage=Usage())) if isinstance(c, ModelFinish) else c for c in known
+        ]
+        return {"response": free}
 
     def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Staged]) -> None:
-        """Keep the answer for the end of the run; an attempt that is repeated replaces the one before."""
+        """Keep the answer until the run ends; a retry replaces it."""
         state = args.state
         state.answers.pop(args.step_number, None)
-        if args.from_cache or state.key is None or not _is_whole(args.response):
+        last = args.response[-1] if args.response else None
+        is_complete = isinstance(last, ModelFinish) and last.payload.reason in ("stop", "tool-calls")
+        if args.from_cache or state.key is None or not is_complete:
             return
         state.answers[args.step_number] = (state.key, deepcopy(args.response))
         if not state.waiting:
             state.waiting = True
-            args.context.on_end(lambda outcome: self._end(state, outcome))
 
-    async def _end(self, state: _Staged, outcome: Outcome) -> None:
-        if outcome == "committed":
-            for key, chunks in state.answers.values():
-                await self._store.put(key, chunks, ttl=self._ttl)
+            async def store(outcome: Outcome) -> None:
+                if outcome == "committed":
+                    for key, chunks in state.answers.values():
+                        await self._store.put(key, chunks, ttl=self._ttl)
+
+            args.context.on_end(store)
 
 
 def request_key(args: ProcessLLMRequestArgs[Any, _Staged]) -> str:
-    """A hash of the model's id and all that it is sent."""
+    """Return a hash of the model's id and the whole request."""
     request = args.request
     value: dict[str, Any] = {
         "model": args.model.id,
@@ -169,11 +178,40 @@ def request_key(args: ProcessLLMRequestArgs[Any, _Staged]) -> str:
     return hashlib.sha256(dumps(value, sort_keys=True)).hexdigest()
 
 
-def _is_whole(response: list[Chunk]) -> bool:
-    last = response[-1] if response else None
-    return isinstance(last, ModelFinish) and last.payload.reason in ("stop", "tool-calls")
+_KINDS: dict[str, type[Any]] = {kind.type: kind for kind in get_args(Chunk) if kind is not DataChunk}
 
 
-def _free(chunk: Chunk) -> Chunk:
-    """The same answer costs nothing the second time."""
-    return replace(chunk, payload=replace(chunk.payload, usage=Usage())) if isinstance(chunk, ModelFinish) else chunk
+def chunks_to_json(chunks: list[Chunk]) -> list[Json]:
+    """Return chunks as type and payload each, without data chunks."""
+    return [
+        [chunk.type, _plain(getattr(chunk, "payload", None))] for chunk in chunks if not isinstance(chunk, DataChunk)
+    ]
+
+
+def chunks_from_json(values: list[Json]) -> list[Chunk]:
+    """Return the chunks that ``chunks_to_json`` was given, without run id."""
+    return [_chunk(kind, payload) for kind, payload in values]
+
+
+def _plain(value: Any) -> Json:
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    return b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _chunk(kind: str, payload: Json) -> Chunk:
+    if payload is None:
+        return cast(Chunk, _KINDS[kind]())
+    if _KINDS[kind] is FileChunk and payload["data"] is not None:
+        payload = payload | {"data": b64decode(payload["data"])}
+    return cast(Chunk, _KINDS[kind](payload=_payload(kind).validate_python(payload)))
+
+
+@cache
+def _payload(kind: str) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    from diarist import chunks
+
+    written = _KINDS[kind].__dataclass_fields__["payload"].type
+    return TypeAdapter(getattr(chunks, written) if isinstance(written, str) else written)

@@ -1,27 +1,26 @@
-"""An object from an answer in words, made by a second model call."""
+"""Convert a text answer into an object with a second model call."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from diarist.checks import not_negative, one_of
 from diarist.chunks import DataChunk, ModelFinish, TextDelta
+from diarist.encoding import dumps
 from diarist.exceptions import ConfigError, InputError
 from diarist.messages import Json, Message, Prompt, PromptMessage, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings
 from diarist.models.output_type import OutputType
 from diarist.models.resolve import resolve
-from diarist.payloads import Usage
 from diarist.processors.base import ProcessInputStepArgs, Processor, ProcessOutputResultArgs
-from diarist.processors.builtin.options import not_negative, one_of
 
 logger = logging.getLogger("diarist")
 
 OutputT = TypeVar("OutputT")
 
 METADATA_KEY = "structured_output"
-"""Where the object stands in the metadata of the run's last message."""
+"""Key of the object in the metadata of the run's last message."""
 
 _TASK = (
     "Express the text below as JSON that fits the schema. Take every value from the text and invent none; where "
@@ -35,25 +34,25 @@ class _HasMessages(Protocol):
 
 
 class StructuredOutput(Processor[Any], Generic[OutputT]):
-    """Turns the finished answer into an object, for models that cannot do so themselves while they use tools.
+    """Converts the finished answer into an object, for models without structured output or without it beside tools.
 
-    The answer stays as it is. The object, as JSON, is in ``metadata["structured_output"]`` of the run's last
-    message, stored with it, and is streamed as a ``data-structured-output`` chunk; ``value(result)`` gives it as
-    the type. Where the model has JSON schemas of its own, ``output_type=`` of a call is simpler and costs no
-    second model call. Put it last in ``output_processors``, and into ``input_processors`` as well where ``model``
-    is not given, for it takes the model of the last step then.
+    The answer itself does not change. The object, as JSON, is stored in ``metadata["structured_output"]`` of the run's
+    last message and streamed as a ``data-structured-output`` chunk; ``value(result)`` returns it as the type. If the
+    model supports JSON schemas, ``output_type=`` of a call is simpler and needs no second model call. Put it last in
+    ``output_processors``. Without ``model``, put it into ``input_processors`` too, so that it can use the model of the
+    last step.
 
     Args:
         output_type: A Pydantic model, dataclass, TypedDict, or JSON schema.
-        model: Who makes the object: an id or a ``Model``. Default: the model that answered.
-        max_retries: Further attempts for an object that does not fit; the model is told why. Default 2.
-        on_failure: When none fits: ``"block"`` (default) ends the run with a tripwire, ``"warn"`` logs it and lets
-            the answer pass without an object, ``"fallback"`` uses ``fallback``.
-        fallback: JSON that fits the type.
-        instructions: Said to the model after the task, such as what a field means.
+        model: The model that converts: an id or a ``Model``. Default: the model that answered.
+        max_retries: Retries for an object that does not match; the model is sent the reason. Default 2.
+        on_failure: If no attempt matches: ``"block"`` (default) ends the run with a tripwire, ``"warn"`` logs it and
+            returns the answer without an object, ``"fallback"`` uses ``fallback``.
+        fallback: JSON that matches the type.
+        instructions: Added to the model's task, for example the meaning of a field.
 
     Raises:
-        ConfigError: A type without a schema, a fallback that does not fit, a negative max_retries.
+        ConfigError: A type without a schema, a fallback that does not match, or a negative max_retries.
 
     Example::
 
@@ -76,7 +75,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         one_of("StructuredOutput", "on_failure", on_failure, ("block", "warn", "fallback"))
         self._type = OutputType(output_type)
         self._model = None if model is None else resolve(model)
-        self._made_here = isinstance(model, str)
+        self._created = isinstance(model, str)
         self._max_retries = max_retries
         self._on_failure = on_failure
         self._instructions = instructions
@@ -85,26 +84,26 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
             try:
                 self._type.parse(_json(fallback))
             except InputError as error:
-                raise ConfigError(f"StructuredOutput: fallback does not fit: {error}") from error
+                raise ConfigError(f"StructuredOutput: fallback does not match: {error}") from error
 
     async def close(self) -> None:
-        if self._model is not None and self._made_here:
+        if self._model is not None and self._created:
             await self._model.close()
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
-        """Note the model, in case it has to make the object too."""
+        """Keep the model for the conversion."""
         args.state["model"] = args.model
 
     async def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
-        """Make the object of the answer."""
+        """Convert the answer."""
         model: Model | None = self._model or args.state.get("model")
         if model is None:
-            raise ConfigError("StructuredOutput: give it a model, or put it into input_processors as well")
+            raise ConfigError("StructuredOutput: pass model, or put it into input_processors too")
         try:
             value = await self._convert(args.result.text, model, args)
         except InputError as error:
             if self._on_failure == "block":
-                args.abort(f"no {self._type.schema.name} could be made of the answer: {error}")
+                args.abort(f"the answer could not be converted to {self._type.schema.name}: {error}")
             logger.warning("structured-output: run %s has no %s: %s", args.run_id, self._type.schema.name, error)
             if self._on_failure == "warn":
                 return
@@ -114,49 +113,40 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         args.writer.custom(DataChunk("data-structured-output", value, transient=True))
 
     def value(self, result: _HasMessages) -> OutputT | None:
-        """The object of a finished run (``AgentResult``) as ``output_type``; None where there is none."""
+        """Return the object of a finished run (``AgentResult``) as ``output_type``; None if it has none."""
         for message in reversed(result.messages):
             if METADATA_KEY in message.metadata:
                 return self._type.parse(_json(message.metadata[METADATA_KEY]))
         return None
 
     async def _convert(self, text: str, model: Model, args: ProcessOutputResultArgs[Any]) -> Json:
-        """JSON that fits. Raises InputError where no attempt did."""
-        turns = [_said("user", f"<text>\n{text}\n</text>")]
+        """Return JSON that matches the type. Raises InputError if no attempt does."""
+        schema = self._type.schema
+        parts = [_TASK, *([self._instructions] if self._instructions else []), f"Schema:\n{_json(schema.schema)}"]
+        task = [_message("system", "\n\n".join(parts)), _message("user", f"<text>\n{text}\n</text>")]
+        correction: list[PromptMessage] = []
         attempt = 0
         while True:
-            said, usage = await _ask(model, self._request(turns))
-            args.add_usage(usage)
+            prompt = Prompt(messages=[*task, *correction])
+            request = ModelRequest(prompt=prompt, output=schema, settings=ModelSettings(temperature=0))
+            answer = ""
+            async for chunk in model.stream(request):
+                if isinstance(chunk, TextDelta):
+                    answer += chunk.payload.text
+                elif isinstance(chunk, ModelFinish):
+                    args.add_usage(chunk.payload.usage)
             try:
-                return self._type.plain(said)
+                return self._type.plain(answer)
             except InputError as error:
                 if attempt >= self._max_retries:
                     raise
                 attempt += 1
-                turns = [turns[0], _said("assistant", said or "{}"), _said("user", f"That does not fit: {error}")]
-
-    def _request(self, turns: Sequence[PromptMessage]) -> ModelRequest:
-        schema = self._type.schema
-        parts = [_TASK, *([self._instructions] if self._instructions else []), f"Schema:\n{_json(schema.schema)}"]
-        prompt = Prompt(messages=[_said("system", "\n\n".join(parts)), *turns])
-        return ModelRequest(prompt=prompt, output=schema, settings=ModelSettings(temperature=0))
+                correction = [_message("assistant", answer or "{}"), _message("user", f"That does not fit: {error}")]
 
 
-def _said(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
+def _message(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
     return PromptMessage(role=role, parts=[TextPart(text=text)])
 
 
 def _json(value: Json) -> str:
-    import orjson
-
-    return orjson.dumps(value).decode()
-
-
-async def _ask(model: Model, request: ModelRequest) -> tuple[str, Usage]:
-    text, usage = "", Usage()
-    async for chunk in model.stream(request):
-        if isinstance(chunk, TextDelta):
-            text += chunk.payload.text
-        elif isinstance(chunk, ModelFinish):
-            usage = chunk.payload.usage
-    return text, usage
+    return dumps(value).decode()

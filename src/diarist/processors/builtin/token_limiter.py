@@ -1,4 +1,4 @@
-"""A prompt, and an answer, of no more than so many tokens."""
+"""Limit the tokens of the prompt and of the answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from diarist.checks import has_methods, one_of, positive
 from diarist.chunks import StepStart, TextDelta
 from diarist.exceptions import ConfigError
 from diarist.messages import FilePart, Prompt, PromptMessage, ToolCallPart, as_text
@@ -16,21 +17,20 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
-from diarist.processors.builtin.options import has_methods, one_of, positive
 from diarist.processors.builtin.prompt_units import Unit, split
-from diarist.tokens import TokenCounter, count_image, default_counter
+from diarist.tokens import TokenCounter, count_image, counter_for
 
 TARGET = 0.7
-"""To what part of the room for history a window is cut that has outgrown it. Cutting to the limit itself would
-move the beginning of the prompt at every call, and the provider's cache would never find its prefix again."""
+"""Share of the space for history that is kept when the window is cut. A cut to the limit itself would change the
+beginning of the prompt with every call, and the provider's cache would never match."""
 
 _SETTLED = 400
-"""Characters of an answer after which the count of what was said is not repeated."""
+"""Length of text, in characters, after which its token count is final and not computed again."""
 
 
 @dataclass(slots=True)
 class _State:
-    """One run: token counts of texts seen, the window last sent, and the answer so far."""
+    """State of one run: token counts by text, the window sent last, and the current answer."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
     window: frozenset[str | None] | None = None
@@ -40,31 +40,32 @@ class _State:
 
 
 class TokenLimiter(Processor[Any, _State]):
-    """Keeps the prompt under a number of tokens by leaving out old messages. Put it last in ``input_processors``.
+    """Keeps the prompt under a number of tokens by removing old messages. Put it last in ``input_processors``.
 
-    Only the prompt is trimmed, never what is stored. The current run's messages always stay, and a tool call
-    stays or goes together with its result; where system messages and the current run alone are more than the
-    limit, the run is blocked with the numbers in ``tripwire.metadata`` (``limit``, ``system``, ``run``).
+    Only the prompt is trimmed, never the storage. Messages of the current run always stay, and a tool call stays
+    or goes together with its result. If system messages and the current run alone exceed the limit, the run is
+    blocked with the numbers in ``tripwire.metadata`` (``limit``, ``system``, ``run``).
 
-    The window moves in hops. A conversation that has outgrown the limit is cut back to 70 % of the room for
-    history, and then keeps its beginning while it grows to the limit again, so that consecutive prompts share
-    their prefix and a provider's cache can use it. Where to cut is found by replaying the conversation message by
-    message, so that each call, in any process, comes to the same places without storing any. It begins with a user
-    message where there is one. Within a run the window of the step before stays as long as it fits. A memory that
-    moves its own window at every call (``last_messages``) should bring more than fits, or the hops are its.
+    The window is cut rarely: a conversation over the limit is cut to 70 % of the space for history, and keeps
+    its beginning until it reaches the limit again, so that consecutive prompts share a prefix that the provider can
+    cache. The cuts are found by replaying the conversation message by message, so every process arrives at the same
+    ones without storing them. The window begins with a user message if possible. Within a run, the window of the
+    previous step stays while it fits. If memory limits history itself (``last_messages``), let it load more than fits.
 
     Args:
-        limit: Tokens of system messages and conversation; definitions of tools are not counted.
-        encoding: ``"o200k_base"`` (default, offline), another encoding that ``tiktoken`` knows (which may have to
-            fetch it), or a ``TokenCounter``.
-        trim: What stays at a hop. ``"best-fit"`` (default) goes from new to old and leaves out what does not fit,
-            such as one huge tool result; ``"contiguous"`` stops there, so that nothing is missing in between.
-        output_limit: Tokens of text in one step's answer. Default: no limit. For it, put the limiter into
-            ``output_processors`` as well.
+        limit: Tokens of system messages and conversation; tool definitions are not counted.
+        encoding: ``"o200k_base"`` (default, part of diarist), another encoding that ``tiktoken`` knows, such as
+            ``"cl100k_base"`` (downloaded when the limiter is made, unless ``TIKTOKEN_CACHE_DIR`` holds it), or a
+            ``TokenCounter``.
+        trim: Selection of the messages that stay, from new to old. ``"best-fit"`` (default) skips messages that do not
+            fit, such as one huge tool result; ``"contiguous"`` stops at the first that does not fit.
+        output_limit: Tokens of text in one step's answer; requires the limiter in ``output_processors`` too. Default:
+            no limit.
         output_strategy: ``"truncate"`` (default) drops the text beyond the limit; ``"abort"`` blocks the run.
 
     Raises:
-        ConfigError: A limit that is not positive, an unknown encoding, trim or output_strategy.
+        ConfigError: A limit that is not positive, an encoding that is unknown or cannot be downloaded, or an
+            unknown trim or output_strategy.
 
     Example::
 
@@ -99,7 +100,7 @@ class TokenLimiter(Processor[Any, _State]):
     # -- the prompt
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any, _State]) -> Prompt | None:
-        """Leave out old messages; blocks where that does not help."""
+        """Remove old messages from the prompt, or block the run if that is not enough."""
         state = args.state
         system, units = split(args.prompt, args.message_list, lambda message: self._tokens(message, state))
         run = sum(unit.tokens for unit in units if unit.fixed)
@@ -127,20 +128,19 @@ class TokenLimiter(Processor[Any, _State]):
             kept.append(unit)
             total += unit.tokens
             if total > self.limit:
-                kept = self._hop(system, kept)
+                kept = self._cut(system, kept)
                 total = system + sum(unit.tokens for unit in kept)
         return kept
 
-    def _hop(self, system: int, units: list[Unit]) -> list[Unit]:
-        """What stays of a window that has outgrown the limit: the turn that is going on, and what fits before it.
+    def _cut(self, system: int, units: list[Unit]) -> list[Unit]:
+        """Return the units to keep when the window exceeds the limit: the last turn, and earlier units that fit.
 
-        A turn that is history now was the current run when this hop happened first, so it is spared here as it
-        was then.
+        When this cut was first made, the last turn was the current run; so every replay keeps it, too.
         """
         turn = max((i for i, unit in enumerate(units) if unit.opens_turn), default=len(units))
         stays = [unit.fixed or i >= turn for i, unit in enumerate(units)]
         room = self.limit - system - sum(unit.tokens for unit, stay in zip(units, stays, strict=True) if stay)
-        if room < 0:  # a turn of the past that was too long for its own run
+        if room < 0:  # an earlier turn that alone exceeds the limit
             stays = [unit.fixed for unit in units]
             room = self.limit - system - sum(unit.tokens for unit in units if unit.fixed)
         left = int(room * TARGET)
@@ -152,7 +152,7 @@ class TokenLimiter(Processor[Any, _State]):
                 stays[i] = True
             elif self._contiguous:
                 break
-        kept = [unit for i, unit in enumerate(units) if stays[i] and not _lost_its_answer(units, stays, i)]
+        kept = [unit for i, unit in enumerate(units) if stays[i] and not _is_unanswered(units, stays, i)]
         while kept and not kept[0].fixed and not kept[0].opens_turn and any(unit.opens_turn for unit in kept):
             kept.pop(0)
         return kept
@@ -172,7 +172,7 @@ class TokenLimiter(Processor[Any, _State]):
     # -- the answer
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _State]) -> StreamHookResult:
-        """Count the step's text, and end it at ``output_limit``."""
+        """Count the step's text, and truncate it at ``output_limit``."""
         part, state, limit = args.part, args.state, self._output_limit
         if limit is None:
             return part
@@ -195,7 +195,7 @@ class TokenLimiter(Processor[Any, _State]):
         return replace(part, payload=replace(part.payload, text=fits)) if fits else DROP
 
     def _fitting(self, before: str, text: str, tokens: int) -> str:
-        """As much of ``text`` as fits after ``before``; a token more or less at a cut inside a word is possible."""
+        """Return the beginning of ``text`` that fits after ``before``, exact to a token."""
         low, high = 0, len(text)
         while low < high:
             middle = (low + high + 1) // 2
@@ -206,35 +206,19 @@ class TokenLimiter(Processor[Any, _State]):
         return text[:low]
 
 
-def _lost_its_answer(units: Sequence[Unit], stays: Sequence[bool], index: int) -> bool:
-    """Whether a question of the past would stand alone, all that followed in its turn being left out."""
+def _is_unanswered(units: Sequence[Unit], stays: Sequence[bool], index: int) -> bool:
+    """Return True for an earlier question if every answer in its turn is removed."""
     if units[index].fixed or not units[index].opens_turn:
         return False
     end = next((i for i in range(index + 1, len(units)) if units[i].opens_turn), len(units))
     return end > index + 1 and not any(stays[index + 1 : end])
 
 
-@dataclass(slots=True)
-class _Tiktoken:
-    """Another encoding of ``tiktoken``'s."""
-
-    name: str
-
-    def count(self, text: str) -> int:
-        import tiktoken
-
-        return len(tiktoken.get_encoding(self.name).encode_ordinary(text))
-
-
 def _counter(encoding: str | TokenCounter) -> TokenCounter:
     if not isinstance(encoding, str):
         has_methods("TokenLimiter", "encoding", encoding, "count")
         return encoding
-    if encoding == default_counter().name:
-        return default_counter()
-    import tiktoken
-
-    known = tiktoken.list_encoding_names()
-    if encoding not in known:
-        raise ConfigError(f"TokenLimiter: encoding {encoding!r} is unknown; known: {', '.join(sorted(known))}")
-    return _Tiktoken(encoding)
+    try:
+        return counter_for(encoding)
+    except ConfigError as error:
+        raise ConfigError(f"TokenLimiter: {error}") from error

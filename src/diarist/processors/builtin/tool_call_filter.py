@@ -1,4 +1,4 @@
-"""Prompts without the tool calls of earlier runs."""
+"""Remove tool calls of earlier runs from the prompt."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from diarist.checks import not_negative
 from diarist.exceptions import ConfigError
 from diarist.messages import Prompt, PromptMessage, PromptPart, ReasoningPart, ToolCallPart, ToolResultPart
 from diarist.processors.base import ProcessLLMRequestArgs, Processor
-from diarist.processors.builtin.options import not_negative
 from diarist.processors.builtin.prompt_units import Unit, split
 
 
 class ToolCallFilter(Processor[Any]):
-    """Leaves tool calls and their results out of the prompt, to save what long results cost.
+    """Removes tool calls and their results from the prompt, to save the tokens of long results.
 
-    Only calls of earlier runs, and only in the prompt: storage keeps them, and the current run sees its own. A
-    call and its result go together; a message that consisted of calls alone goes as a whole.
+    Only calls of earlier runs are removed, and only from the prompt, not from the storage. A call and its result are
+    removed together, and with them a message that has nothing else.
 
     Args:
-        exclude: Names of the tools whose calls are left out. Default: all tools.
-        keep_recent: That many of the newest such calls stay. Default 0. As newer ones come, older ones leave
-            the middle of the prompt, which costs a provider's cache its prefix from there on.
+        exclude: Names of tools whose calls are removed. Default: all tools.
+        keep_recent: Number of newest calls that stay. Default 0. With each new call an older one leaves the
+            middle of the prompt, and the provider's cache does not match from there on.
 
     Raises:
         ConfigError: A negative keep_recent, or a single text as exclude.
@@ -42,17 +42,17 @@ class ToolCallFilter(Processor[Any]):
         self._keep_recent = keep_recent
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
-        """The prompt without those calls."""
+        """Remove the calls."""
         _, units = split(args.prompt, args.message_list, lambda message: 0)
         old = [unit for unit in units if not unit.fixed]
-        # By unit as well as by id: some models number their calls anew in each run.
+        # By unit and id: some models use the same ids in each run.
         calls = [(id(unit), call) for unit in old for call in self._calls(unit)]
         gone = set(calls[: len(calls) - self._keep_recent] if self._keep_recent else calls)
         if not gone:
             return None
         left = {id(m): _without(m, {call for key, call in gone if key == id(u)}) for u in old for m in u.messages}
         messages = [left.get(id(message), message) for message in args.prompt]
-        return Prompt(messages=[message for message in messages if _says_something(message)])
+        return Prompt(messages=[message for message in messages if not _is_only_reasoning(message)])
 
     def _calls(self, unit: Unit) -> list[str]:
         calls = [part for message in unit.messages for part in message.parts if isinstance(part, ToolCallPart)]
@@ -68,6 +68,6 @@ def _without(message: PromptMessage, gone: set[str]) -> PromptMessage:
     return replace(message, parts=[part for part in message.parts if stays(part)])
 
 
-def _says_something(message: PromptMessage) -> bool:
-    """Thinking alone, its call left out, is nothing a provider takes."""
-    return not all(isinstance(part, ReasoningPart) for part in message.parts)
+def _is_only_reasoning(message: PromptMessage) -> bool:
+    """Return True for a message without text and calls, which providers refuse."""
+    return all(isinstance(part, ReasoningPart) for part in message.parts)

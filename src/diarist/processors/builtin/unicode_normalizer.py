@@ -1,4 +1,4 @@
-"""Input text in one Unicode form."""
+"""Normalize the Unicode form of input texts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from diarist.checks import one_of
 from diarist.messages import TextPart
 from diarist.processors.base import ProcessInputArgs, Processor
-from diarist.processors.builtin.options import one_of
 
 if TYPE_CHECKING:
     import regex
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
-# Controls but tab and line feed; signs that turn the direction of text, invisible tags and byte order marks,
-# all of which can hide words from the reader.
+# Control characters except tab and line feed; text direction, invisible tags and byte order marks, which hide words.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 _BLANKS = re.compile(r"[^\S\n]+")
 _AROUND_BREAKS = re.compile(r" ?\n ?")
@@ -25,18 +24,18 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 class UnicodeNormalizer(Processor[Any]):
-    """Brings the texts of a call's own messages into one Unicode form, before anything else looks at them.
+    """Normalizes the texts of a call's own messages. Put it first in ``input_processors``.
 
     Look-alikes (full-width letters, ligatures, styled alphabets) become plain letters, so that filters and the
-    model read the same words. Put it first in ``input_processors``.
+    model read the same words.
 
     Args:
         form: ``"NFKC"`` (default), ``"NFC"``, ``"NFD"`` or ``"NFKD"``.
-        keep_emoji: Default True: emoji stay as they are; NFKC would make letters of some of them.
-        strip_control: Default False. True removes control characters but tab and line feed, and invisible signs
-            that change the direction of text or hide words.
-        collapse_whitespace: Default False. True makes one blank of several, at most one empty line of several,
-            and removes them at both ends; indented code loses its indentation.
+        keep_emoji: Leave emoji unchanged; NFKC would turn some into letters. Default True.
+        strip_control: Remove control characters except tab and line feed, and invisible characters that change the
+            direction of text or hide words. Default False.
+        collapse_whitespace: Reduce white space to one blank or one empty line, and remove it at both ends; code
+            loses its indentation. Default False.
 
     Raises:
         ConfigError: An unknown form.
@@ -61,14 +60,14 @@ class UnicodeNormalizer(Processor[Any]):
         self._collapse_whitespace = collapse_whitespace
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
-        """Change the messages of this call; remembered ones were changed when they came."""
+        """Normalize the messages of this call; messages from memory were normalized when they were new."""
         for message in args.message_list.input:
             for part in message.parts:
                 if isinstance(part, TextPart):
                     part.text = self.normalize(part.text)
 
     def normalize(self, text: str) -> str:
-        """The text as the model gets it. Normalizing twice changes nothing more."""
+        """Return the normalized text. Normalizing it again changes nothing."""
         if not self._keep_emoji:
             return self._spaced(self._plain(text))
         out: list[str] = []
@@ -92,7 +91,7 @@ class UnicodeNormalizer(Processor[Any]):
 
 @cache
 def _emoji() -> regex.Pattern[str]:
-    r"""An emoji with its modifiers and joiners, after UTS #51: flags, keycaps, and pictures in sequence."""
+    r"""Return a pattern for emoji with modifiers and joiners (UTS #51): flags, keycaps and sequences."""
     import regex
 
     one = r"(?:\p{Emoji_Presentation}|\p{Emoji}\uFE0F)\p{Emoji_Modifier}?\u20E3?[\U000E0020-\U000E007F]*"

@@ -1,4 +1,4 @@
-"""A provider refuses a prompt that ends with the assistant's own words."""
+"""Retry with a user turn when a provider refuses a prompt that ends with an assistant message."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _REFUSED = re.compile(
     r"|expected last role user|last message is from the assistant|prefill(ing)? (is )?not supported",
     re.IGNORECASE,
 )
-"""How providers say it: Anthropic since its 4.6 models, Bedrock, Google, Mistral, vLLM."""
+"""Error texts of Anthropic (since its 4.6 models), Bedrock, Google, Mistral and vLLM."""
 
 
 class PrefillErrorHandler(Processor[Any]):
-    """Adds a short user turn where a provider wants the last word to be the user's, and tries again.
+    """Adds a short user turn and retries if the provider requires a prompt to end with one.
 
     Some models continue a prompt that ends with an assistant message, others refuse it. The turn is sent in
-    this run only and never stored. It is tried once per step; if the provider refuses again, its error goes on.
+    this run only and never stored. Retries once per step; if the provider refuses again, its error is raised.
 
     Args:
-        text: What the user turn says. Default ``"Continue."``.
+        text: Text of the user turn. Default ``"Continue."``.
 
     Raises:
         ConfigError: ``text`` is empty.
@@ -40,11 +40,11 @@ class PrefillErrorHandler(Processor[Any]):
         self.text = text
 
     def create_state(self) -> set[int]:
-        """The steps at which it was tried."""
+        """Return an empty set of the steps that were retried."""
         return set()
 
     def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
-        """Ask for one retry with a user turn at the end."""
+        """Request one retry with a user turn at the end."""
         error, tried = args.error, args.state
         if not isinstance(error, BadRequestError) or not _REFUSED.search(f"{error}\n{error.body}"):
             return None

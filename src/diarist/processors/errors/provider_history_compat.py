@@ -1,4 +1,4 @@
-"""A conversation that began with one provider goes on with another."""
+"""Adapt a conversation that began with one provider to another one."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from typing import Any, cast
 from diarist.exceptions import ConfigError, ProcessorError, ProcessorResultError
 from diarist.messages import Prompt
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
-from diarist.processors.errors.rules import BUILT_IN_RULES
-from diarist.processors.errors.rules.base import CompatRule
+from diarist.processors.errors.compat_rules import BUILT_IN_RULES, CompatRule
 
 logger = logging.getLogger("diarist")
 
 
 class ProviderHistoryCompat(Processor[Any]):
-    """Makes a conversation's history fit the provider that is called now.
+    """Makes a conversation's history acceptable to the provider that is called.
 
-    Rules with ``apply_to_prompt`` run before each call, on the prompt of that call alone. Rules with ``fix`` run
-    when the provider refuses the history; they repair the messages themselves, so that a thread is repaired once
-    and for all, and the call is tried once more. Listing it once is enough.
+    Rules with ``apply_to_prompt`` run before each call and change the prompt of that call alone. Rules with ``fix``
+    run after the provider refused the history; they repair the stored messages, and the call is retried once.
+    List the processor once, in ``processors``.
 
     Args:
         additional_rules: Rules of your own; they run after the built-in ones.
 
     Raises:
-        ConfigError: Two rules have one name, or an entry is no ``CompatRule``.
+        ConfigError: Two rules with one name, or an entry that is not a ``CompatRule``.
 
     The built-in rules:
 
-    - ``anthropic-tool-id-format``: after a refusal, ids of tool calls get characters that Anthropic takes.
-    - ``cerebras-strip-reasoning-content``: Cerebras takes no reasoning back.
-    - ``anthropic-strip-foreign-reasoning-content``: reasoning of others does not go to Anthropic.
-    - ``strip-foreign-provider-tools``: nor do calls of tools that another provider ran go to anybody.
-    - ``anthropic-strip-empty-signed-reasoning-content``: earlier turns' thinking with a signature and no text.
-    - ``strip-foreign-signed-reasoning``: reasoning that another provider signed.
-    - ``openai-drop-orphaned-item-ids``: ids of OpenAI's items whose reasoning is no longer there.
+    - ``anthropic-tool-id-format``: after a refusal, replaces tool-call ids that Anthropic does not accept.
+    - ``cerebras-strip-reasoning-content``: removes reasoning for Cerebras, which accepts none.
+    - ``anthropic-strip-foreign-reasoning-content``: removes other providers' reasoning for Anthropic.
+    - ``strip-foreign-provider-tools``: removes calls of tools that another provider ran.
+    - ``anthropic-strip-empty-signed-reasoning-content``: removes signed thinking without text from earlier turns.
+    - ``strip-foreign-signed-reasoning``: removes reasoning that another provider signed.
+    - ``openai-drop-orphaned-item-ids``: removes OpenAI's item ids whose reasoning is missing.
 
     Example::
 
@@ -50,21 +49,21 @@ class ProviderHistoryCompat(Processor[Any]):
         names: set[str] = set()
         for rule in self.rules:
             if not isinstance(cast(Any, rule), CompatRule):
-                raise ConfigError(f"additional_rules: {rule!r} is no CompatRule")
+                raise ConfigError(f"additional_rules: {rule!r} is not a CompatRule")
             if rule.name in names:
                 raise ConfigError(f"additional_rules: two rules have the name {rule.name!r}")
             names.add(rule.name)
 
     def create_state(self) -> set[tuple[int, str]]:
-        """Step and rule of each repair."""
+        """Return an empty set of repairs, each a step number and a rule's name."""
         return set()
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
-        """The prompt as the rules leave it.
+        """Apply the rules to the prompt.
 
         Raises:
             ProcessorError: A rule raised; the error names it.
-            ProcessorResultError: A rule returned something else than a ``Prompt`` or None.
+            ProcessorResultError: A rule returned neither a ``Prompt`` nor None.
         """
         prompt = args.prompt
         for rule in self.rules:
@@ -83,12 +82,12 @@ class ProviderHistoryCompat(Processor[Any]):
         return None if prompt is args.prompt else prompt
 
     def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
-        """Repair the messages that the provider refused, and ask for a retry; once per rule and step.
+        """Repair the messages that the provider refused, and request a retry; once per rule and step.
 
         Raises:
-            ProcessorError: A rule raised, or says that it repaired something each time and the provider still
-                refuses; the error names it, and the provider's error is its cause.
-            ProcessorResultError: ``fix`` returned something else than a bool.
+            ProcessorError: A rule raised, or repaired something again after a retry that the provider refused;
+                the error names the rule.
+            ProcessorResultError: ``fix`` did not return a bool.
         """
         repaired = [
             self._repair(rule, args) for rule in self.rules if rule.fix is not None and rule.matches(args.error)
@@ -108,8 +107,8 @@ class ProviderHistoryCompat(Processor[Any]):
         key = (args.step_number, rule.name)
         if key in args.state:
             raise ProcessorError(
-                f"compatibility rule {rule.name!r} goes round in circles: it says it repaired the history again, and "
-                f"the provider still refuses it: {args.error}",
+                f"compatibility rule {rule.name!r} repaired the history again, but the provider still refuses it: "
+                f"{args.error}",
                 processor_id=self.id,
                 hook="process_api_error",
                 step=args.step_number,

@@ -1,4 +1,4 @@
-"""Failures that pass by themselves: wait as long as the provider asks, and try again."""
+"""Retry model calls that failed for a transient reason, after the delay that the provider asks for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from diarist.checks import function_list, not_negative
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -18,17 +19,16 @@ from diarist.exceptions import (
     RateLimitError,
 )
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, Processor
-from diarist.processors.builtin.options import function_list, not_negative
 
 ErrorMatcher = Callable[[ModelError], bool]
-"""Whether an error is worth another try."""
+"""Returns True for an error that is worth a retry."""
 
 _OVERLOADED = re.compile(r"overloaded|temporarily unavailable|try again later|server_error", re.IGNORECASE)
 
 
 def is_transient(error: ModelError) -> bool:
-    """Whether an error tends to pass: a cut connection, a timeout, a rate limit, status 5xx, an overloaded server,
-    or any error of the provider's inside an open stream that is not named as the request's own fault."""
+    """Return True for connection errors, timeouts, rate limits, status 5xx, an overloaded server, and errors inside
+    an open stream that are not the request's fault."""
     match error:
         case ModelConnectionError() | ModelTimeoutError() | RateLimitError():
             return True
@@ -41,20 +41,18 @@ def is_transient(error: ModelError) -> bool:
 
 
 class StreamErrorRetry(Processor[Any]):
-    """Repeats a model call that failed in passing, also when it failed in the middle of its stream.
+    """Retries a model call that failed for a transient reason, even in the middle of its stream.
 
-    What had been received of the failed call is dropped. An authentication error is never repeated, whatever
-    the matchers say.
+    The partial answer of the failed call is dropped. Authentication errors are never retried.
 
     Args:
         max_retries: Retries per step. Default 1.
-        matchers: Functions of the error; any that returns True asks for a retry. They stand beside the default
-            rule (``is_transient``) and are asked after it.
-        max_delay: Seconds to wait at most; a provider that asks for more gets no retry here, so that a fallback
-            model can take over. Default 30.
+        matchers: Functions of the error, in addition to ``is_transient``; any that returns True requests a retry.
+        max_delay: Longest delay in seconds. If the provider asks for more, the call is not retried, so that a
+            fallback model can take over. Default 30.
 
     Raises:
-        ConfigError: Something else than a number from 0 on, matchers that are no functions.
+        ConfigError: A negative number, or a matcher that is not a function.
 
     Example::
 
@@ -71,11 +69,11 @@ class StreamErrorRetry(Processor[Any]):
         self._matchers = (is_transient, *function_list("StreamErrorRetry", "matchers", matchers))
 
     def create_state(self) -> Counter[int]:
-        """Retries by step."""
+        """Return an empty count of retries by step."""
         return Counter()
 
     def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
-        """Ask for a retry after the provider's own delay."""
+        """Request a retry after the delay that the provider asks for."""
         error, done = args.error, args.state
         if isinstance(error, AuthenticationError) or done[args.step_number] >= self.max_retries:
             return None

@@ -1,37 +1,99 @@
-"""A classifier is a model or any callable: text in, verdict out."""
+"""Classifiers: a model or a function that scores a text by categories."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from diarist.checks import function, texts
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json
-from diarist.models.base import Model, ModelSettings, OutputSchema
-from diarist.processors.builtin.options import function, texts
-from diarist.processors.guardrails.asking import AsksModel, ask, close_model, parse_object, quoted
-from diarist.processors.guardrails.prompts import load_prompt
-from diarist.processors.guardrails.verdict import Verdict, VerdictLike, as_verdict
+from diarist.models.base import Model, OutputSchema
+from diarist.processors.guardrails.ask_model import AsksModel, close_model, load_prompt
+
+FLAGGED = "flagged"
+"""The category of a verdict that names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The result of a classifier.
+
+    Attributes:
+        scores: Category to score, from 0 (no) to 1 (certain). A missing category counts as 0.
+        reason: Why, in a few words.
+        text: A replacement for the text, from a classifier that rewrites or translates; otherwise None.
+    """
+
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    reason: str = ""
+    text: str | None = None
+
+    def over(self, threshold: float) -> dict[str, float]:
+        """Return the categories at or above the threshold, the highest score first."""
+        found = [(name, score) for name, score in self.scores.items() if score >= threshold]
+        return dict(sorted(found, key=lambda item: -item[1]))
+
+    def metadata(self, threshold: float) -> dict[str, Json]:
+        """Return the metadata of tripwires and data chunks."""
+        return {"categories": list(self.over(threshold)), "scores": dict(self.scores), "reason": self.reason}
+
+    def of(self, categories: Iterable[str]) -> Verdict:
+        """Return the verdict for these categories alone; case and word separators are ignored."""
+        asked = {_spelling(name): name for name in categories}
+        scores: dict[str, float] = {}
+        for given, score in self.scores.items():
+            name = asked.get(_spelling(given))
+            if name is not None:
+                scores[name] = max(score, scores.get(name, 0.0))
+        return Verdict(scores=scores, reason=self.reason, text=self.text)
+
+
+def _spelling(name: str) -> str:
+    return "-".join(name.casefold().replace("_", " ").replace("-", " ").split())
+
+
+VerdictLike: TypeAlias = Verdict | Mapping[str, float | bool] | float | bool | None
+"""Return values of a classifier function: a ``Verdict``; category to score or bool; one score or bool for all; None for
+nothing found."""
 
 Classify: TypeAlias = Callable[[str], VerdictLike | Awaitable[VerdictLike]]
-"""A classifier of one's own. A sync one runs in the event loop: make a slow one async."""
+"""A classifier function. A sync one runs in the event loop; make a slow one async."""
 
-_SETTINGS = ModelSettings(temperature=0.0)
+
+def as_verdict(value: Any) -> Verdict:
+    """Return the verdict for a classifier's return value. Raises TypeError or ValueError for an invalid one."""
+    match value:
+        case Verdict():
+            scores = value.scores
+        case None:
+            return Verdict()
+        case bool() | int() | float():
+            scores = {FLAGGED: value}
+        case Mapping():
+            scores = cast(Mapping[str, Any], value)
+        case _:
+            raise TypeError(f"a classifier returns a Verdict, scores, a number, a bool or None, not {value!r:.100}")
+    for name, score in scores.items():
+        if not isinstance(cast(Any, score), bool | int | float) or not 0 <= score <= 1:
+            raise ValueError(f"the score of {name!r} must be a bool or a number from 0 to 1, not {score!r:.100}")
+    checked = {str(name): float(score) for name, score in scores.items()}
+    if isinstance(value, Verdict):
+        return Verdict(scores=checked, reason=value.reason, text=value.text)
+    return Verdict(scores=checked)
 
 
 class ModelClassifier(AsksModel):
-    """Asks a model for scores; ``await classifier(text)``.
-
-    The text goes to the model as quoted data: JSON in which no ``<`` is left, so that nothing in it can end the
-    quotation.
+    """Asks a model for scores: ``await classifier(text)``.
 
     Args:
         model: An id such as ``"openai/gpt-5-nano"``, or a ``Model``.
-        categories: Name to description of what is asked for.
-        task: What the model has to do.
+        categories: Name to description of each category.
+        task: Instructions for the model.
         instructions: Added to the task.
-        answer_text: Ask for the text as it should be as well.
+        answer_text: Ask for a corrected text too.
 
     Raises:
         ConfigError: The model cannot be used.
@@ -49,26 +111,31 @@ class ModelClassifier(AsksModel):
         super().__init__(model)
         self._categories = dict(categories)
         self._answer_text = answer_text
-        self._task = _task(task, self._categories, instructions, answer_text)
-        self._schema = _schema(self._categories, answer_text)
+        listed = "\n".join(f"- {name}: {meaning}" if meaning else f"- {name}" for name, meaning in categories.items())
+        form = load_prompt("verdict_with_text" if answer_text else "verdict")
+        parts = (task, f"Categories:\n{listed}", load_prompt("quoted_text"), form, instructions.strip())
+        self._task = "\n\n".join(part for part in parts if part)
+        properties: dict[str, Json] = {
+            "scores": _object({name: {"type": "number"} for name in categories}),
+            "reason": {"type": "string"},
+        }
+        if answer_text:
+            properties["text"] = {"type": "string"}
+        self._schema = OutputSchema(name="verdict", schema=_object(properties))
 
     async def __call__(self, text: str) -> Verdict:
-        """Raises ModelError: the call failed, or the answer is no verdict on every category."""
-        data = f"<text>\n{quoted(text)}\n</text>"
-        return self._read(await ask(self.model, self._task, data, _SETTINGS, self._schema))
-
-    def _read(self, answer: str) -> Verdict:
-        value = parse_object(answer, self.model)
+        """Return the scores. Raises ModelError if the call failed, or the answer does not score every category."""
+        value = await self.ask(self._task, text, self._schema)
         scores = value.get("scores")
         if not isinstance(scores, dict):
-            raise ModelResponseError(f"the verdict of {self.model.id} has no scores: {answer:.200}")
-        text, reason = value.get("text"), value.get("reason")
+            raise ModelResponseError(f"the verdict of {self.model.id} has no scores: {value!s:.200}")
+        rewritten, reason = value.get("text"), value.get("reason")
         try:
             given = as_verdict(
                 Verdict(
                     scores=cast(dict[str, Any], scores),
                     reason=reason if isinstance(reason, str) else "",
-                    text=text if self._answer_text and isinstance(text, str) else None,
+                    text=rewritten if self._answer_text and isinstance(rewritten, str) else None,
                 )
             )
         except ValueError as error:
@@ -79,8 +146,12 @@ class ModelClassifier(AsksModel):
         return verdict
 
 
+def _object(properties: dict[str, Json]) -> dict[str, Json]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
 class Classifier:
-    """A model or a callable behind one door: ``await classifier.judge(text)``."""
+    """A model or function with one interface: ``await classifier.judge(text)``."""
 
     def __init__(self, classify: Classify) -> None:
         self._classify = classify
@@ -89,21 +160,18 @@ class Classifier:
         await close_model(self._classify)
 
     async def judge(self, text: str) -> Verdict:
-        """Raises whatever the callable raises, TypeError or ValueError for a value that is no verdict."""
+        """Return the verdict. Raises whatever the function raises, TypeError or ValueError for an invalid result."""
         value = self._classify(text)
         return as_verdict(await value if inspect.isawaitable(value) else value)
 
 
 def make_classifier(
-    owner: str,
-    model: str | Model | None,
-    classifier: Classify | None,
-    **of_model: Any,
+    owner: str, model: str | Model | None, classifier: Classify | None, **of_model: Any
 ) -> Classifier | None:
-    """The classifier that a processor was given, as ``model=`` or as ``classifier=``; None for neither.
+    """Return the classifier from a processor's ``model`` or ``classifier`` option; None if neither is given.
 
     Raises:
-        ConfigError: Both are given, the model cannot be used, or the classifier cannot be called.
+        ConfigError: Both are given, the model cannot be used, or the classifier is not a function.
     """
     if model is not None and classifier is not None:
         raise ConfigError(f"{owner}: give model or classifier, not both")
@@ -114,22 +182,3 @@ def make_classifier(
         return None
     function(owner, "classifier", classifier)
     return Classifier(classifier)
-
-
-def _task(role: str, categories: Mapping[str, str], instructions: str, answer_text: bool) -> str:
-    listed = "\n".join(f"- {name}: {meaning}" if meaning else f"- {name}" for name, meaning in categories.items())
-    form = load_prompt("verdict_with_text" if answer_text else "verdict")
-    parts = (role, f"Categories:\n{listed}", load_prompt("quoted_text"), form, instructions.strip())
-    return "\n\n".join(part for part in parts if part)
-
-
-def _schema(categories: Mapping[str, str], answer_text: bool) -> OutputSchema:
-    scores = {"type": "object", "properties": {name: {"type": "number"} for name in categories}}
-    properties: dict[str, Json] = {"scores": _closed(scores), "reason": {"type": "string"}}
-    if answer_text:
-        properties["text"] = {"type": "string"}
-    return OutputSchema(name="verdict", schema=_closed({"type": "object", "properties": properties}))
-
-
-def _closed(schema: dict[str, Json]) -> dict[str, Json]:
-    return {**schema, "required": list(schema["properties"]), "additionalProperties": False}

@@ -1,17 +1,18 @@
-"""What the guardrails that judge texts have in common: what is judged when, and what follows from a finding."""
+"""Base classes of guardrails that judge texts: when texts are judged, and what a finding leads to."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
-from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, StepStart, TextDelta, TextEnd
-from diarist.concurrency import contained
-from diarist.exceptions import ConfigError, TripWire
+from diarist.checks import flags, one_of, whole
+from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
+from diarist.concurrency import inner_cancel_as_error
+from diarist.exceptions import ConfigError, ProcessorAbort
 from diarist.messages import Json, Message, Part, TextPart
 from diarist.processors.base import (
     DROP,
@@ -21,8 +22,7 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
-from diarist.processors.builtin.options import flags, one_of, whole
-from diarist.processors.builtin.provider_text import identity
+from diarist.processors.builtin.redaction import provider_identity
 from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
 
 logger = logging.getLogger("diarist")
@@ -35,13 +35,13 @@ _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that a guard objects to.
+    """A guard's objection to a text.
 
     Attributes:
-        reason: One sentence for people; never the text itself.
-        metadata: Categories, scores and the like: the tripwire's metadata, and part of the data chunk.
-        text: What may stand in the text's place, for strategies that change it; None: nothing may.
-        note: Kept in the changed message's metadata under the processor's id.
+        reason: One sentence for people; never quotes the text.
+        metadata: Categories, scores and the like: metadata of the tripwire, and part of the data chunk.
+        text: The replacement, for strategies that change texts; None removes the text.
+        note: Stored in the changed message's metadata, under the processor's id.
     """
 
     reason: str
@@ -52,23 +52,26 @@ class Finding:
 
 @dataclass(slots=True)
 class StreamState:
-    """What a guard holds of a stream: text that was not judged yet, and spans that passed before it."""
+    """A guard's state for one stream.
+
+    Attributes:
+        held: Text that was not judged yet.
+        passed: The last spans that passed, as context for the next.
+        changed: Kinds of delta with a change since their block began.
+        of: The ``stream_parts`` of the attempt that this state belongs to.
+    """
 
     held: SentenceBuffer
     passed: deque[str]
     changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
-
-    def clear(self) -> None:
-        self.held.clear()
-        self.passed.clear()
-        self.changed.clear()
+    of: object = None
 
 
 class Guard(Processor[Any], ABC):
-    """Judges texts; a subclass says what it objects to (``examine``) and at which hooks.
+    """Judges texts; subclasses implement ``examine`` and choose the hooks.
 
     Attributes:
-        data_type: The type of the data chunk that ``warn`` sends.
+        data_type: Type of the data chunk that ``warn`` sends.
     """
 
     data_type: str = "data-guard"
@@ -96,8 +99,8 @@ class Guard(Processor[Any], ABC):
         )
         if run_in_parallel and strategy in _EDITING:
             raise ConfigError(
-                f"{name}: with run_in_parallel the model has been called already, so that strategy {strategy!r} comes "
-                "too late; use 'block' or 'warn'"
+                f"{name}: strategy {strategy!r} cannot be combined with run_in_parallel, because the model has been "
+                "called already; use 'block' or 'warn'"
             )
         check_span(name, span_chars)
         whole(name, "chunk_window", chunk_window, least=0)
@@ -111,108 +114,124 @@ class Guard(Processor[Any], ABC):
 
     @abstractmethod
     async def examine(self, text: str) -> Finding | None:
-        """What is wrong with a text; None where nothing is. Raises what its classifier raises."""
+        """Return the objection to a text, or None. Raises what the classifier raises."""
 
     def create_state(self) -> StreamState:
         return StreamState(SentenceBuffer(self.span_chars), deque(maxlen=self.chunk_window))
 
-    async def passed(self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "") -> Finding | str:
-        """The text, or a finding where another text has to stand in its place.
+    async def judge(
+        self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "", or_as: str = ""
+    ) -> Finding | None:
+        """Return the finding for a text that has to be changed; None if the text passes.
 
-        Raises TripWire where the text blocks the run, and where it could not be judged.
+        Args:
+            args: The hook's arguments.
+            text: The text.
+            where: Where the text is, for messages and logs.
+            before: Context judged together with the text.
+            or_as: A second reading of the text, which must pass too.
+
+        Raises:
+            ProcessorAbort: The text blocks the run, or could not be judged.
         """
         finding = await self._examine(before + text) if text.strip() else None
+        if finding is None and or_as.strip():
+            finding = await self._examine(or_as)
         if finding is None:
-            return text
+            return None
         if self.strategy == "block":
             args.abort(finding.reason, metadata=finding.metadata)
         if self.strategy == "warn":
-            self._warn(args, finding, where)
-            return text
+            logger.warning("processor %r, %s: %s %s", self.id, where, finding.reason, finding.metadata)
+            data = {**finding.metadata, "processor": self.id, "where": where, "reason": finding.reason}
+            args.writer.custom(DataChunk(self.data_type, data, transient=True))
+            return None
         return finding
 
     async def _examine(self, text: str) -> Finding | None:
         try:
-            return await contained(self.examine(text))
-        except TripWire:
+            return await inner_cancel_as_error(self.examine(text))
+        except ProcessorAbort:
             raise
         except Exception as error:
             if self.on_error == "fail":
-                unjudged(self.id, error)
-            logger.warning("processor %r could not judge a text, which passes: %r", self.id, error)
+                abort_unjudged(self.id, error)
+            logger.warning("processor %r could not judge a text and lets it pass: %r", self.id, error)
             return None
-
-    def _warn(self, args: ProcessorArgs[Any], finding: Finding, where: Where) -> None:
-        logger.warning("processor %r, %s: %s %s", self.id, where, finding.reason, finding.metadata)
-        data = {**finding.metadata, "processor": self.id, "where": where, "reason": finding.reason}
-        args.writer.custom(DataChunk(self.data_type, data, transient=True))
 
 
 class InputGuard(Guard):
-    """A guard of what comes in: it judges each new message of the run's input."""
+    """Judges each new message of the run's input."""
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
-        """Judge the texts of the input; messages that memory brought were judged when they came.
+        """Judge the new messages; messages from memory were judged when they were new.
 
-        Raises TripWire for a blocked text, and where removing messages leaves nothing of the input.
+        Raises:
+            ProcessorAbort: A text is blocked, or no input message is left.
         """
-        judged = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
-        if self.last_message_only:
-            judged = judged[-1:]
         changed: dict[str, Message | None] = {}
         last: Finding | None = None
-        for message in judged:
-            outcome = await self.passed(args, message.text, "input")
-            if isinstance(outcome, Finding):
-                last = outcome
-                changed[message.id] = self._changed(message, outcome)
-        if last is None:
-            return None
-        kept = [changed.get(message.id, message) for message in args.messages]
-        remaining = [message for message in kept if message is not None]
-        if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
-            args.abort(f"nothing of the input is left: {last.reason}", metadata=last.metadata)
-        return remaining
+        for message in new_messages(args, last_only=self.last_message_only):
+            # Some models see the text parts as one text, some each on its own line.
+            texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+            in_lines = "\n".join(texts) if len(texts) > 1 else ""
+            finding = await self.judge(args, message.text, "input", or_as=in_lines)
+            if finding is not None:
+                last = finding
+                changed[message.id] = self._changed(message, finding)
+        return None if last is None else input_with(args, changed, last.reason, last.metadata)
 
     def _changed(self, message: Message, finding: Finding) -> Message | None:
-        if self.strategy == "filter" or not (finding.text or "").strip():
+        """Return the message with the finding's text in place of its own; None to remove the message."""
+        text = finding.text or ""
+        if self.strategy == "filter" or not text.strip():
             return None
+        count = sum(isinstance(part, TextPart) for part in message.parts)
+        changed = with_texts(message, [text, *[""] * (count - 1)])
+        parts = [part for part in changed.parts if not isinstance(part, TextPart) or part.text]
         metadata = message.metadata if finding.note is None else {**message.metadata, self.id: finding.note}
-        return replace(with_text(message, finding.text or ""), metadata=metadata)
+        return replace(changed, parts=parts, metadata=metadata)
 
 
 class StreamGuard(Guard):
-    """A guard of what goes out: it holds text back until the span it belongs to was judged."""
+    """Judges the output: holds text until the span that it belongs to was judged."""
 
     async def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
-        """Judge text and reasoning span by span; everything else waits for the text before it."""
+        """Judge text and reasoning span by span; other chunks wait for the text before them."""
         part = args.part
         state: StreamState = args.state
+        if state.of is not args.stream_parts:  # a new step, or a new attempt: held text of a broken one is dropped
+            state.of = args.stream_parts
+            state.held.clear()
+            state.passed.clear()
+            state.changed.clear()
         if isinstance(part, TextDelta) or (isinstance(part, ReasoningDelta) and self.include_reasoning):
-            return [chunk for span in state.held.feed(part) for chunk in await self._let_go(args, span)] or DROP
-        if isinstance(part, StepStart):
-            state.clear()  # a new step, or another attempt at the same one
-            return part
-        out: list[Chunk] = [chunk for span in state.held.flush() for chunk in await self._let_go(args, span)]
-        part = ended(part, state.changed)
+            return [chunk for span in state.held.feed(part) for chunk in await self._judged(args, span)] or DROP
+        out: list[Chunk] = [chunk for span in state.held.flush() for chunk in await self._judged(args, span)]
+        part = block_end(part, state.changed)
         return [*out, part] if out else part
 
-    async def _let_go(self, args: ProcessOutputStreamArgs[Any], span: HeldSpan) -> list[Chunk]:
+    async def _judged(self, args: ProcessOutputStreamArgs[Any], span: HeldSpan) -> list[Chunk]:
         state: StreamState = args.state
-        outcome = await self.passed(args, span.text, "output", before="".join(state.passed))
-        if isinstance(outcome, str):
+        finding = await self.judge(args, span.text, "output", before="".join(state.passed))
+        if finding is None:
             state.passed.append(span.text)
-            return [span.delta(outcome)]
+            return [span.delta(span.text)]
         state.changed.add(type(span.like))
-        text = "" if self.strategy == "filter" else outcome.text or ""
+        text = "" if self.strategy == "filter" else finding.text or ""
         return [span.delta(text)] if text else []
 
 
-def unjudged(processor_id: str, error: Exception) -> NoReturn:
-    """Block a text that a broken classifier could not judge. Raises TripWire, with the error as its cause."""
-    what = f"{type(error).__name__}: {error}"
-    reason = f"the text could not be judged: {what}"
-    raise TripWire(reason, processor_id=processor_id, metadata={"error": what}) from error
+def abort_unjudged(processor_id: str, error: Exception) -> NoReturn:
+    """Block a text that a failed classifier could not judge.
+
+    The error is logged and is the cause of the ProcessorAbort. The tripwire names only its type, because the message
+    may quote the text.
+    """
+    logger.warning("processor %r could not judge a text and blocks it: %r", processor_id, error)
+    kind = type(error).__name__
+    reason = f"the text could not be judged: {kind}"
+    raise ProcessorAbort(reason, processor_id=processor_id, metadata={"error": kind}) from error
 
 
 def check_span(owner: str, span_chars: int | None) -> None:
@@ -221,31 +240,52 @@ def check_span(owner: str, span_chars: int | None) -> None:
         whole(owner, "span_chars (or None)", span_chars, least=1)
 
 
-def with_text(message: Message, text: str) -> Message:
-    """The message with one text in the place of all its own; files and all else stay."""
-    count = sum(isinstance(part, TextPart) for part in message.parts)
-    changed = with_texts(message, [text, *[""] * (count - 1)])
-    return replace(changed, parts=[part for part in changed.parts if not isinstance(part, TextPart) or part.text])
+def new_messages(args: ProcessInputArgs[Any], *, last_only: bool) -> list[Message]:
+    """Return the messages of the call's own input, or the last of them."""
+    new = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
+    return new[-1:] if last_only else new
+
+
+def input_with(
+    args: ProcessInputArgs[Any], changed: Mapping[str, Message | None], reason: str, metadata: dict[str, Json]
+) -> list[Message]:
+    """Return the messages with some replaced, by id, or removed (None).
+
+    Raises:
+        ProcessorAbort: No message of the call's own input is left.
+    """
+    kept = [changed.get(message.id, message) for message in args.messages]
+    remaining = [message for message in kept if message is not None]
+    if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
+        args.abort(f"nothing of the input is left: {reason}", metadata=metadata)
+    return remaining
 
 
 def with_texts(message: Message, texts: Sequence[str]) -> Message:
-    """The message with these texts in its text parts."""
+    """Return the message with these texts in its text parts. A changed part keeps only its provider and id."""
     left = iter(texts)
-    parts: list[Part] = [_with_text(part, next(left)) if isinstance(part, TextPart) else part for part in message.parts]
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, TextPart) and (text := next(left)) != part.text:
+            part = replace(part, text=text, provider_data=provider_identity(part.provider_data))
+        parts.append(part)
     return replace(message, parts=parts, part_tokens=None)
 
 
-def _with_text(part: TextPart, text: str) -> TextPart:
-    return part if text == part.text else replace(part, text=text, provider_data=identity(part.provider_data))
+def block_end(part: Chunk, changed: set[type[Chunk]]) -> Chunk:
+    """Return a block's end without data about the text before its change.
 
+    Changed reasoning loses its signature and provider, which would refuse it; changed text loses citations, which may
+    quote the old text.
 
-def ended(part: Chunk, changed: set[type[Chunk]]) -> Chunk:
-    """The end of a block whose text was changed, by the kinds of delta in ``changed``: of reasoning, its maker would
-    refuse it, so that nothing names its maker; of text, citations would quote what was there."""
+    Args:
+        part: Any chunk; only the end of a changed block is changed.
+        changed: The kinds of delta that were changed; the block's kind is removed.
+    """
     if isinstance(part, ReasoningEnd) and ReasoningDelta in changed:
         changed.discard(ReasoningDelta)
         return replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
     if isinstance(part, TextEnd) and TextDelta in changed:
         changed.discard(TextDelta)
-        return replace(part, payload=replace(part.payload, provider_data=identity(part.payload.provider_data)))
+        return replace(part, payload=replace(part.payload, provider_data=provider_identity(part.payload.provider_data)))
     return part

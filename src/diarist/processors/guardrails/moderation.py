@@ -1,17 +1,16 @@
-"""Texts that a community would not want to read."""
+"""Moderate texts by categories such as hate, harassment and violence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from diarist.checks import share, text_list
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
-from diarist.processors.builtin.options import share, text_list
-from diarist.processors.guardrails.classifier import Classify, make_classifier
+from diarist.processors.guardrails.ask_model import load_prompt
+from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier
 from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard
-from diarist.processors.guardrails.prompts import load_prompt
-from diarist.processors.guardrails.verdict import FLAGGED, Verdict
 
 CATEGORIES: Mapping[str, str] = {
     "hate": "contempt for people because of origin, religion, sex, orientation, disability or the like",
@@ -19,41 +18,41 @@ CATEGORIES: Mapping[str, str] = {
     "harassment": "words meant to hurt or humiliate a person",
     "harassment/threatening": "such words together with a threat",
     "self-harm": "self-harm or suicide shown as good or normal",
-    "self-harm/intent": "somebody says they harm themselves or mean to",
+    "self-harm/intent": "a person says they harm themselves or intend to",
     "self-harm/instructions": "how to harm oneself",
     "sexual": "sexual content meant to arouse",
     "sexual/minors": "sexual content with anybody under 18",
     "violence": "violence urged, threatened or glorified",
     "violence/graphic": "injury or death in drastic detail",
 }
-"""What is looked for by default, named as in OpenAI's moderation endpoint."""
+"""The default categories, named as in OpenAI's moderation endpoint."""
 
 
 class ModerationProcessor(InputGuard, StreamGuard):
-    """Judges what comes in and what goes out by categories such as hate, harassment and violence.
+    """Judges input and output by categories such as hate, harassment and violence.
 
-    In the input, each new message is judged; in the output, the text is held back and judged span by span.
+    Each new input message is judged. Output text is held and judged span by span.
 
     Args:
-        model: The classifier as a model: an id or a ``Model``. Or:
+        model: A model that judges texts: an id or a ``Model``. Alternatively:
         classifier: A function of the text that returns category to score (0 to 1), a bool, or a ``Verdict``.
-        categories: Names, or name to description. Default: the eleven of ``CATEGORIES`` for a model, everything
-            that a function names.
-        threshold: Scores from here on are flagged. Default 0.5.
+        categories: Names, or name to description. Default: the eleven of ``CATEGORIES`` for a model, and all
+            categories that a function returns.
+        threshold: Lowest score that is flagged. Default 0.5.
         strategy: ``"block"`` (default): the run ends with a tripwire whose metadata has ``categories`` and
             ``scores``. ``"warn"``: a log line and a ``data-moderation`` chunk. ``"filter"``: the message is
             removed from the input, the span from the output.
         instructions: Added to the model's task.
         last_message_only: Judge only the last message of the input. Default False.
-        span_chars: Output is judged sentence by sentence, so many at a time that they have at least this many
-            characters. Default 400. None: each block of text as a whole, before any of it is seen.
-        chunk_window: How many spans that passed are judged again together with the next, for context. Default 0.
-        include_reasoning: Judge the model's reasoning too, since the stream shows it. Default True.
-        on_error: ``"fail"`` (default): a text that could not be judged blocks. ``"continue"``: it passes.
-        run_in_parallel: Judge the input beside the first model call, with ``block`` and ``warn``. Default False.
+        span_chars: Shortest span of output that is judged, in characters; it ends with a sentence. Default 400. None
+            judges each block of text as a whole, and sends nothing of it before.
+        chunk_window: Number of spans that passed to judge together with the next, as context. Default 0.
+        include_reasoning: Judge the model's reasoning too. Default True.
+        on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
+        run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
 
     Raises:
-        ConfigError: Neither model nor classifier, or an option out of its range.
+        ConfigError: Neither model nor classifier, or an invalid option.
 
     Example::
 
@@ -109,20 +108,20 @@ class ModerationProcessor(InputGuard, StreamGuard):
         await self._classifier.close()
 
     async def examine(self, text: str) -> Finding | None:
-        """The categories over the threshold, if any."""
+        """Return the categories over the threshold, if any."""
         verdict = await self._classifier.judge(text)
         if self._only is not None:
             verdict = verdict.of(self._only)
         return flagged("the text was flagged", verdict, self.threshold)
 
 
-def flagged(what: str, verdict: Verdict, threshold: float) -> Finding | None:
-    """The finding that a verdict comes to; None where no category reaches the threshold."""
+def flagged(reason: str, verdict: Verdict, threshold: float) -> Finding | None:
+    """Return the finding of a verdict; None if no category reaches the threshold."""
     over = verdict.over(threshold)
     if not over:
         return None
     named = ", ".join(f"{name} ({score:.2f})" for name, score in over.items())
-    return Finding(reason=f"{what}: {named}", metadata=verdict.metadata(threshold), text=verdict.text)
+    return Finding(reason=f"{reason}: {named}", metadata=verdict.metadata(threshold), text=verdict.text)
 
 
 def describe(
@@ -132,7 +131,7 @@ def describe(
     *,
     option: str = "categories",
 ) -> dict[str, str]:
-    """Name to description of the categories asked for. Raises ConfigError where there is none."""
+    """Return name to description of the categories in an option. Raises ConfigError if there is none."""
     if categories is None:
         return dict(known)
     names = text_list(owner, f"{option}, or a mapping of name to description,", categories)

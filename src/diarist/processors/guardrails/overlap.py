@@ -1,4 +1,4 @@
-"""Where a text repeats another one word by word, also while it is still being written."""
+"""Find passages that a text repeats word by word from another, while the text is still being written."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ from diarist.processors.streaming_redaction import Span
 
 _EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]+")
-"""Words; in scripts without spaces between them, characters."""
+"""A word; in scripts without spaces, a character."""
+
+_OF_A_WORD = 2_800
+"""Measured size of an index, in bytes per word of its texts."""
 
 _LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
-"""Short texts, and how many of them, whose answer is remembered: words come again and again."""
+"""Length and number of texts with a cached result: models repeat words."""
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, as an ``Overlap`` counts and compares them."""
+    """Return the words of a text, case-folded, as ``Overlap`` compares them."""
     return [match[0].casefold() for match in _WORD.finditer(text)]
 
 
 class Overlap:
-    """Passages of some secret texts; ``look`` is for a ``Redactor``.
+    """Finds passages of secret texts; pass ``look`` to a ``Redactor``.
 
-    Case, punctuation and white space do not count.
+    Ignores case, punctuation and white space.
 
     Args:
-        texts: The secret texts.
-        words: A passage is at least this many words in their order. A text with fewer words is ignored.
-        label: The label of what is found.
+        texts: The secret texts. Texts with fewer than ``words`` words are ignored.
+        words: Shortest passage, in words.
+        label: Label of the matches.
+
+    Attributes:
+        size: Approximate size in bytes.
     """
 
     def __init__(self, texts: Sequence[str], *, words: int, label: str) -> None:
@@ -37,10 +43,13 @@ class Overlap:
         self._label = label
         self._passages: set[tuple[str, ...]] = set()
         self._next: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-        """After each run of fewer words than a passage: the words that may follow."""
-        self._known: dict[str, int | None] = {}
+        """Next words, by each sequence of words shorter than a passage."""
+        self._known: dict[str, int] = {}
+        self.size = _LONGEST_KNOWN * _MOST_KNOWN
         for text in texts:
-            self._add(words_of(text))
+            said = words_of(text)
+            self._add(said)
+            self.size += _OF_A_WORD * len(said)
         self._words = frozenset(self._next.get((), ()))
         self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
 
@@ -48,27 +57,21 @@ class Overlap:
         return bool(self._passages)
 
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
-        """All passages, where those that overlap are one to whoever merges them; and how much at the end may become
-        a passage, or go on with one."""
+        """Return the passages, which may overlap, and how many characters at the end may become part of one."""
+        piece = text[start:]
+        if not final and piece in self._known:
+            return (), self._known[piece]
         found = list(_WORD.finditer(text, start))
         said = [match[0].casefold() for match in found]
         passages = list(self._find(found, said)) if len(said) >= self._size else ()
-        return passages, 0 if final else self._keep(text, found, said)
-
-    def skim(self) -> OverlapSkim:
-        """The same for one text that comes in pieces, where nothing is found in it."""
-        return OverlapSkim(self)
-
-    def still_open(self, text: str) -> int | None:
-        """How much at the end of ``text`` may become a passage; None where there is one."""
-        if text in self._known:
-            return self._known[text]
-        passages, held = self.look(text, 0, False)
-        if len(text) <= _LONGEST_KNOWN:
+        if final:
+            return passages, 0
+        held = self._keep(text, found, said)
+        if not passages and len(piece) <= _LONGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[text] = None if passages else held
-        return None if passages else held
+            self._known[piece] = held
+        return passages, held
 
     def _find(self, found: Sequence[re.Match[str]], said: Sequence[str]) -> Iterator[Span]:
         for index in range(len(said) - self._size + 1):
@@ -97,7 +100,7 @@ class Overlap:
                 self._passages.add(tuple(said[index : index + self._size]))
 
     def _goes_on(self, run: Sequence[str]) -> bool:
-        """Whether the words stand in a text like this; of as many as a passage has, the last ones decide."""
+        """Return True if the last words, up to the length of a passage, are in a text in this order."""
         *before, last = run[-self._size :]
         return last in self._next.get(tuple(before), ())
 
@@ -106,23 +109,3 @@ class Overlap:
             return begun in self._beginnings
         following = self._next.get(tuple(before[-(self._size - 1) :]), ())
         return any(word.startswith(begun) for word in following)
-
-
-class OverlapSkim:
-    """A look along one text; see ``Skim``."""
-
-    def __init__(self, overlap: Overlap) -> None:
-        self._overlap = overlap
-        self._open: str | None = ""
-
-    def feed(self, piece: str) -> int | None:
-        if self._open is None:
-            return None
-        text = self._open + piece
-        held = self._overlap.still_open(text)
-        self._open = None if held is None else text[len(text) - held :]
-        return held
-
-    def restart(self, text: str) -> None:
-        self._open = ""
-        self.feed(text)

@@ -1,13 +1,14 @@
-"""What the guardrails that take pieces out of texts have in common: the hooks, and what follows from a match."""
+"""Base class of guardrails that redact pieces of text: the hooks, and what a match leads to."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from diarist.checks import flags, one_of
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, StepStart, TextDelta
 from diarist.messages import Json, Message
 from diarist.processors.base import (
@@ -21,12 +22,10 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.options import flags, one_of
-from diarist.processors.builtin.redacting_messages import redacted_messages
-from diarist.processors.builtin.redacting_stream import RedactingStream
-from diarist.processors.guardrails.guard import OnError, Where, check_span, ended, unjudged
-from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
-from diarist.processors.streaming_redaction import Look, MakeSkim, Span, no_skim
+from diarist.processors.builtin.redaction import RedactingStream
+from diarist.processors.guardrails.guard import OnError, Where, abort_unjudged, block_end, check_span
+from diarist.processors.guardrails.sentences import SentenceBuffer
+from diarist.processors.streaming_redaction import Look, Span
 
 logger = logging.getLogger("diarist")
 
@@ -38,20 +37,30 @@ Rewrite = Callable[[ProcessorArgs[Any], str, Where], Awaitable[str]]
 
 @dataclass(slots=True)
 class RedactState:
-    """One run: its streams by where they are, text not yet judged by the classifier, and what was found."""
+    """A guard's state for one run.
+
+    Attributes:
+        held: Text that the classifier has not judged yet.
+        streams: The redaction of each place.
+        reported: Places and labels that ``warn`` has reported.
+        found: Labels found so far.
+        changed: Kinds of delta with a change since their block began.
+        of: The ``stream_parts`` of the attempt that ``held`` belongs to.
+    """
 
     held: SentenceBuffer
     streams: dict[Where, RedactingStream] = field(default_factory=dict[Where, RedactingStream])
     reported: set[tuple[Where, str]] = field(default_factory=set[tuple[Where, str]])
     found: set[str] = field(default_factory=set[str])
     changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
+    of: object = None
 
 
 class RedactingGuard(Processor[Any], ABC):
-    """Finds pieces of text and replaces them, blocks, or warns; a subclass says what it finds.
+    """Finds pieces of text and replaces them, blocks, or warns; subclasses implement ``matching`` and ``replacement``.
 
     Attributes:
-        data_type: The type of the data chunk that ``warn`` sends.
+        data_type: Type of the data chunk that ``warn`` sends.
     """
 
     process_data_parts = True
@@ -77,49 +86,57 @@ class RedactingGuard(Processor[Any], ABC):
         self.span_chars = span_chars
         self._rewrite = rewrite
         if rewrite is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
-            self.process_output_stream = self._rewritten_stream  # async, while a plain hook costs less
+            self.process_output_stream = (
+                self._rewritten_stream
+            )  # async; without a classifier, the plain hook costs less
 
     @abstractmethod
     def matching(self, args: ProcessorArgs[Any]) -> Look:
-        """How pieces are found in this run's texts."""
-
-    def skimming(self, args: ProcessorArgs[Any]) -> MakeSkim:
-        """A quick look that spares ``matching`` where nothing can be found; none by default."""
-        return no_skim
+        """Return the function that finds pieces in this run's texts."""
 
     @abstractmethod
     def replacement(self, matched: str, label: str) -> str:
-        """What stands in the place of a match."""
+        """Return the replacement of a match."""
 
     def create_state(self) -> RedactState:
         return RedactState(SentenceBuffer(self.span_chars))
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
-        """Take pieces out of everything that streams, and with it out of what is stored."""
+        """Redact everything that streams, and thereby the stored messages."""
         if self._rewrite is not None:
             return self._rewritten_stream(args)
-        part = args.part
-        if isinstance(part, StepStart):
-            self._begin_step(args.state)
-        return _sent(self.stream(args, "output").feed(part))
+        if isinstance(args.part, StepStart):
+            args.state.streams.pop("output", None)  # the instructions may have changed
+        out = self.stream(args, "output").feed(args.part, args.stream_parts)
+        return out[0] if len(out) == 1 else list(out) or DROP
 
     async def _rewritten_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
-        """The same, after the classifier has seen it."""
-        part = args.part
+        """Redact text that the classifier has judged; hold text that it has not."""
+        part, of, state = args.part, args.stream_parts, args.state
+        if state.of is not of:  # held text of a broken attempt is dropped
+            state.of = of
+            state.held.clear()
+            state.changed.clear()
         if isinstance(part, StepStart):
-            self._begin_step(args.state)
+            state.streams.pop("output", None)
         assert self._rewrite is not None
+        ready: list[Chunk] = []
+        if isinstance(part, TextDelta | ReasoningDelta):
+            spans = list(state.held.feed(part))
+        else:
+            spans = [] if isinstance(part, DataChunk) else list(state.held.flush())
+        for span in spans:
+            text = await self._rewrite(args, span.text, "output")
+            if text != span.text:
+                state.changed.add(type(span.like))
+            ready.append(span.delta(text))
+        if not isinstance(part, TextDelta | ReasoningDelta):
+            ready.append(block_end(part, state.changed))
         stream = self.stream(args, "output")
-        return _sent([out for ready in await self._ready(args, part, self._rewrite) for out in stream.feed(ready)])
-
-    def _begin_step(self, state: RedactState) -> None:
-        """A new step, or another attempt at the same one."""
-        state.held.clear()
-        state.changed.clear()
-        state.streams.pop("output", None)
+        return [out for chunk in ready for out in stream.feed(chunk, of)] or DROP
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
-        """Take pieces out of what a tool returned, before the model, the stream and the storage get it."""
+        """Redact a tool's result before the model, the stream and the storage get it."""
         if not self.tools:
             return None
         call, state = args.call, args.state
@@ -135,13 +152,13 @@ class RedactingGuard(Processor[Any], ABC):
         return {"error": str(result)} if call.state == "error" else {"result": result}
 
     async def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
-        """Once more over the finished messages, for what other processors have put into them."""
+        """Redact the finished messages again, since other processors may have changed them."""
         if self.strategy == "warn":
             return None
-        return redacted_messages(args.messages, self.stream(args, "output"), tools=self.tools)
+        return self.stream(args, "output").redact_messages(args.messages)
 
     def stream(self, args: ProcessorArgs[Any], where: Where) -> RedactingStream:
-        """The run's redactor for one place."""
+        """Return the run's redaction for one place."""
         state: RedactState = args.state
         stream = state.streams.get(where)
         if stream is None:
@@ -149,12 +166,13 @@ class RedactingGuard(Processor[Any], ABC):
             def replace(matched: str, span: Span) -> str:
                 return self.decide(args, matched, span.label, where)
 
-            look, skim = self.matching(args), self.skimming(args)
-            stream = state.streams[where] = RedactingStream(look, replace, skim=skim, tools=self.tools)
+            stream = state.streams[where] = RedactingStream(
+                self.matching(args), replace, tools=self.tools, tool_names=lambda: args.context.tool_names
+            )
         return stream
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: Where, score: float = 1.0) -> str:
-        """What becomes of a match. Raises TripWire with ``block``."""
+        """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
         state: RedactState = args.state
         state.found.add(label)
         metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
@@ -164,36 +182,13 @@ class RedactingGuard(Processor[Any], ABC):
             return "" if self.strategy == "filter" else self.replacement(matched, label)
         if (where, label) not in state.reported:
             state.reported.add((where, label))
-            logger.warning("processor %r, %s: it contains %s", self.id, where, label)
+            logger.warning("processor %r: the %s contains %s", self.id, where, label)
             data = {**metadata, "processor": self.id, "where": where}
             args.writer.custom(DataChunk(self.data_type, data, transient=True))
         return matched
 
     def failed(self, error: Exception) -> None:
-        """A classifier failed: raises TripWire, or lets the text pass with a log line."""
+        """Handle a classifier's error: raise ProcessorAbort, or log it and let the text pass."""
         if self.on_error == "fail":
-            unjudged(self.id, error)
-        logger.warning("processor %r could not judge a text, which passes: %r", self.id, error)
-
-    async def _ready(self, args: ProcessOutputStreamArgs[Any], part: Chunk, rewrite: Rewrite) -> list[Chunk]:
-        """Chunks whose text the classifier has seen; the current one may have to wait."""
-        state: RedactState = args.state
-
-        async def judged(span: HeldSpan) -> Chunk:
-            text = await rewrite(args, span.text, "output")
-            if text != span.text:
-                state.changed.add(type(span.like))
-            return span.delta(text)
-
-        if isinstance(part, TextDelta | ReasoningDelta):
-            return [await judged(span) for span in state.held.feed(part)]
-        if isinstance(part, DataChunk):
-            return [part]
-        out = [await judged(span) for span in state.held.flush()]
-        return [*out, ended(part, state.changed)]
-
-
-def _sent(out: Sequence[Chunk]) -> StreamHookResult:
-    if not out:
-        return DROP
-    return out[0] if len(out) == 1 else out
+            abort_unjudged(self.id, error)
+        logger.warning("processor %r could not judge a text and lets it pass: %r", self.id, error)

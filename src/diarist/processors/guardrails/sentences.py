@@ -1,4 +1,4 @@
-"""Text deltas, gathered into spans that are long enough to be judged."""
+"""Collect text deltas into spans that are long enough to be judged."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[”’」』）]*
 """The end of a sentence or line, with the space after it."""
 
 _STRETCH = 4
-"""How much longer than asked for a span may become while no sentence ends."""
+"""Longest span without a sentence end, as a multiple of ``span_chars``."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSpan:
-    """A piece of one block of text or reasoning, to be judged."""
+    """A piece of one block of text or reasoning."""
 
     text: str
     like: Delta
 
     def delta(self, text: str) -> Delta:
-        """``text`` as a chunk in this span's place."""
+        """Return a chunk with ``text`` that takes the span's place."""
         return replace(self.like, payload=replace(self.like.payload, text=text))
 
 
 class SentenceBuffer:
-    """Holds deltas back: ``feed`` each one, ``flush`` before anything else is let through.
+    """Holds deltas: ``feed`` each one, ``flush`` before other chunks.
 
     Args:
-        span_chars: A span ends with the first sentence or line that ends after this many characters, or at a
-            space (at the worst inside a word) when it is four times as long. None: only where the block ends.
+        span_chars: A span ends with the first sentence or line that ends after this many characters. Without one, it
+            ends at the last space before four times as many, if need be inside a word. None: only with its block.
     """
 
     def __init__(self, span_chars: int | None) -> None:
@@ -43,8 +43,9 @@ class SentenceBuffer:
         self._like: Delta | None = None
 
     def feed(self, delta: Delta) -> Iterator[HeldSpan]:
-        """Spans that are complete with this delta."""
-        if self._like is not None and not _same_block(self._like, delta):
+        """Yield the spans that this delta completes."""
+        last = self._like
+        if last is not None and (type(last), last.payload.id) != (type(delta), delta.payload.id):  # another block
             yield from self.flush()
         self._like = delta
         self._text += delta.payload.text
@@ -53,14 +54,14 @@ class SentenceBuffer:
             yield HeldSpan(text, delta)
 
     def flush(self) -> Iterator[HeldSpan]:
-        """What is left, as one span; nothing where nothing is held."""
+        """Yield the rest as one span, if there is any."""
         text, like = self._text, self._like
         self.clear()
         if text and like is not None:
             yield HeldSpan(text, like)
 
     def clear(self) -> None:
-        """Forget what is held."""
+        """Discard held text."""
         self._text, self._like = "", None
 
     def _end(self) -> int | None:
@@ -69,14 +70,10 @@ class SentenceBuffer:
             return None
         most = least * _STRETCH
         for match in _END.finditer(self._text):
-            # An end that the text so far ends with may go on: dots, quotes, spaces.
+            # At the end of the text, dots, quotes and spaces may still follow.
             if least <= match.end() <= most and match.end() < len(self._text):
                 return match.end()
         if len(self._text) <= most:
             return None
         space = self._text.rfind(" ", least, most)
         return space + 1 if space >= 0 else most
-
-
-def _same_block(first: Delta, second: Delta) -> bool:
-    return type(first) is type(second) and first.payload.id == second.payload.id

@@ -1,67 +1,90 @@
-"""Answers that give away the system prompt."""
+"""Keep the system prompt out of answers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache
+from sys import maxsize
 from typing import Any, Literal
 
-from diarist.concurrency import contained
-from diarist.exceptions import TripWire
+from diarist.byte_cache import ByteCache, size_of
+from diarist.checks import one_of, share, text_list, texts, whole
+from diarist.concurrency import inner_cancel_as_error
+from diarist.exceptions import ConfigError, ProcessorAbort
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
-from diarist.processors.builtin.options import one_of, share, text_list, texts, whole
+from diarist.processors.guardrails.ask_model import load_prompt
 from diarist.processors.guardrails.classifier import Classify, make_classifier
 from diarist.processors.guardrails.guard import OnError, Where
-from diarist.processors.guardrails.literals import checked_secrets, literal
 from diarist.processors.guardrails.overlap import Overlap, words_of
-from diarist.processors.guardrails.prompts import load_prompt
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
-from diarist.processors.patterns import PatternSet
-from diarist.processors.streaming_redaction import BothSkims, Look, MakeSkim, Skim, Span
+from diarist.processors.patterns import KnownPattern, PatternSet
+from diarist.processors.streaming_redaction import Look, Span
 
 LABEL = "system-prompt"
 
+_INDEX_BYTES = 32_000_000
+"""Size limit of the indexes of instructions; some programs write new instructions for each request."""
+
+_SHORTEST_SECRET = 3
+"""Characters of the shortest secret, without white space: shorter ones occur in every answer."""
+
 ANNOUNCEMENTS = {
-    "announced": (
+    "announced": KnownPattern(
         r"(?i)\b(?:my|the) (?:full |exact |complete |original |hidden )?"
-        r"(?:system prompt|system message|initial instructions) (?:is|are|says?|reads?|goes|states?)\b[^\n]{0,400}"
+        r"(?:system prompt|system message|initial instructions) (?:is|are|says?|reads?|goes|states?)\b[^\n]{0,400}",
+        begins=r"(?i:(?:my|the) (?:full |exact |complete |original |hidden )?(?:system |initial ))",
     ),
-    "markup": r"(?i)<\|(?:im_start|start_header_id)\|>system|<</?SYS>>|</?system(?:-|_)?prompt>",
+    "markup": KnownPattern(
+        r"(?i)<\|(?:im_start|start_header_id)\|>system|<</?SYS>>|</?system(?:-|_)?prompt>",
+        begins=r"(?i:<[|</s])",
+        inside_words=True,
+    ),
 }
-"""How models introduce it, in the line that then gives it away."""
+"""Phrases with which models introduce their system prompt, and the rest of that line."""
+
+
+def literal(secret: str) -> KnownPattern:
+    """Return a pattern that finds a secret, whatever its case and the punctuation between its words.
+
+    A secret of letters alone matches only whole words, in scripts with capitals: "lion" is not found in "million".
+    A secret with digits or signs, such as a code or a key, is found inside other text too.
+    """
+    words = secret.split()
+    pattern = r"[\W_]{1,8}".join(re.escape(word) for word in words)
+    is_word = all(char.isalpha() and char.lower() != char.upper() for char in "".join(words))
+    if is_word:
+        pattern = rf"(?<!\w){pattern}(?!\w)"
+    return KnownPattern(f"(?i:{pattern})", begins=f"(?i:{re.escape(words[0])})", inside_words=not is_word)
 
 
 class SystemPromptScrubber(RedactingGuard):
-    """Keeps the system prompt out of what the model says.
+    """Redacts passages of the system prompt in the answer.
 
-    The agent's instructions are known, so that every passage of them is found word by word, whatever its case
-    and punctuation and wherever the answer is cut into pieces. Retold in other words it is a matter for a
-    model. System messages that memory or other processors added are not secrets here: what they say about the
-    user may be quoted.
+    Passages of the agent's instructions are found word by word, whatever their case and punctuation, and wherever
+    the answer is cut into chunks. Only a model or classifier finds paraphrases. System messages from memory or other
+    processors are not secret: the model may quote what they say about the user.
 
     Args:
-        secrets: Further texts that must not be repeated: any passage of a long one, and one with fewer than
-            ``min_words`` words (a code, a key, an address) as it is written, whatever its case. One of letters alone
-            counts as a whole word only.
+        secrets: Further texts to find: any passage of a long text, and the whole of a text with fewer than
+            ``min_words`` words (a code, a key, an address), whatever its case. A text of letters alone matches
+            whole words only.
         strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire. ``"warn"``: a log line and a
-            ``data-system-prompt`` chunk. ``"filter"``: the passage is left out.
+            ``data-system-prompt`` chunk. ``"filter"``: the passage is removed.
         redaction_method: ``"placeholder"`` (default), ``"mask"`` (letters and digits become ``*``) or ``"remove"``.
         placeholder_text: Default ``"[SYSTEM_PROMPT]"``.
-        min_words: A passage is at least this many words in a row, or characters in Chinese, Japanese and
-            Korean. Default 8.
-        custom_patterns: Regular expressions (syntax of ``re``) for further things to find.
-        model: Judges whole sentences that the patterns let pass: an id or a ``Model``. Or:
+        min_words: Shortest passage, in words, or in characters for Chinese, Japanese and Korean. Default 8.
+        custom_patterns: Regular expressions (syntax of ``re``) for further matches.
+        model: A model that judges sentences: an id or a ``Model``. Alternatively:
         classifier: A function of the text that returns a score (0 to 1), a bool, or a ``Verdict``.
-        threshold: Scores from here on count. Default 0.7.
+        threshold: Lowest score that is redacted. Default 0.7.
         instructions: Added to the model's task.
-        tools: Default True. False leaves tool calls and results alone.
+        tools: Default True. False leaves tool calls and results unchanged.
         span_chars: As for ``ModerationProcessor``; used with a model or classifier only.
-        on_error: ``"fail"`` (default): a text that could not be judged blocks. ``"continue"``: it passes.
+        on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
 
     Raises:
-        ConfigError: An option out of its range, a secret of fewer than 3 characters, or a pattern that is no
-            regular expression.
+        ConfigError: An invalid option, a secret of fewer than 3 characters, or an invalid regular expression.
 
     Example::
 
@@ -89,7 +112,13 @@ class SystemPromptScrubber(RedactingGuard):
         on_error: OnError = "fail",
     ) -> None:
         name = "SystemPromptScrubber"
-        secrets = checked_secrets(name, text_list(name, "secrets", secrets))
+        secrets = text_list(name, "secrets", secrets)
+        for number, secret in enumerate(secrets, 1):
+            if len("".join(secret.split())) < _SHORTEST_SECRET:
+                raise ConfigError(
+                    f"{name}: secrets: number {number} has fewer than {_SHORTEST_SECRET} characters and would match "
+                    "ordinary words; leave it out"
+                )
         custom_patterns = text_list(name, "custom_patterns", custom_patterns)
         texts(name, placeholder_text=placeholder_text, instructions=instructions)
         whole(name, "min_words", min_words, least=2)
@@ -119,7 +148,7 @@ class SystemPromptScrubber(RedactingGuard):
         written = {f"secret-{number}": literal(secret) for number, secret in enumerate(short, 1)}
         given = {f"custom-{number}": pattern for number, pattern in enumerate(custom_patterns, 1)}
         self._patterns = PatternSet({**ANNOUNCEMENTS, **written, **given}, option=f"{name}: custom_patterns")
-        self._overlap = lru_cache(maxsize=16)(self._index)
+        self._indexes: ByteCache[tuple[str, ...], Overlap] = ByteCache(_INDEX_BYTES, largest=maxsize)
 
     async def close(self) -> None:
         if self._classifier is not None:
@@ -127,16 +156,12 @@ class SystemPromptScrubber(RedactingGuard):
 
     def _passages(self, args: ProcessorArgs[Any]) -> Overlap:
         own = tuple(message.text for message in args.message_list.system if message.tag is None)
-        return self._overlap((*own, *self._long))
-
-    def skimming(self, args: ProcessorArgs[Any]) -> MakeSkim:
-        overlap = self._passages(args)
-
-        def skim() -> Skim | None:
-            patterns = self._patterns.skim()
-            return None if patterns is None else BothSkims(patterns, overlap.skim())
-
-        return skim
+        texts = (*own, *self._long)
+        overlap = self._indexes.get(texts)
+        if overlap is None:
+            overlap = Overlap(texts, words=self.min_words, label=LABEL)
+            self._indexes.put(texts, overlap, overlap.size + size_of(texts))
+        return overlap
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         overlap = self._passages(args)
@@ -159,16 +184,13 @@ class SystemPromptScrubber(RedactingGuard):
             case _:
                 return ""
 
-    def _index(self, texts: tuple[str, ...]) -> Overlap:
-        return Overlap(texts, words=self.min_words, label=LABEL)
-
     async def _judged(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        """The text, or what stands in its place where the classifier objects to it."""
+        """Return the text, or its replacement if the classifier objects to it."""
         if not text.strip() or self._classifier is None:
             return text
         try:
-            verdict = await contained(self._classifier.judge(text))
-        except TripWire:
+            verdict = await inner_cancel_as_error(self._classifier.judge(text))
+        except ProcessorAbort:
             raise
         except Exception as error:
             self.failed(error)

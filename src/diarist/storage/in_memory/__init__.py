@@ -1,4 +1,4 @@
-"""Storage in this process's memory, as strict as a database: for tests and for what need not last."""
+"""Storage in this process's memory, as strict as a database: for tests and temporary data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from diarist.storage.in_memory.search import InMemorySearch
 
 
 class InMemoryStorage(InMemoryRecords, InMemorySearch, Storage):
-    """Kept until this object goes, whatever ``close`` does.
+    """Storage in this process's memory. The data lives as long as the object; ``close`` does not delete it.
 
-    Values are written down as the SQL back ends write them, so what a file would refuse or change is refused
-    or changed here as well. Every method is atomic, also between threads and event loops.
+    Values are encoded as in the SQL back ends, so the same values are rejected or converted. Every method is atomic,
+    also between threads and event loops.
     """

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from operator import gt, lt
 from typing import Literal
 
+from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import MessageStorage, ThreadStorage
@@ -15,11 +16,8 @@ from diarist.storage.codec import (
     MessageRow,
     ThreadRow,
     canonical,
-    check_limit,
-    check_place,
     check_thread,
     check_title,
-    checked,
     decode_cursor,
     decode_message,
     decode_thread,
@@ -34,7 +32,7 @@ from diarist.storage.codec import (
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
 from diarist.storage.places import first_position, moves
-from diarist.storage.records import MessageSource, Page, RowRef, Run, Thread
+from diarist.storage.records import Forgotten, MessageSource, Page, RowRef, Run, Thread
 
 _COUNTS = ("committed", "interrupted")
 
@@ -44,8 +42,9 @@ class _Thread:
     row: ThreadRow
     created_by: str | None
     messages: dict[int, MessageRow] = field(default_factory=dict[int, MessageRow])
-    positions: dict[int, int] = field(default_factory=dict[int, int])  # of the messages that count
+    positions: dict[int, int] = field(default_factory=dict[int, int])  # of visible messages
     last_seq: int = 0
+    forgotten: dict[str, Forgotten] = field(default_factory=dict[str, Forgotten])
 
     def drop(self, seq: int) -> None:
         del self.messages[seq]
@@ -136,7 +135,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
 
     @abstractmethod
     def _forget_records(self, key: str) -> None:
-        """Remove the working memory, the observation log and the events of a thread that is gone."""
+        """Delete the working memory, observation log and events of a deleted thread."""
 
     def _insert_thread(self, thread: Thread, *, created_by: str | None) -> _Thread:
         check_thread(thread)
@@ -251,7 +250,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         return found
 
     def _found(self, run: Run) -> _Run | None:
-        """The run; None where its thread was deleted, also if its id was given to another thread's run since."""
+        """Return the run; None if its thread was deleted, even if another thread now has a run with this id."""
         found = self._runs.get(run.id)
         return found if found is not None and found.run.thread_id == run.thread_id else None
 
@@ -331,9 +330,24 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         resource_id = thread.row.resource_id
         return [decode_message(row, thread_id=thread_id, resource_id=resource_id) for row in rows[:most]]
 
-    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
         with self._lock:
-            return {row.id for row in self._visible_rows(thread_id, ids)}
+            thread = self._threads.get(thread_id)
+            noted = thread.forgotten.keys() if thread is not None and forgotten else set[str]()
+            return {row.id for row in self._visible_rows(thread_id, ids)} | (noted & set(ids))
+
+    async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:
+        for message in messages:
+            checked(message.id, "a message id")
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is not None:
+                thread.forgotten = {**{message.id: message for message in messages}, **thread.forgotten}
+
+    async def list_forgotten(self, thread_id: str) -> list[Forgotten]:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            return sorted(thread.forgotten.values(), key=_by_place) if thread is not None else []
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         with self._lock:
@@ -364,6 +378,10 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         thread, wanted = self._threads.get(thread_id), set(ids)
         rows = thread.messages.values() if thread is not None else ()
         return [row for row in rows if row.id in wanted and self._counts(row.run_id)]
+
+
+def _by_place(message: Forgotten) -> tuple[int, int, str]:
+    return message.seq, message.rank, message.id
 
 
 def _by_time(row: ThreadRow) -> tuple[int, str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
+from diarist.byte_cache import cached
+from diarist.checks import check_limit, checked
 from diarist.exceptions import ConflictError
 from diarist.messages import Json
 from diarist.storage.base import EventStorage, LeaseStorage, LogStorage, ResourceStorage, WorkingMemoryStorage
 from diarist.storage.codec import (
     OF_RESOURCE,
     at_micros,
-    check_limit,
-    checked,
     decode_log,
     decode_resource,
     decode_resource_cursor,
@@ -30,8 +29,8 @@ from diarist.storage.codec import (
 from diarist.storage.in_memory.shared import Locked, now, steady
 from diarist.storage.records import Event, Lease, ObservationLog, Page, Resource, RowRef, WorkingMemory
 
-_decoded = lru_cache(maxsize=16)(decode_log)
-"""Most readers find a log as it was: what is made of the same text is made once."""
+_decoded = cached(8_000_000)(decode_log)
+"""``decode_log`` with a cache, since most readers find a log unchanged."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
-"""Full-text search in memory: every message of the resource is read."""
+"""Full-text search in memory, which reads every message of the resource."""
 
 from __future__ import annotations
 
+from diarist.checks import check_limit
 from diarist.messages import Message
 from diarist.storage.base import SearchStorage
-from diarist.storage.codec import check_limit, decode_message
+from diarist.storage.codec import decode_message
 from diarist.storage.in_memory.conversations import InMemoryConversations
 from diarist.storage.places import Place, decode_place, encode_place
 from diarist.storage.records import Hit, Page

@@ -1,4 +1,4 @@
-"""What both halves of the in-memory storage share: a lock and two clocks."""
+"""Shared state of the two parts of the in-memory storage: a lock and two clocks."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from diarist.storage.records import RowRef
 
 
 class Locked(ABC):
-    """Every method takes the lock once and never waits inside it, so each is atomic in every thread."""
+    """Base class with a lock. Every method takes it once and never waits while holding it, so each is atomic."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
 
     @abstractmethod
     def _has_row(self, row: RowRef) -> bool:
-        """Whether this message is stored; the half that keeps messages knows."""
+        """Return True if this message is stored; implemented by the part that stores messages."""
 
 
 def now() -> int:
-    """Microseconds since 1970, UTC."""
+    """Return the time as microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
 def steady() -> int:
-    """Microseconds, for what expires: unlike the time of day it never goes back."""
+    """Return a monotonic time in microseconds, for expiry."""
     return time.monotonic_ns() // 1000

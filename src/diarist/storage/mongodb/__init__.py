@@ -1,4 +1,4 @@
-"""Storage in a MongoDB database, with nothing but atomic changes of single documents."""
+"""Storage in a MongoDB database, using only atomic changes of single documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection to a MongoDB server: work runs in threads, one hop for a whole call, for any event loop."""
+"""Connection to a MongoDB server. A whole call runs in one thread, so callers may use any event loop."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ R = TypeVar("R")
 Document = dict[str, Any]
 Db = Database[Document]
 
-VERSION = 1
-"""Of the documents that this code reads and writes."""
+VERSION = 2
+"""Version of the documents that this code reads and writes."""
 
 _TOO_LARGE = (10334, 17419)
-"""Codes of the server for a document that would be too large."""
+"""The server's error codes for a document that is too large."""
 
 _INDEXES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
     ("threads", ("created_at", "_id"), False),
@@ -45,13 +45,14 @@ _INDEXES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
     ("messages", ("epoch", "seq"), True),
     ("messages", ("epoch", "id"), True),
     ("messages", ("epoch", "run"), False),
+    ("forgotten", ("epoch", "id"), True),
     ("log_history", ("epoch", "generation"), True),
     ("events", ("epoch", "seq"), True),
 )
 
 
 class Server:
-    """The clients of one storage: each process makes its own, also after a fork."""
+    """The clients of one storage: one per process, also after a fork."""
 
     THREADS = 8
 
@@ -68,14 +69,14 @@ class Server:
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Work in another thread. A caller that is cancelled leaves it going on, so that it happens whole."""
+        """Run ``work`` in another thread. It completes even if the caller is cancelled."""
         while True:
             opened = self._opened()
             try:
                 future = opened.threads.submit(self._ready, opened, work, *args, **kwargs)
             except RuntimeError:
                 if opened.closed:
-                    continue  # by another task, between opening and submitting
+                    continue  # another task closed it between opening and submitting
                 raise
             return await asyncio.wrap_future(future)
 
@@ -111,7 +112,7 @@ class Server:
 
 
 class _Open:
-    """One process's client and its threads. It must not hold the object that it works for."""
+    """One process's client and its threads. Holds no reference to its owner, so that it can be garbage-collected."""
 
     def __init__(self, url: str, name: str, timeout: float) -> None:
         self.pid = os.getpid()
@@ -126,7 +127,7 @@ class _Open:
         )
 
     def close(self) -> None:
-        """Take no more work and wait for what there is; blocks."""
+        """Reject new work and wait for running work; blocks."""
         self.closed = True
         self.threads.shutdown()
         self.client.close()
@@ -139,7 +140,7 @@ class _Open:
 
 
 def open_database(db: Db) -> None:
-    """Work that needs an open database only."""
+    """Do nothing: running it opens the database."""
 
 
 def _prepare(db: Db, location: str) -> None:
@@ -150,14 +151,16 @@ def _prepare(db: Db, location: str) -> None:
             f"{location} holds version {found['version']} of the storage collections, and this diarist knows version"
             f" {VERSION}: upgrade diarist, or use another database"
         )
-    if found is not None:
+    if found is not None and found["version"] == VERSION:
         return
     for name, keys, unique in _INDEXES:
         db[f"diarist_{name}"].create_index([(key, ASCENDING) for key in keys], unique=unique)
-    # A mark against late savers; see logs.py. It may go once they cannot be on their way any more.
+    # Marks deleted logs; see logs.py. A mark expires when no save that began before the deletion can be running.
     db["diarist_logs"].create_index("mark_until", expireAfterSeconds=0)
     try:
-        versions.insert_one({"_id": "storage", "version": VERSION})
+        versions.update_one(
+            {"_id": "storage", "version": {"$lt": VERSION}}, {"$set": {"version": VERSION}}, upsert=True
+        )
     except DuplicateKeyError:
         return  # another process was faster
 

@@ -1,7 +1,7 @@
-"""Event logs in MongoDB: a head by key, with the counter and the newest events, and a document for each earlier one.
+"""Event logs in MongoDB: a head per key, with the counter and the newest events, and a document per earlier event.
 
-An event is there from the moment in which it stands in the head, which gives it its number in the same change. From
-there it is moved into a document of its own by whoever comes along.
+One change of the head numbers an event and adds it. The next process that reads the head moves the event into a
+document of its own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def list_events(db: Db, key: str, after: int, limit: int) -> list[Event]:
     head = db[_HEADS].find_one({"_id": key})
     if head is None or not limit:
         return []
-    # The head first: what is moved meanwhile is found among the others. What is newer than the head is left out,
-    # since an earlier one may still be missing.
+    # Read the head first: an event that is moved afterwards is found in its own document. Events newer than this head
+    # are left out, since an earlier one may still be missing.
     first = max(after, head["cut"])
     place = {"epoch": head["epoch"], "seq": {"$gt": first, "$lte": head["last_seq"]}}
     found = {row["seq"]: row for row in head["newest"] if row["seq"] > first}
@@ -65,7 +65,7 @@ def delete_events(db: Db, key: str) -> int:
 
 
 def delete_event_log(db: Db, key: str, until: int) -> None:
-    """Remove the events of a key and the count of them, if they were begun until then (microseconds since 1970)."""
+    """Delete the events and the counter of a key, if created at or before ``until`` (microseconds since 1970)."""
     head = db[_HEADS].find_one_and_delete({"_id": key, "born": {"$lte": until}})
     if head is not None:
         db[_EVENTS].delete_many({"epoch": head["epoch"]})
@@ -81,7 +81,7 @@ def _head(db: Db, key: str, changes: Document) -> Document:
         "cut": {"$ifNull": ["$cut", 0]},
     }
     while True:
-        with suppress(DuplicateKeyError):  # two that both make it: the second finds it
+        with suppress(DuplicateKeyError):  # two processes inserted it: the second one finds it
             head = db[_HEADS].find_one_and_update(
                 {"_id": key}, [{"$set": {**made, **changes}}], upsert=True, return_document=ReturnDocument.AFTER
             )
@@ -90,11 +90,11 @@ def _head(db: Db, key: str, changes: Document) -> Document:
 
 
 def _move(db: Db, head: Document) -> None:
-    """Give the newest events documents of their own. One that is late adds nothing: what it has is there, or cut."""
+    """Move the newest events into documents of their own. With an outdated head, it adds nothing."""
     for row in head["newest"]:
         if row["seq"] > head["cut"]:
             place = {"epoch": head["epoch"], "seq": row["seq"]}
-            with suppress(DuplicateKeyError):  # somebody else has just moved it
+            with suppress(DuplicateKeyError):  # another process has just moved it
                 db[_EVENTS].update_one(place, {"$setOnInsert": {**row, "key": head["_id"]}}, upsert=True)
     if head["newest"]:
         last = head["newest"][-1]["seq"]

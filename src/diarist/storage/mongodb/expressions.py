@@ -1,4 +1,4 @@
-"""Pieces of MongoDB's language of expressions. Values go in as literals: a string may begin with a dollar sign."""
+"""MongoDB aggregation expressions. Values are passed as literals, since a string may begin with a dollar sign."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NOW: dict[str, Any] = {"$multiply": [{"$toLong": "$$NOW"}, 1000]}
-"""The server's clock, in microseconds since 1970; it has steps of one millisecond."""
+"""The server's clock, in microseconds since 1970, with a resolution of one millisecond."""
 
 
 def literal(value: Any) -> dict[str, Any]:
@@ -18,20 +18,20 @@ def literals(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def after(ttl: int) -> dict[str, Any]:
-    """So many microseconds from now."""
+    """Return the expression for the time ``ttl`` microseconds from now."""
     return {"$add": [NOW, literal(ttl)]}
 
 
 def raised(name: str) -> dict[str, Any]:
-    """The number in a field, or zero, plus one."""
+    """Return the expression for a field's number, or zero, plus one."""
     return {"$add": [{"$ifNull": [f"${name}", 0]}, 1]}
 
 
 def appended(name: str, item: Any) -> dict[str, Any]:
-    """The list in a field with one item more."""
+    """Return the expression for a field's list with ``item`` appended."""
     return {"$concatArrays": [f"${name}", [item]]}
 
 
 def merged(*parts: Any) -> dict[str, Any]:
-    """One object of several; also where the field has another value before, which would be merged with it."""
+    """Return the expression for several objects merged into one, which replaces the field's value."""
     return {"$mergeObjects": list(parts)}

@@ -1,4 +1,4 @@
-"""Leases in MongoDB: a document each. A released lease keeps it, so that its token goes on rising."""
+"""Leases in MongoDB: one document each. Releasing a lease keeps its document, so that its token keeps rising."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NAME = "diarist_leases"
 
 
 def acquire_lease(db: Db, name: str, owner: str, ttl: int) -> Lease | None:
-    """``ttl`` is in microseconds here, as below."""
+    """Acquire a lease; ``ttl`` is in microseconds, as in the functions below."""
     free = {"_id": name, "$or": [{"owner": owner}, {"$expr": {"$lte": ["$expires_at", NOW]}}]}
     claim = [{"$set": {"owner": literal(owner), "token": raised("token"), "expires_at": after(ttl)}}]
     found = db[_NAME].find_one_and_update(free, claim, return_document=ReturnDocument.AFTER)
     if found is not None:
         return Lease(name=name, owner=owner, token=found["token"])
     try:
-        db[_NAME].update_one({"_id": name, "token": 0}, claim, upsert=True)  # which none has: it is only inserted
+        db[_NAME].update_one({"_id": name, "token": 0}, claim, upsert=True)  # insert only: tokens begin at 1
     except DuplicateKeyError:
-        return None  # it is there, and held
+        return None  # it exists and is held
     return Lease(name=name, owner=owner, token=1)
 
 

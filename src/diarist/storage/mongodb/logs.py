@@ -1,9 +1,11 @@
-"""Observation logs in MongoDB: a head by key, and a document for the last value of each earlier generation.
+"""Observation logs in MongoDB: a head per key, and a document for the last value of each earlier generation.
 
-Two promises join several documents. The value that goes out when a generation rises is kept in the head by the same
-change, and moved from there. And nothing is noted of messages that were removed meanwhile: who removes some raises a
-mark on the logs that may note them, once they are gone; who saves has looked for the messages under the mark that the
-head still has when it is changed.
+Two invariants involve several documents:
+
+- When a generation rises, the change that saves the head also keeps the replaced value in it. The value is moved to a
+  document of its own afterwards.
+- No log covers deleted messages. After deleting messages, a process raises the mark of each log that may cover them.
+  A save reads the mark before it looks for its messages, and fails if the mark has changed since.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from diarist.storage.records import ObservationLog, RowRef
 
 HEADS, _HISTORY = "diarist_logs", "diarist_log_history"
 MARK_LASTS = timedelta(days=1)
-"""How long the mark of a removed log stays, far longer than any saver is on its way."""
+"""Lifetime of the mark of a deleted log, far longer than any save takes."""
 
 IsStored = Callable[[Db, RowRef], bool]
 
@@ -56,7 +58,7 @@ def save_log(
 
 
 def _replace(db: Db, key: str, head: Document | None, saved: ObservationLog, body: str) -> bool:
-    """False if the head is not as it was read: then all is to be looked at again."""
+    """Save the log. Returns False if the head has changed since it was read; the caller then starts over."""
     version, mark = (0, 0) if head is None else (head["version"], head["mark"])
     expected = {"_id": key, "version": version, "mark": mark, "outgoing": None}
     values: Document = literals({"version": saved.version, "generation": saved.generation, "body": body})
@@ -97,7 +99,7 @@ def delete_generations(db: Db, key: str) -> int:
     if head is None:
         return 0
     _move(db, head)
-    # A new epoch: what somebody still moves into the old one is not seen.
+    # A new epoch hides values that another process still moves into the old one.
     db[HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$set": {"epoch": ObjectId()}})
     return db[_HISTORY].delete_many({"epoch": head["epoch"]}).deleted_count
 
@@ -110,19 +112,20 @@ def delete_log(db: Db, key: str) -> bool:
 
 
 def delete_log_of_thread(db: Db, key: str, until: int) -> None:
-    """Remove a log that was begun until then (microseconds since 1970), and leave a mark against late savers."""
+    """Delete a log that was created at or before ``until`` (microseconds since 1970), and mark it so that saves that
+    began before fail."""
     head = db[HEADS].find_one({"_id": key, "version": {"$gt": 0}, "born": {"$lte": until}})
     try:
         gone: Document = {**literals(_NOTHING), "mark": raised("mark"), "mark_until": _MARK_UNTIL}
         db[HEADS].update_one({"_id": key, "born": {"$lte": until}}, [{"$set": gone}], upsert=True)
     except DuplicateKeyError:
-        return  # a later log of the same name
+        return  # a newer log with the same key
     if head is not None:
         db[_HISTORY].delete_many({"epoch": head["epoch"]})
 
 
 def mark_removal(db: Db, *keys: str) -> None:
-    """Messages that these logs may note are gone: let those who are about to save look again."""
+    """Raise the marks of logs that may cover deleted messages, so that running saves check their messages again."""
     kept = {name: {"$ifNull": [f"${name}", literal(value)]} for name, value in _NOTHING.items()}
     is_log = {"$gt": [{"$ifNull": ["$version", 0]}, 0]}
     until = {"$cond": [is_log, literal(None), _MARK_UNTIL]}
@@ -133,20 +136,20 @@ def mark_removal(db: Db, *keys: str) -> None:
                 db[HEADS].update_one({"_id": key}, [{"$set": changes}], upsert=True)
                 break
             except DuplicateKeyError:
-                continue  # two that both make it: the second finds it
+                continue  # two processes inserted it: the second one finds it
 
 
 _NOTHING: Document = {"version": 0, "generation": 0, "body": None, "outgoing": None, "born": 0, "epoch": None}
-"""The head of a log that is not there, kept for its mark."""
+"""The head of a missing log, kept for its mark."""
 _MARK_UNTIL: Document = {"$add": ["$$NOW", int(MARK_LASTS.total_seconds() * 1000)]}
 
 
 def _move(db: Db, head: Document | None) -> None:
-    """Give the value that has gone out a document of its own."""
+    """Move the replaced value from the head into a document of its own."""
     if head is None or (outgoing := head.get("outgoing")) is None:
         return
     place: dict[str, Any] = {"epoch": head["epoch"], "generation": outgoing["generation"]}
-    with suppress(DuplicateKeyError):  # somebody else has just moved it
+    with suppress(DuplicateKeyError):  # another process has just moved it
         db[_HISTORY].update_one(place, {"$setOnInsert": {"body": outgoing["body"], "key": head["_id"]}}, upsert=True)
     db[HEADS].update_one(
         {"_id": head["_id"], "epoch": head["epoch"], "version": head["version"]}, {"$set": {"outgoing": None}}

@@ -1,7 +1,7 @@
-"""Messages in MongoDB: a document each, which counts by what the thread's document says.
+"""Messages in MongoDB: one document each. The thread's document decides which of them are visible.
 
-Rows are stored first, as a batch; they are part of their run from the moment in which the thread's document names the
-batch. A change of several rows is written into the thread's document, and carried out from there.
+Messages are stored first, as a batch; they become part of their run when the thread's document names the batch. A
+change of several messages is written into the thread's document and carried out afterwards.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from bson import ObjectId
 from pymongo import ReturnDocument
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
@@ -21,8 +21,8 @@ from diarist.storage.mongodb.client import Db, Document
 from diarist.storage.mongodb.expressions import appended, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.runs import COUNTS, EndState, end_run, kept_of, live_in, lost, settle
-from diarist.storage.mongodb.threads import MESSAGES, THREADS, most, present
-from diarist.storage.records import RowRef, Run
+from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most, present
+from diarist.storage.records import Forgotten, RowRef, Run
 
 _REWRITTEN = tuple(name for name in MessageRow._fields if name not in ("seq", "id", "run_id", "source"))
 
@@ -39,12 +39,12 @@ def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
     try:
         _insert(db, doc, batch, [row._replace(seq=seq) for seq, row in zip(numbers, rows, strict=True)])
         named = db[THREADS].update_one(live_in(run), {"$push": {"live.batches": batch}}).matched_count
-    except ConflictError:  # as if it had not been tried
+    except ConflictError:  # undo the attempt
         unused: Document = {**live_in(run), "last_seq": doc["last_seq"]}
         db[THREADS].update_one(unused, {"$inc": {"last_seq": -len(rows)}})
         raise
     except PyMongoError:
-        with suppress(PyMongoError):  # they do not count: this only tidies up
+        with suppress(PyMongoError):  # they are not visible: this is only cleanup
             db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
         raise
     if not named:
@@ -70,7 +70,7 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
 
 
 def _clear_remains(db: Db, doc: Document, ids: Sequence[str]) -> bool:
-    """Remove rows of these ids that a killed process stored and nobody named; whether there were any."""
+    """Delete messages with these ids that a killed process left behind. Returns True if there were any."""
     settle(db, doc)
     nobodys: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}}
     return db[MESSAGES].delete_many({"epoch": doc["epoch"], "id": {"$in": ids}, **nobodys}).deleted_count > 0
@@ -106,12 +106,12 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
 
 
 def _carry_out(db: Db, doc: Document) -> None:
-    """Do what the thread's document says is to be done. Whoever is late changes nothing: rows know their revision."""
+    """Carry out pending changes from the thread's document. Messages have a revision, so late repeats do nothing."""
     for job in doc["jobs"]:
         older: Document = {"epoch": doc["epoch"], "rev": {"$lt": job["rev"]}}
         for row in job["rows"]:
             new = {name: row[name] for name in _REWRITTEN}
-            # One that is to go keeps its revision, or it would not be taken for older below.
+            # A message to be removed keeps its revision, since only older revisions are deleted below.
             rev = {} if row["id"] in job["remove"] else {"rev": job["rev"]}
             db[MESSAGES].update_one({"id": row["id"], **older}, {"$set": {**new, **rev}})
         if job["remove"]:
@@ -135,9 +135,32 @@ def list_messages(
     return [decode_message(_row(row), thread_id=thread_id, resource_id=resource_id) for row in found]
 
 
-def existing_ids(db: Db, thread_id: str, ids: Sequence[str]) -> set[str]:
+def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) -> set[str]:
     doc = _current(db, thread_id)
-    return set() if doc is None else _ids(db, {"id": {"$in": list(ids)}, **_visible(doc)})
+    if doc is None:
+        return set()
+    found = _ids(db, {"id": {"$in": list(ids)}, **_visible(doc)})
+    if forgotten:  # after the messages: those forgotten in between were among them
+        noted = db[FORGOTTEN].find({"epoch": doc["epoch"], "id": {"$in": list(ids)}}, {"id": 1})
+        found.update(row["id"] for row in noted)
+    return found
+
+
+def note_forgotten(db: Db, thread_id: str, rows: Sequence[Forgotten]) -> None:
+    doc = _current(db, thread_id)
+    if doc is None:
+        return
+    for row in {row.id: row for row in rows}.values():
+        with suppress(DuplicateKeyError):
+            db[FORGOTTEN].insert_one({"epoch": doc["epoch"], **row._asdict()})
+
+
+def list_forgotten(db: Db, thread_id: str) -> list[Forgotten]:
+    doc = _current(db, thread_id)
+    if doc is None:
+        return []
+    found = db[FORGOTTEN].find({"epoch": doc["epoch"]}).sort([("seq", 1), ("rank", 1), ("id", 1)])
+    return [Forgotten(*(row[name] for name in Forgotten._fields)) for row in found]
 
 
 def delete_messages(db: Db, thread_id: str, ids: Sequence[str]) -> int:
@@ -160,7 +183,7 @@ def rewrite_sent(db: Db, thread_id: str, blocks: Mapping[str, str | None]) -> in
 
 
 def is_stored(db: Db, row: RowRef) -> bool:
-    """Whether a message is there, be it of the live run."""
+    """Return True if a message is stored, also one of the live run."""
     doc = _current(db, row.thread_id)
     if doc is None:
         return False
@@ -169,17 +192,17 @@ def is_stored(db: Db, row: RowRef) -> bool:
 
 
 def _current(db: Db, thread_id: str) -> Document | None:
-    """The thread's document, once nothing is left to be carried out."""
+    """Carry out pending changes and return the thread's document."""
     while (doc := present(db, thread_id)) is not None and doc["jobs"]:
         _carry_out(db, doc)
     return doc
 
 
 def _visible(doc: Document, own: str | None = None) -> Document:
-    """The rows that count by this state of the thread's document; ``own``: and those of this run.
+    """Return the query for messages visible in this state of the thread's document, and those of the run ``own``.
 
-    What became of a run after that state does not show, so that no run is seen in part: a later one by its token,
-    and the one that was live then by its id.
+    Later changes of runs have no effect, so that no run is seen in part: later runs are excluded by their token, and
+    the run that was live in this state by its id.
     """
     live = doc["live"]
     settled: Document = {"ok": True, "token": {"$lte": doc["token"]}}

@@ -1,4 +1,4 @@
-"""Resources and working memories in MongoDB: a document each, saved whole if the version is the expected one."""
+"""Resources and working memories in MongoDB: one document each, replaced if its version is the expected one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESOURCES, _MEMORIES = "diarist_resources", "diarist_working_memories"
 
 
 def list_resources(db: Db, limit: int, after: str | None) -> Page[str]:
-    """A page from each of the three collections, and of these the first ones."""
+    """Return a page of resource ids, merged from one page of each of the three collections."""
     ids: set[str] = set()
     for collection, prefix in ((_RESOURCES, ""), (_MEMORIES, OF_RESOURCE), (HEADS, OF_RESOURCE)):
         beyond = {"$gte": prefix} if after is None else {"$gt": prefix + after}
@@ -60,7 +60,7 @@ def save_working_memory(db: Db, memory: WorkingMemory) -> WorkingMemory:
 
 
 def delete_working_memory(db: Db, key: str, until: int) -> None:
-    """Remove it if it was made until then, in microseconds since 1970."""
+    """Delete a working memory that was created at or before ``until`` (microseconds since 1970)."""
     db[_MEMORIES].delete_one({"_id": key, "born": {"$lte": until}})
 
 
@@ -70,7 +70,7 @@ def _save(db: Db, collection: str, key: str, version: int, body: str) -> bool:
     if version:
         return db[collection].update_one(expected, {"$set": new}).matched_count == 1
     try:
-        # While there is none: what is there has a version above 0, so that it can be neither found nor inserted.
+        # Insert only: an existing document has a version above 0, so it is not found and its id cannot be inserted.
         db[collection].update_one(expected, [{"$set": {**literals(new), "born": NOW}}], upsert=True)
     except DuplicateKeyError:
         return False

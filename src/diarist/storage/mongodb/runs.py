@@ -1,6 +1,6 @@
-"""Runs in MongoDB: the live one stands in the thread's document, and so does its end until all has followed from it.
+"""Runs in MongoDB. The thread's document holds the live run, and an ended one until its effects are carried out.
 
-The document of a run itself keeps its id unique, and remembers how it ended.
+A run's own document keeps its id unique and records its final state.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from diarist.storage.records import Run, Thread
 EndState = Literal["committed", "discarded", "interrupted"]
 COUNTS = ("committed", "interrupted")
 NEW = "new"
-"""The state of a run whose id is taken, and which is not live yet."""
+"""State of a run that has reserved its id and is not live yet."""
 
 
 def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> Run:
-    """``ttl`` is in microseconds here, as below."""
+    """Begin a run; ``ttl`` is in microseconds, as in the functions below."""
     while True:
         doc = present(db, thread.id)
         if doc is not None and doc["resource_id"] != thread.resource_id:
@@ -43,7 +43,7 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
             settle(db, began)
             note_end(db, began, {**began["live"], "state": "live"})
             return _run(began, began["live"], "live")
-        db[RUNS].delete_one({"_id": run_id, "state": NEW})  # somebody else was faster: look again
+        db[RUNS].delete_one({"_id": run_id, "state": NEW})  # another process was faster: look again
 
 
 def _take_id(db: Db, run_id: str, thread: Thread) -> None:
@@ -55,7 +55,7 @@ def _take_id(db: Db, run_id: str, thread: Thread) -> None:
 
 
 def _make(db: Db, thread: Thread, live: Document) -> Document | None:
-    """A new thread with its first run; None where there is one by now."""
+    """Insert a thread with its first run. Returns None if the thread exists by now."""
     newest = db[RUNS].find_one({"thread_id": thread.id}, sort=[("token", -1)])
     token = 1 + (newest["token"] if newest is not None else 0)
     run = merged({**live, "token": literal(token)})
@@ -65,7 +65,7 @@ def _make(db: Db, thread: Thread, live: Document) -> Document | None:
 
 
 def _go_live(db: Db, doc: Document, live: Document) -> Document | None:
-    """The thread with the run; None where another is live by now, or the thread was given up."""
+    """Make the run the thread's live run. Returns None if another run is live by now or the thread was deleted."""
     run = merged({**live, "token": raised("token")})
     return db[THREADS].find_one_and_update(
         {"_id": doc["_id"], "epoch": doc["epoch"], "live": None, "deleted_at": None},
@@ -75,7 +75,7 @@ def _go_live(db: Db, doc: Document, live: Document) -> Document | None:
 
 
 def _adopt_expired(db: Db, doc: Document) -> None:
-    """End the live run if its time has passed. Raises ThreadBusyError if it has not."""
+    """End the live run if it has expired. Raises ThreadBusyError if it has not."""
     run = _run(doc, doc["live"], "live")
     if _end(db, run, "interrupted", {"$expr": {"$lte": ["$live.expires_at", NOW]}}):
         return
@@ -97,7 +97,7 @@ def end_run(db: Db, run: Run, state: EndState) -> None:
 
 
 def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
-    """End a run if it is live; whether its rows count is decided by this one change."""
+    """End a run if it is live. This single change makes its messages visible or discards them."""
     changes: Document = {
         "ended": appended("ended", merged("$live", {"state": literal(state)})),
         "live": literal(None),
@@ -120,7 +120,7 @@ def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
 
 
 def settle(db: Db, doc: Document) -> None:
-    """Let all follow from the ends of runs that the thread's document has."""
+    """Carry out the effects of the ended runs in the thread's document."""
     for run in doc["ended"]:
         rows: Document = {"epoch": doc["epoch"], "run": run["id"]}
         if run["state"] in COUNTS:
@@ -132,7 +132,7 @@ def settle(db: Db, doc: Document) -> None:
 
 
 def kept_of(run: Document) -> Document:
-    """Which rows of a run are part of it, for one in a thread's document: those of a batch that was acknowledged."""
+    """Return the query for a run's messages, for a run in a thread's document: those of acknowledged batches."""
     kept: Document = {"batch": {"$in": run["batches"]}}
     if run.get("state") == "interrupted" and run["guarded"]:
         kept["source"] = "input"
@@ -140,7 +140,7 @@ def kept_of(run: Document) -> Document:
 
 
 def live_in(run: Run) -> Document:
-    """The document of the run's thread while the run is live."""
+    """Return the query that finds the run's thread while the run is live."""
     return {"_id": run.thread_id, "live.id": run.id, "live.token": run.token, "deleted_at": None}
 
 
@@ -155,7 +155,7 @@ def get_run(db: Db, run_id: str) -> Run | None:
                 return _run(doc, run, run["state"])
         if doc["live"] is not None and doc["live"]["id"] == run_id and doc["deleted_at"] is None:
             return _run(doc, doc["live"], "live")
-    found = db[RUNS].find_one({"_id": run_id})  # its end stands here before it leaves the thread's document
+    found = db[RUNS].find_one({"_id": run_id})  # its end is recorded here before it leaves the thread's document
     if found is None or found["state"] in (NEW, "live"):
         return None
     place = {"_id": found["thread_id"], "resource_id": found["resource_id"]}
@@ -172,7 +172,7 @@ def lost(db: Db, run: Run) -> RunLostError:
 
 
 def _found(db: Db, run: Run) -> Run | None:
-    """The run; None where its thread was deleted, also if its id was given to another thread's run since."""
+    """Return the run; None if its thread was deleted, even if another thread now has a run with this id."""
     stored = get_run(db, run.id)
     return stored if stored is not None and stored.thread_id == run.thread_id else None
 

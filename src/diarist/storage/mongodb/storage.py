@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.codec import (
-    check_limit,
-    check_place,
-    check_thread,
-    checked,
-    decode_resource_cursor,
-    encode_message,
-    encode_sent,
-    to_json,
-    ttl_micros,
-)
+from diarist.storage.codec import check_thread, decode_resource_cursor, encode_message, encode_sent, to_json, ttl_micros
 from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
 from diarist.storage.mongodb import messages as rows_
 from diarist.storage.mongodb.client import Server, open_database
 from diarist.storage.records import (
     Event,
+    Forgotten,
     Lease,
     MessageSource,
     ObservationLog,
@@ -37,18 +29,17 @@ from diarist.storage.records import (
 
 
 class MongoDBStorage(Storage):
-    """Everything in a MongoDB database that any number of processes and machines may share. No full-text search.
+    """Storage in a MongoDB database, which any number of processes and machines may share. No full-text search.
 
     Args:
         url: ``mongodb://user:password@host:27017`` or ``mongodb+srv://…``, with the driver's parameters.
-        database: The database to keep the collections in, if the URL names none. Their names start with
-            ``diarist_``.
-        timeout: Seconds to wait for a server that can be written to, before StorageError.
+        database: Database for the collections, if the URL names none. Collection names start with ``diarist_``.
+        timeout: Seconds to wait for a writable server, before StorageError.
 
-    A call is several changes of single documents, of which one decides; what is left when a process is killed in
-    between is carried out by the next that comes along. Needs no replica set; the extra ``mongodb``.
+    A call changes several single documents, and one of these changes decides the outcome. If a process is killed in
+    between, the next one that uses the data carries out the rest. Needs the extra ``mongodb``, but no replica set.
 
-    Raises ConfigError for another kind of URL.
+    Raises ConfigError for other kinds of URL.
     """
 
     def __init__(self, url: str, *, database: str = "diarist", timeout: float = 30.0) -> None:
@@ -63,6 +54,9 @@ class MongoDBStorage(Storage):
 
     async def close(self) -> None:
         await self._server.close()
+
+    async def purge(self) -> tuple[str, ...]:
+        return (f"{self.location}: MongoDB keeps deleted documents in files and oplog until it writes over them",)
 
     @property
     def location(self) -> str:
@@ -150,8 +144,16 @@ class MongoDBStorage(Storage):
         check_place(after=after, before=before)
         return await self._server.run(rows_.list_messages, thread_id, after, before, most, newest_first, run_id)
 
-    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
-        return await self._server.run(rows_.existing_ids, thread_id, list(ids))
+    async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
+        return await self._server.run(rows_.existing_ids, thread_id, list(ids), forgotten)
+
+    async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:
+        for message in messages:
+            checked(message.id, "a message id")
+        await self._server.run(rows_.note_forgotten, thread_id, list(messages))
+
+    async def list_forgotten(self, thread_id: str) -> list[Forgotten]:
+        return await self._server.run(rows_.list_forgotten, thread_id)
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         return await self._server.run(rows_.delete_messages, thread_id, list(ids))

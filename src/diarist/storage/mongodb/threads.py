@@ -1,10 +1,10 @@
-"""Threads in MongoDB: a document each, with the counter of its messages and the runs that are not done with.
+"""Threads in MongoDB: one document each, with its message counter and the runs that are live or not fully ended.
 
-Every decision about a thread is one change of its document. What follows from it elsewhere is done at once by whoever
-made the change, or else by the next who comes along: it is the same whoever does it, and however often.
+Every decision about a thread is one change of its document. The same process then updates the other documents; if it
+is killed, the next process that reads the thread does so. Each such step may run twice.
 
-A thread that is given up carries ``deleted_at`` until all that belongs to it is gone. Messages belong to its ``epoch``,
-so that nothing late comes back in a new thread of the same id.
+A deleted thread has ``deleted_at`` until everything that belongs to it is deleted. Messages belong to an ``epoch`` of
+the thread, so a new thread with the same id never shows late writes to the old one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bson import ObjectId
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
+from diarist.checks import LARGEST
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
 from diarist.storage.codec import (
-    END,
     ThreadRow,
     canonical,
     check_title,
@@ -39,6 +39,7 @@ from diarist.storage.mongodb.resources import delete_working_memory
 from diarist.storage.records import Page, Thread
 
 THREADS, RUNS, MESSAGES = "diarist_threads", "diarist_runs", "diarist_messages"
+FORGOTTEN = "diarist_forgotten"
 _VISIBLE: Document = {"created_by": None, "deleted_at": None}
 
 
@@ -49,7 +50,7 @@ def create_thread(db: Db, thread: Thread) -> Thread:
 
 
 def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
-    """False where there is one; ``more`` is set by expressions, over what a new thread has."""
+    """Insert a thread. Returns False if it exists. ``more`` has expressions for additional or other fields."""
     metadata = merge_metadata({}, thread.metadata)
     created = to_micros(thread.created_at, f"created_at of thread {thread.id!r}")
     updated = to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}")
@@ -61,7 +62,7 @@ def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
         "updated_at": NOW if updated is None else literal(updated),
     }
     try:
-        place = {"_id": thread.id, "epoch": ObjectId()}  # which no document has: it can only be inserted
+        place = {"_id": thread.id, "epoch": ObjectId()}  # no document has this epoch, so this only inserts
         db[THREADS].update_one(place, [{"$set": {**values, **more}}], upsert=True)
     except DuplicateKeyError:
         return False
@@ -82,7 +83,7 @@ def update_thread(
             raise NotFoundError(f"there is no thread {thread_id!r}")
         thread = _thread(doc)
         check_title(thread, expected_title)
-        # Through JSON first: a value that becomes null there removes its key as well.
+        # Encode as JSON first: a value that becomes null removes its key as well.
         changed = merge_metadata(thread.metadata, from_json(to_json(dict(metadata or {}))))
         values = {"title": thread.title if title is None else title, **_metadata_fields(changed)}
         saved = db[THREADS].find_one_and_update(
@@ -90,7 +91,7 @@ def update_thread(
             [{"$set": {**literals(values), "updated_at": NOW, "edit": raised("edit")}}],
             return_document=ReturnDocument.AFTER,
         )
-        if saved is not None:  # else somebody else has changed it: again
+        if saved is not None:  # else another process has changed it: try again
             return _thread(saved)
 
 
@@ -129,13 +130,13 @@ def delete_thread(db: Db, thread_id: str) -> bool:
         remove_thread(db, doc)
         return True
     if present(db, thread_id) is None:
-        _remove_records(db, thread_id, END)
+        _remove_records(db, thread_id, LARGEST)
         db[RUNS].delete_many({"thread_id": thread_id})
     return False
 
 
 def present(db: Db, thread_id: str) -> Document | None:
-    """The document of a thread that is not given up; who has been given up is removed first."""
+    """Return the document of a thread. If it is marked as deleted, finish the deletion first."""
     while (doc := db[THREADS].find_one({"_id": thread_id})) is not None:
         if doc["deleted_at"] is None:
             return doc
@@ -144,7 +145,7 @@ def present(db: Db, thread_id: str) -> Document | None:
 
 
 def remove_thread(db: Db, doc: Document) -> None:
-    """Remove what belongs to a thread that was given up, and at last its document."""
+    """Delete everything that belongs to a thread marked as deleted, then its document."""
     thread_id, until = doc["_id"], doc["deleted_at"]
     if doc["keeps_runs"]:
         for run in doc["ended"]:
@@ -152,13 +153,14 @@ def remove_thread(db: Db, doc: Document) -> None:
     else:
         db[RUNS].delete_many({"thread_id": thread_id, "born": {"$lte": until}})
     db[MESSAGES].delete_many({"epoch": doc["epoch"]})
+    db[FORGOTTEN].delete_many({"epoch": doc["epoch"]})
     _remove_records(db, thread_id, until)
     mark_removal(db, f"resource:{doc['resource_id']}")
     db[THREADS].delete_one({"_id": thread_id, "epoch": doc["epoch"]})
 
 
 def note_end(db: Db, doc: Document, run: Document) -> None:
-    """Write the end of a run, which the thread's document has, into the run's own."""
+    """Copy a run's final state from the thread's document to the run's own document."""
     values = {"thread_id": doc["_id"], "resource_id": doc["resource_id"], **{k: run[k] for k in _OF_RUN}}
     db[RUNS].update_one({"_id": run["id"]}, [{"$set": {**literals(values), "born": _BORN}}], upsert=True)
 
@@ -168,7 +170,7 @@ _BORN = {"$ifNull": ["$born", NOW]}
 
 
 def most(limit: int, more: int = 0) -> int:
-    """A limit as the server takes it: zero is none."""
+    """Return a limit for the server, where zero means none."""
     return limit + more if limit < 2**31 - 2 else 0
 
 

@@ -1,1 +1,1 @@
-"""The SQL back ends' common part: tables, and one file of functions over a connection per kind of record."""
+"""Code that the SQL back ends share: the tables, and a module of functions for each kind of record."""

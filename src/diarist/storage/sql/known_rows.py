@@ -1,7 +1,7 @@
-"""Rows of threads as they were read last, so that the next reader reads only what came since.
+"""Cache of messages, so that a reader fetches only messages added since the last read.
 
-A turn shows nearly the same rows as the one before. A thread has a stamp, which changes whenever rows change that
-are there already; while it is the same, rows of runs that have ended are as they were.
+Consecutive turns read nearly the same messages. A thread has a stamp that changes whenever existing messages change.
+While the stamp is the same, messages of ended runs are unchanged.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import cast
 
 from diarist.messages import Json, Message, Part, SentBlock, TextPart, ToolPart
 from diarist.storage.codec import MessageRow, decode_message
 
-_OF_A_ROW = 500
+_OF_A_ROW = 1_200
+"""Estimated size of a row without its text, in bytes: ids, times and their objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRow:
-    """A row that makes any number of messages, each for whoever gets it to change.
+    """A cached row. It returns a separate message to each reader, who may modify it.
 
     Attributes:
-        size: In characters, about.
-        plain: What it says, if a copy of it is quickly made. Then ``row`` does not hold it once more.
+        size: Approximate size in bytes.
+        plain: The decoded content if it is quick to copy; ``row`` then omits the content.
     """
 
     row: MessageRow
@@ -32,9 +34,9 @@ class KnownRow:
 
     @staticmethod
     def of(row: MessageRow, *, thread_id: str, resource_id: str) -> tuple[KnownRow, Message]:
-        """The row, and its first message."""
+        """Return the cached row, and a first message from it."""
         message = decode_message(row, thread_id=thread_id, resource_id=resource_id)
-        size = _OF_A_ROW + len(row.parts) + len(row.metadata) + len(row.sent or "")
+        size = _OF_A_ROW + sum(map(getsizeof, (row.parts, row.metadata, row.sent)))
         if not _is_plain(message):
             return KnownRow(row, size, None), message
         known = KnownRow(row._replace(parts="", sent=None), size, message)
@@ -46,7 +48,7 @@ class KnownRow:
             return decode_message(self.row, thread_id=thread_id, resource_id=resource_id)
         sent = known.sent
         parts = known.parts
-        if len(parts) == 1 and isinstance(said := parts[0], TextPart):  # nearly always
+        if len(parts) == 1 and isinstance(said := parts[0], TextPart):  # the usual case
             own: list[Part] = [TextPart(text=said.text)]
         else:
             own = [_own(cast(TextPart | ToolPart, part)) for part in parts]
@@ -79,7 +81,7 @@ def _own(part: TextPart | ToolPart) -> TextPart | ToolPart:
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether it is nothing but text and tool calls, in which no lists or dictionaries lie in one another."""
+    """Return True for text and tool calls without nested lists or dictionaries."""
     note = message.sent.made_from.values() if message.sent else ()
     return not message.metadata and all(map(_is_flat, message.parts)) and not _nested(note)
 
@@ -96,7 +98,7 @@ def _nested(values: Iterable[Json]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All rows of a thread behind ``after``, up to the last of them, as they are under a stamp of the thread."""
+    """All cached rows of a thread after ``after``, valid for one stamp of the thread."""
 
     stamp: int
     after: int
@@ -104,7 +106,7 @@ class Known:
 
     @property
     def size(self) -> int:
-        """In characters."""
+        """Approximate size in bytes."""
         return sum([row.size for row in self.rows])
 
     @property
@@ -112,7 +114,7 @@ class Known:
         return self.rows[-1].row.seq if self.rows else self.after
 
     def between(self, after: int, before: int) -> Sequence[KnownRow]:
-        """Those with ``after < seq < before``."""
+        """Return the rows with ``after < seq < before``."""
         if after <= self.after and before > self.upto:
             return self.rows
         return self.rows[bisect_right(self.rows, after, key=_seq_of) : bisect_left(self.rows, before, key=_seq_of)]

@@ -1,59 +1,44 @@
-"""Leases in SQL. A released lease keeps its row, so that its token goes on rising."""
+"""Leases in SQL. Releasing a lease keeps its row, so that its token keeps rising."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, insert, or_, select, update
-
-from diarist.database import now
+from diarist.databases.base import Connection
 from diarist.storage.records import Lease
-from diarist.storage.sql.schema import leases
 
-_name = bindparam("lease", type_=Text())
-_owner = bindparam("who", type_=Text())
-_until = now() + bindparam("ttl", type_=BigInteger)
-_held = (
-    (leases.c.name == _name)
-    & (leases.c.owner == _owner)
-    & (leases.c.token == bindparam("fence"))
-    & (leases.c.expires_at > now())
-)
-
-_CLAIM = (
-    update(leases)
-    .where(leases.c.name == _name, or_(leases.c.expires_at <= now(), leases.c.owner == _owner))
-    .values(owner=_owner, token=leases.c.token + 1, expires_at=_until)
-    .returning(leases.c.token)
-)
-_KNOWN = select(leases.c.token).where(leases.c.name == _name)
-_INSERT = insert(leases).values(expires_at=_until)
-_RENEW = update(leases).where(_held).values(expires_at=_until)
-_RELEASE = update(leases).where(_held).values(expires_at=0)
-
-_DELETE = delete(leases).where(leases.c.name == _name)
+_HELD = "name = :name AND owner = :owner AND token = :token AND expires_at > {now}"
 
 
-def acquire_lease(connection: Connection, name: str, owner: str, ttl: int) -> Lease | None:
-    """``ttl`` is in microseconds here, as below."""
-    token = connection.scalar(_CLAIM, {"lease": name, "who": owner, "ttl": ttl})
+async def acquire_lease(connection: Connection, name: str, owner: str, ttl: int) -> Lease | None:
+    """Acquire a lease; ``ttl`` is in microseconds, as in the functions below."""
+    token = await connection.value(
+        "UPDATE diarist_leases SET owner = :owner, token = token + 1, expires_at = {now} + :ttl"
+        " WHERE name = :name AND (expires_at <= {now} OR owner = :owner) RETURNING token",
+        name=name,
+        owner=owner,
+        ttl=ttl,
+    )
     if token is not None:
         return Lease(name=name, owner=owner, token=token)
-    if connection.scalar(_KNOWN, {"lease": name}) is not None:
+    if await connection.value("SELECT token FROM diarist_leases WHERE name = :name", name=name) is not None:
         return None
-    connection.execute(_INSERT, {"name": name, "owner": owner, "token": 1, "ttl": ttl})
+    await connection.execute(
+        "INSERT INTO diarist_leases (name, owner, token, expires_at) VALUES (:name, :owner, 1, {now} + :ttl)",
+        name=name,
+        owner=owner,
+        ttl=ttl,
+    )
     return Lease(name=name, owner=owner, token=1)
 
 
-def renew_lease(connection: Connection, lease: Lease, ttl: int) -> bool:
-    return connection.execute(_RENEW, {**_keys(lease), "ttl": ttl}).rowcount == 1
+async def renew_lease(connection: Connection, lease: Lease, ttl: int) -> bool:
+    statement = "UPDATE diarist_leases SET expires_at = {now} + :ttl WHERE " + _HELD
+    return await connection.execute(statement, name=lease.name, owner=lease.owner, token=lease.token, ttl=ttl) == 1
 
 
-def release_lease(connection: Connection, lease: Lease) -> None:
-    connection.execute(_RELEASE, _keys(lease))
+async def release_lease(connection: Connection, lease: Lease) -> None:
+    statement = "UPDATE diarist_leases SET expires_at = 0 WHERE " + _HELD
+    await connection.execute(statement, name=lease.name, owner=lease.owner, token=lease.token)
 
 
-def delete_lease(connection: Connection, name: str) -> bool:
-    return connection.execute(_DELETE, {"lease": name}).rowcount > 0
-
-
-def _keys(lease: Lease) -> dict[str, str | int]:
-    return {"lease": lease.name, "who": lease.owner, "fence": lease.token}
+async def delete_lease(connection: Connection, name: str) -> bool:
+    return await connection.execute("DELETE FROM diarist_leases WHERE name = :name", name=name) > 0

@@ -1,150 +1,136 @@
-"""Observation logs in SQL: the head of each key as one value, and the last value of each generation."""
+"""Observation logs in SQL: one row for the current log of each key, and one for the last value of each generation."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from sys import getsizeof
 
-from sqlalchemy import BigInteger, Connection, Text, and_, bindparam, case, delete, exists, insert, select, update
-from sqlalchemy.exc import IntegrityError
-
+from diarist.byte_cache import ByteCache
+from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import decode_log, encode_log, from_json, own_log, to_json
 from diarist.storage.records import ObservationLog, RowRef
-from diarist.storage.sql.kept import Kept
-from diarist.storage.sql.schema import log_history, logs, messages, new_stamp
 
-_key = bindparam("log", type_=Text())
-_is_known = (logs.c.stamp == bindparam("known", type_=BigInteger)) & (
-    logs.c.version == bindparam("known_version", type_=BigInteger)
-)
-_body = case((_is_known, None), else_=logs.c.body).label("unknown_body")
-_GET = select(logs.c.stamp, _body).where(logs.c.key == _key, logs.c.version > bindparam("after"))
-_STORED = (
-    select(messages.c.id)
-    .where(
-        messages.c.thread_id == bindparam("thread", type_=Text()),
-        messages.c.seq == bindparam("place"),
-        messages.c.id == bindparam("message"),
-    )
-    .with_for_update(read=True, key_share=True)  # it stays until this transaction has ended
-)
-_HEAD = select(logs.c.version, logs.c.generation).where(logs.c.key == _key).with_for_update()
 _NONE = -1
 """The stamp of no log."""
-_INSERT = insert(logs)
-_UPDATE = (
-    update(logs)
-    .where(logs.c.key == _key)
-    .values(
-        version=bindparam("next"),
-        generation=bindparam("new_generation"),
-        body=bindparam("new_body"),
-        stamp=bindparam("new_stamp"),
-    )
-)
-_KEEP = insert(log_history).from_select(
-    ["key", "generation", "body"],
-    select(logs.c.key, logs.c.generation, logs.c.body).where(
-        logs.c.key == _key,
-        ~exists().where(log_history.c.key == logs.c.key, log_history.c.generation == logs.c.generation),
-    ),
-)
-_HISTORY = select(log_history.c.body).where(log_history.c.key == _key).order_by(log_history.c.generation)
-_PAST = and_(log_history.c.key == _key, log_history.c.generation == bindparam("past"))
-_GENERATION = select(log_history.c.body).where(_PAST).with_for_update()
-_REWRITE_HISTORY = update(log_history).where(_PAST).values(body=bindparam("new_body"))
-_DELETE = delete(logs).where(logs.c.key == _key)
-_DELETE_HISTORY = delete(log_history).where(log_history.c.key == _key)
+_GET = """
+SELECT stamp, CASE WHEN stamp = :stamp AND version = :version THEN NULL ELSE body END
+FROM diarist_logs WHERE key = :key AND version > :after
+"""
+_KEEP = """
+INSERT INTO diarist_log_history (key, generation, body)
+SELECT key, generation, body FROM diarist_logs WHERE key = :key ON CONFLICT DO NOTHING
+"""
 
 
 KnownLog = tuple[int, ObservationLog]
-"""A log as it is under a stamp. Logs are long, and most readers find one as it was."""
+"""A cached log with its stamp, since logs are long and most readers find them unchanged. It takes about as many bytes
+as its text."""
 
 
-def get_log(connection: Connection, kept: Kept[KnownLog], key: str, after: int) -> ObservationLog | None:
-    """``kept``: those that were read already."""
+async def get_log(
+    connection: Connection, kept: ByteCache[str, KnownLog], key: str, after: int
+) -> ObservationLog | None:
+    """Return the log if its version is above ``after``. ``kept`` caches logs read before."""
     known = kept.get(key)
     stamp, version = (_NONE, 0) if known is None else (known[0], known[1].version)
-    values = {"log": key, "after": after, "known": stamp, "known_version": version}
-    found = connection.execute(_GET, values).first()
+    found = await connection.first(_GET, key=key, after=after, stamp=stamp, version=version)
     if found is None:
-        if after == 0:  # it is gone
+        if after == 0:  # the log was deleted
             kept.drop(key)
         return None
-    if known is None or found.unknown_body is not None:
-        known = found.stamp, decode_log(found.unknown_body, key)
-        kept.put(key, known, len(found.unknown_body))
+    stamp, body = found
+    if known is None or body is not None:
+        known = stamp, decode_log(body, key)
+        kept.put(key, known, getsizeof(body))
     return own_log(known[1])
 
 
-def save_log(
-    connection: Connection, kept: Kept[KnownLog], log: ObservationLog, expected_version: int, rows: Sequence[RowRef]
+async def save_log(
+    connection: Connection,
+    kept: ByteCache[str, KnownLog],
+    log: ObservationLog,
+    expected_version: int,
+    rows: Sequence[RowRef],
 ) -> ObservationLog:
-    _require_rows(connection, rows)  # first: whoever removes a thread removes its messages before its log, too
+    # Check the messages first, as deleting a thread deletes its messages before its log.
+    for row in rows:
+        found = await connection.value(  # locks the row until this transaction ends
+            "SELECT id FROM diarist_messages WHERE thread_id = :thread AND seq = :seq AND id = :id {for key share}",
+            thread=row.thread_id,
+            seq=row.seq,
+            id=row.id,
+        )
+        if found is None:
+            raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
     saved = replace(log, version=expected_version + 1)
-    head = connection.execute(_HEAD, {"log": log.key}).first()
+    head = await connection.first(
+        "SELECT version, generation FROM diarist_logs WHERE key = :key {for update}", key=log.key
+    )
     stored, generation = head if head is not None else (0, saved.generation)
     if stored != expected_version:
         raise _conflict(log.key, stored, expected_version)
     if saved.generation > generation:
-        connection.execute(_KEEP, {"log": log.key})
-    body, stamp = _rounded(connection, encode_log(saved)), new_stamp()
-    _write(connection, saved, body, stamp, is_new=head is None)
-    # Whoever reads it next is mostly this process. Should it not be saved after all, nothing has this stamp.
-    kept.put(saved.key, (stamp, replace(saved, overrides=from_json(to_json(saved.overrides)))), len(body))
+        await connection.execute(_KEEP, key=log.key)
+    body, stamp = _rounded(connection, encode_log(saved)), secrets.randbits(62)
+    if head is None:
+        statement = (
+            "INSERT INTO diarist_logs (key, version, generation, body, stamp)"
+            " VALUES (:key, :version, :generation, :body, :stamp) ON CONFLICT DO NOTHING"
+        )
+    else:
+        statement = (
+            "UPDATE diarist_logs SET version = :version, generation = :generation, body = :body, stamp = :stamp"
+            " WHERE key = :key"
+        )
+    if not await connection.execute(
+        statement, key=saved.key, version=saved.version, generation=saved.generation, body=body, stamp=stamp
+    ):
+        raise _conflict(log.key, 1, 0)
+    # The next reader is usually this process. If the transaction fails, no stored log has this stamp.
+    kept.put(saved.key, (stamp, replace(saved, overrides=from_json(to_json(saved.overrides)))), getsizeof(body))
     return saved
 
 
 def _rounded(connection: Connection, body: str) -> str:
-    """With spaces behind it, half as many as it has bytes at most, a sixth on average. A log mostly grows at its end:
-    where it keeps its length, SQLite writes only those of its pages that differ, in place of all of them, twice."""
-    if connection.dialect.name != "sqlite":
+    """Pad the body with spaces, by a sixth on average and by half at most.
+
+    A log mostly grows at its end. If its length stays the same, SQLite writes only the changed pages, not all of them
+    twice.
+    """
+    if connection.dialect != "sqlite":
         return body
     size = len(body.encode())
     return body + " " * (-size % (1 << max(0, size.bit_length() - 2)))
 
 
-def _require_rows(connection: Connection, rows: Sequence[RowRef]) -> None:
-    for row in rows:
-        if connection.scalar(_STORED, {"thread": row.thread_id, "place": row.seq, "message": row.id}) is None:
-            raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
+async def list_generations(connection: Connection, key: str) -> list[ObservationLog]:
+    rows = await connection.fetch("SELECT body FROM diarist_log_history WHERE key = :key ORDER BY generation", key=key)
+    return [decode_log(row[0], key) for row in rows]
 
 
-def _write(connection: Connection, saved: ObservationLog, body: str, stamp: int, *, is_new: bool) -> None:
-    if not is_new:
-        head = {"log": saved.key, "next": saved.version}
-        values = {"new_generation": saved.generation, "new_body": body, "new_stamp": stamp}
-        connection.execute(_UPDATE, {**head, **values})
-        return
-    head = {"key": saved.key, "version": saved.version}
-    try:
-        connection.execute(_INSERT, {**head, "generation": saved.generation, "body": body, "stamp": stamp})
-    except IntegrityError as error:
-        raise _conflict(saved.key, 1, 0) from error
-
-
-def list_generations(connection: Connection, key: str) -> list[ObservationLog]:
-    return [decode_log(body, key) for body in connection.scalars(_HISTORY, {"log": key})]
-
-
-def rewrite_generation(connection: Connection, log: ObservationLog, expected: ObservationLog) -> bool:
-    past = {"log": log.key, "past": log.generation}
-    stored = connection.scalar(_GENERATION, past)
+async def rewrite_generation(connection: Connection, log: ObservationLog, expected: ObservationLog) -> bool:
+    past = "key = :key AND generation = :generation"
+    stored = await connection.value(
+        f"SELECT body FROM diarist_log_history WHERE {past} {{for update}}", key=log.key, generation=log.generation
+    )
     if stored is None or decode_log(stored, log.key) != expected:
         return False
-    return connection.execute(_REWRITE_HISTORY, {**past, "new_body": encode_log(log)}).rowcount > 0
+    statement = f"UPDATE diarist_log_history SET body = :body WHERE {past}"
+    return await connection.execute(statement, key=log.key, generation=log.generation, body=encode_log(log)) > 0
 
 
-def delete_generations(connection: Connection, key: str) -> int:
-    return connection.execute(_DELETE_HISTORY, {"log": key}).rowcount
+async def delete_generations(connection: Connection, key: str) -> int:
+    return await connection.execute("DELETE FROM diarist_log_history WHERE key = :key", key=key)
 
 
-def delete_log(connection: Connection, key: str) -> bool:
-    # The head first: who saves locks it before a generation goes into the history.
-    deleted = connection.execute(_DELETE, {"log": key}).rowcount > 0
-    delete_generations(connection, key)
-    return deleted
+async def delete_log(connection: Connection, key: str) -> bool:
+    # Delete the log before its history, since saving locks the log before it writes the history.
+    deleted = await connection.execute("DELETE FROM diarist_logs WHERE key = :key", key=key)
+    await delete_generations(connection, key)
+    return deleted > 0
 
 
 def _conflict(key: str, stored: int, expected: int) -> ConflictError:

@@ -1,134 +1,204 @@
-"""Writing the messages of a thread in SQL: one row each."""
+"""The messages of a thread in SQL: one row each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, delete, exists, insert, select, update
-from sqlalchemy.exc import IntegrityError
-
+from diarist.byte_cache import ByteCache
+from diarist.checks import LARGEST
+from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
-from diarist.in_place import require_short
-from diarist.storage.codec import MessageRow
-from diarist.storage.records import Run
+from diarist.messages import Message
+from diarist.storage.codec import MessageRow, decode_message
+from diarist.storage.records import Forgotten, Run
+from diarist.storage.sql.known_rows import Known, KnownRow
 from diarist.storage.sql.runs import EndState, end_run, lost, require_live
-from diarist.storage.sql.schema import messages, runs, threads
-from diarist.storage.sql.search_index import reindex_message
-from diarist.storage.sql.threads import COUNTS, lock_thread, stamp_thread
+from diarist.storage.sql.search import reindex_message
+from diarist.storage.sql.threads import COUNTING, COUNTS, lock_thread, stamp_thread
 
-IDS_AT_ONCE = 500
-_REWRITTEN = [name for name in MessageRow._fields if name not in {"seq", "id", "run_id", "source"}]
-
-_thread_id = bindparam("thread", type_=Text())
-_RAISE_COUNTER = (
-    update(threads)
-    .where(threads.c.id == _thread_id)
-    .values(last_seq=threads.c.last_seq + bindparam("count"))
-    .returning(threads.c.last_seq)
+_INSERT = (
+    f"INSERT INTO diarist_messages (thread_id, {', '.join(MessageRow._fields)})"
+    f" VALUES (:thread_id, {', '.join(f':{name}' for name in MessageRow._fields)})"
 )
-_INSERT = insert(messages)
-_EXISTING = (
-    select(messages.c.id)
-    .join_from(messages, runs, runs.c.id == messages.c.run_id)
-    .where(
-        messages.c.thread_id == _thread_id,
-        messages.c.id.in_(bindparam("ids", expanding=True)),
-        runs.c.state.in_(COUNTS),
+_REWRITE = (
+    "UPDATE diarist_messages SET "
+    + ", ".join(f"{name} = :{name}" for name in MessageRow._fields if name not in {"seq", "id", "run_id", "source"})
+    + " WHERE thread_id = :thread_id AND id = :id AND "
+)
+_REWRITE_OWN = f"{_REWRITE} run_id = :run_id"
+_REWRITE_EARLIER = f"{_REWRITE} EXISTS (SELECT 1 FROM diarist_runs r WHERE r.id = run_id AND r.{COUNTING})"
+_LIST = (
+    f"SELECT r.state, {', '.join(f'm.{name}' for name in MessageRow._fields)}"
+    " FROM diarist_messages m JOIN diarist_runs r ON r.id = m.run_id"
+    " WHERE m.thread_id = :thread AND m.seq > :after AND m.seq < :before"
+    f" AND (r.{COUNTING} OR r.id = :own) ORDER BY m.seq {{order}} LIMIT :most"
+)
+_OLDEST_FIRST, _NEWEST_FIRST = _LIST.replace("{order}", "ASC"), _LIST.replace("{order}", "DESC")
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+async def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+    # Raise the counter first: this locks the thread's row, so no other transaction can end the run in between.
+    last = await connection.value(
+        "UPDATE diarist_threads SET last_seq = last_seq + :count WHERE id = :thread RETURNING last_seq",
+        thread=run.thread_id,
+        count=len(rows),
     )
-)
-_DELETE = delete(messages).where(
-    messages.c.thread_id == _thread_id, messages.c.id.in_(bindparam("ids", expanding=True))
-)
-_named = (messages.c.thread_id == _thread_id) & (messages.c.id == bindparam("message"))
-_REWRITE_SENT = update(messages).where(_named).values(sent=bindparam("new_sent"))
-_own_row = _named & (messages.c.run_id == bindparam("run"))
-_earlier_row = _named & exists().where(runs.c.id == messages.c.run_id, runs.c.state.in_(COUNTS))
-_rewritten: dict[str, Any] = {name: bindparam(f"new_{name}") for name in _REWRITTEN}
-_REWRITE_OWN = update(messages).where(_own_row).values(_rewritten)
-_REWRITE_EARLIER = update(messages).where(_earlier_row).values(_rewritten)
-_REMOVE = delete(messages).where(_own_row)
-
-
-def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
-    require_short(connection, rows=len(rows), texts=[row.parts for row in rows])
-    # The counter first: raising it locks the thread's row, and nobody can end the run in between.
-    counted = {"thread": run.thread_id, "count": len(rows)}
-    last = connection.scalar(_RAISE_COUNTER, counted)
     if last is None:
-        raise lost(connection, run)
-    require_live(connection, run)
-    numbers = list(range(last - len(rows) + 1, last + 1))
+        raise await lost(connection, run)
+    await require_live(connection, run)
     if not rows:
         return []
-    rows = [row._replace(seq=seq) for seq, row in zip(numbers, rows, strict=True)]
-    values = [row._asdict() | {"thread_id": run.thread_id} for row in rows]
+    numbers = list(range(last - len(rows) + 1, last + 1))
+    values = [row._asdict() | {"seq": seq, "thread_id": run.thread_id} for seq, row in zip(numbers, rows, strict=True)]
     try:
-        connection.execute(_INSERT, values)
-    except IntegrityError as error:
+        await connection.execute_many(_INSERT, values)
+    except connection.violations as error:
         raise ConflictError(
             f"thread {run.thread_id!r} has a message of the same id already, among {[row.id for row in rows]}"
         ) from error
     return numbers
 
 
-def finish_run(connection: Connection, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:
-    numbers = append_messages(connection, run, rows) if rows else []
-    end_run(connection, run, state)
+async def finish_run(connection: Connection, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:
+    numbers = await append_messages(connection, run, rows) if rows else []
+    await end_run(connection, run, state, locked=bool(rows))
     return numbers
 
 
-def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> bool:
-    """Whether rows have changed that readers may keep."""
-    require_short(connection, rows=len(rows) + len(remove), texts=[row.parts for row in rows])
-    lock_thread(connection, run.thread_id)
-    require_live(connection, run)
-    own = {"thread": run.thread_id, "run": run.id}
-    earlier = [row for row in rows if not connection.execute(_REWRITE_OWN, {**own, **_new(row)}).rowcount]
-    if earlier:  # rows of a live run are neither kept by readers nor findable
-        stamp_thread(connection, run.thread_id)
+async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> bool:
+    """Replace and delete rows. Returns True if rows changed that readers may cache; they do not cache live runs."""
+    await lock_thread(connection, run.thread_id)
+    await require_live(connection, run)
+    place: dict[str, Any] = {"thread_id": run.thread_id, "run_id": run.id}
+    earlier = [row for row in rows if not await connection.execute(_REWRITE_OWN, **(row._asdict() | place))]
+    if earlier:
+        await stamp_thread(connection, run.thread_id)
     for row in earlier:
-        _one(connection.execute(_REWRITE_EARLIER, {"thread": run.thread_id, **_new(row)}).rowcount, run, row.id)
-        reindex_message(connection, run, row)
+        _one(await connection.execute(_REWRITE_EARLIER, **(row._asdict() | place)), run, row.id)
+        await reindex_message(connection, run, row)
     for message_id in dict.fromkeys(remove):
-        _one(connection.execute(_REMOVE, {**own, "message": message_id}).rowcount, run, message_id)
+        removed = await connection.execute(
+            "DELETE FROM diarist_messages WHERE thread_id = :thread_id AND id = :id AND run_id = :run_id",
+            id=message_id,
+            **place,
+        )
+        _one(removed, run, message_id)
     return bool(earlier)
 
 
-def _new(row: MessageRow) -> dict[str, object]:
-    """Values that name a row and rewrite it."""
-    return {"message": row.id, **{f"new_{name}": getattr(row, name) for name in _REWRITTEN}}
+async def note_forgotten(connection: Connection, thread_id: str, rows: Sequence[Forgotten]) -> None:
+    if await lock_thread(connection, thread_id) is None:
+        return
+    known = {row.id for row in await list_forgotten(connection, thread_id)}
+    if new := {row.id: row for row in rows if row.id not in known}:
+        await connection.execute_many(
+            "INSERT INTO diarist_forgotten (thread_id, id, seq, rank, role) VALUES (:thread, :id, :seq, :rank, :role)",
+            [{"thread": thread_id, **row._asdict()} for row in new.values()],
+        )
 
 
-def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str]) -> set[str]:
-    require_short(connection, rows=len(ids))
-    found: set[str] = set()
-    for start in range(0, len(ids), IDS_AT_ONCE):
-        some = {"thread": thread_id, "ids": list(ids[start : start + IDS_AT_ONCE])}
-        found.update(connection.scalars(_EXISTING, some))
-    return found
-
-
-def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
-    lock_thread(connection, thread_id)
-    visible = sorted(existing_ids(connection, thread_id, ids))
+async def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
+    await lock_thread(connection, thread_id)
+    visible = sorted(await existing_ids(connection, thread_id, ids))
     if visible:
-        stamp_thread(connection, thread_id)
-    for start in range(0, len(visible), IDS_AT_ONCE):
-        connection.execute(_DELETE, {"thread": thread_id, "ids": visible[start : start + IDS_AT_ONCE]})
+        await stamp_thread(connection, thread_id)
+        await connection.execute(
+            "DELETE FROM diarist_messages WHERE thread_id = :thread AND id {any ids}", thread=thread_id, ids=visible
+        )
     return len(visible)
 
 
-def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
-    lock_thread(connection, thread_id)
-    visible = sorted(existing_ids(connection, thread_id, list(blocks)))
+async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
+    await lock_thread(connection, thread_id)
+    visible = sorted(await existing_ids(connection, thread_id, list(blocks)))
     if visible:
-        stamp_thread(connection, thread_id)
-        named = {"thread": thread_id}
-        connection.execute(_REWRITE_SENT, [{**named, "message": id, "new_sent": blocks[id]} for id in visible])
+        await stamp_thread(connection, thread_id)
+        await connection.execute_many(
+            "UPDATE diarist_messages SET sent = :sent WHERE thread_id = :thread AND id = :id",
+            [{"thread": thread_id, "id": id, "sent": blocks[id]} for id in visible],
+        )
     return len(visible)
 
 
 def _one(count: int, run: Run, message_id: str) -> None:
     if count != 1:
         raise NotFoundError(f"run {run.id!r} may not change message {message_id!r}: it is neither its own nor visible")
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+async def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str], forgotten: bool = False) -> set[str]:
+    if not ids:
+        return set()
+    found = await connection.fetch(
+        "SELECT m.id FROM diarist_messages m JOIN diarist_runs r ON r.id = m.run_id"
+        f" WHERE m.thread_id = :thread AND m.id {{any ids}} AND r.{COUNTING}",
+        thread=thread_id,
+        ids=list(ids),
+    )
+    rows = list(found)
+    if forgotten:
+        rows += await connection.fetch(
+            "SELECT id FROM diarist_forgotten WHERE thread_id = :thread AND id {any ids}",
+            thread=thread_id,
+            ids=list(ids),
+        )
+    return {row[0] for row in rows}
+
+
+async def list_forgotten(connection: Connection, thread_id: str) -> list[Forgotten]:
+    rows = await connection.fetch(
+        f"SELECT {', '.join(Forgotten._fields)} FROM diarist_forgotten WHERE thread_id = :thread"
+        " ORDER BY seq, rank, id",
+        thread=thread_id,
+    )
+    return [Forgotten(*row) for row in rows]
+
+
+async def list_messages(
+    connection: Connection,
+    kept: ByteCache[str, Known],
+    thread_id: str,
+    after: int | None,
+    before: int | None,
+    limit: int,
+    newest_first: bool,
+    run_id: str | None,
+) -> list[Message]:
+    """Return messages as ``MessageStorage.list_messages`` does. ``kept`` caches rows read before."""
+    after, before = 0 if after is None else after, LARGEST if before is None else before
+    thread = await connection.first(
+        "SELECT resource_id, stamp FROM diarist_threads WHERE id = :thread", thread=thread_id
+    )
+    if thread is None:
+        kept.drop(thread_id)
+        return []
+    resource_id, stamp = thread
+    place = {"thread_id": thread_id, "resource_id": resource_id}
+    values: dict[str, Any] = {"thread": thread_id, "after": after, "before": before, "most": limit, "own": run_id}
+    if limit != LARGEST or newest_first:
+        rows = await connection.fetch(_NEWEST_FIRST if newest_first else _OLDEST_FIRST, **values)
+        return [decode_message(MessageRow(*row[1:]), **place) for row in map(tuple, rows)]
+    # Combine the cached rows with newer ones, and cache those too.
+    known = kept.get(thread_id)
+    if known is None or known.stamp != stamp or known.after > after:
+        known = Known(stamp, after, ())
+    found: list[tuple[Any, ...]] = []
+    if before > known.upto + 1:
+        values["after"] = max(after, known.upto)
+        found = [tuple(row) for row in await connection.fetch(_OLDEST_FIRST, **values)]
+    # Cache only rows before the live run's rows, which are the last ones: no row can be inserted between these.
+    ended = list(takewhile(lambda row: row[0] in COUNTS, found))
+    settled = known.between(after, before)
+    new = [KnownRow.of(MessageRow(*row[1:]), **place) for row in ended]
+    if before == LARGEST and (ended or len(settled) < len(known.rows) or not known.rows):
+        known = Known(stamp, after, [*settled, *[row for row, _ in new]])
+        kept.put(thread_id, known, known.size)
+    live = [decode_message(MessageRow(*row[1:]), **place) for row in found[len(ended) :]]
+    return [row.message(**place) for row in settled] + [message for _, message in new] + live

@@ -1,58 +1,78 @@
-"""Resources in SQL."""
+"""Resources and working memory in SQL."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Text, bindparam, func, insert, select, union, update
-from sqlalchemy.exc import IntegrityError
-
+from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError
-from diarist.storage.codec import OF_RESOURCE, decode_resource, encode_resource, page_of_resources
-from diarist.storage.records import Page, Resource
-from diarist.storage.sql.schema import logs, resources, working_memories
-
-_BEHIND = OF_RESOURCE[:-1] + chr(ord(OF_RESOURCE[-1]) + 1)
-_id = bindparam("resource", type_=Text())
-_GET = select(resources.c.version, resources.c.body).where(resources.c.id == _id)
-_INSERT = insert(resources)
-_UPDATE = (
-    update(resources)
-    .where(resources.c.id == _id, resources.c.version == bindparam("expected"))
-    .values(version=bindparam("next"), body=bindparam("new_body"))
+from diarist.storage.codec import (
+    OF_RESOURCE,
+    decode_resource,
+    decode_working_memory,
+    encode_resource,
+    encode_working_memory,
+    page_of_resources,
 )
+from diarist.storage.records import Page, Resource, WorkingMemory
+
+_LIST = """
+SELECT id FROM (
+    SELECT id FROM diarist_resources
+    UNION SELECT substr(key, :start) FROM diarist_working_memories WHERE key >= :first AND key < :behind
+    UNION SELECT substr(key, :start) FROM diarist_logs WHERE key >= :first AND key < :behind
+) AS found WHERE id > :after ORDER BY id LIMIT :most
+"""
 
 
-def list_resources(connection: Connection, limit: int, after: str | None) -> Page[str]:
-    of_keys = [
-        select(func.substr(table.c.key, len(OF_RESOURCE) + 1).label("id")).where(
-            table.c.key >= OF_RESOURCE, table.c.key < _BEHIND
-        )
-        for table in (working_memories, logs)
-    ]
-    found = union(select(resources.c.id), *of_keys).subquery()
-    query = select(found.c.id).order_by(found.c.id).limit(limit + 1)
-    if after is not None:
-        query = query.where(found.c.id > after)
-    return page_of_resources(list(connection.scalars(query)), limit)
+async def list_resources(connection: Connection, limit: int, after: str | None) -> Page[str]:
+    rows = await connection.fetch(
+        _LIST if after is not None else _LIST.replace("WHERE id > :after ", ""),
+        start=len(OF_RESOURCE) + 1,
+        first=OF_RESOURCE,
+        behind=OF_RESOURCE[:-1] + chr(ord(OF_RESOURCE[-1]) + 1),
+        after=after,
+        most=limit + 1,
+    )
+    return page_of_resources([row[0] for row in rows], limit)
 
 
-def get_resource(connection: Connection, resource_id: str) -> Resource:
-    row = connection.execute(_GET, {"resource": resource_id}).first()
-    return Resource(id=resource_id) if row is None else decode_resource(resource_id, row.version, row.body)
+async def get_resource(connection: Connection, resource_id: str) -> Resource:
+    row = await connection.first("SELECT version, body FROM diarist_resources WHERE id = :id", id=resource_id)
+    return Resource(id=resource_id) if row is None else decode_resource(resource_id, *row)
 
 
-def save_resource(connection: Connection, resource: Resource) -> Resource:
+async def save_resource(connection: Connection, resource: Resource) -> Resource:
     body, version = encode_resource(resource), resource.version + 1
-    if not _write(connection, resource, version, body):
+    if resource.version:
+        statement = "UPDATE diarist_resources SET version = :next, body = :body WHERE id = :id AND version = :expected"
+    else:
+        statement = (
+            "INSERT INTO diarist_resources (id, version, body) VALUES (:id, :next, :body) ON CONFLICT DO NOTHING"
+        )
+    if not await connection.execute(statement, id=resource.id, expected=resource.version, next=version, body=body):
         raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
     return decode_resource(resource.id, version, body)
 
 
-def _write(connection: Connection, resource: Resource, version: int, body: str) -> bool:
-    if resource.version:
-        values = {"resource": resource.id, "expected": resource.version, "next": version, "new_body": body}
-        return connection.execute(_UPDATE, values).rowcount == 1
-    try:
-        connection.execute(_INSERT, {"id": resource.id, "version": version, "body": body})
-    except IntegrityError:
-        return False
-    return True
+async def get_working_memory(connection: Connection, key: str) -> WorkingMemory:
+    row = await connection.first("SELECT version, body FROM diarist_working_memories WHERE key = :key", key=key)
+    return WorkingMemory(key=key) if row is None else decode_working_memory(key, *row)
+
+
+async def save_working_memory(connection: Connection, memory: WorkingMemory) -> WorkingMemory:
+    body, version = encode_working_memory(memory), memory.version + 1
+    if memory.version:
+        statement = (
+            "UPDATE diarist_working_memories SET version = :next, body = :body WHERE key = :key AND version = :expected"
+        )
+    else:
+        statement = (
+            "INSERT INTO diarist_working_memories (key, version, body) VALUES (:key, :next, :body)"
+            " ON CONFLICT DO NOTHING"
+        )
+    if not await connection.execute(statement, key=memory.key, expected=memory.version, next=version, body=body):
+        raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")
+    return decode_working_memory(memory.key, version, body)
+
+
+async def delete_working_memory(connection: Connection, key: str) -> None:
+    await connection.execute("DELETE FROM diarist_working_memories WHERE key = :key", key=key)

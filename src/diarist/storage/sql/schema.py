@@ -1,232 +1,147 @@
-"""The tables. All names start with ``diarist_``, since the database may be an application's own."""
+"""The tables and their versions. All names start with ``diarist_``, since an application may use the same database.
+
+JSON is stored as text and returned unchanged: a JSON type would reject NUL and lone surrogates, which occur in tool
+results. Times are microseconds since 1970, UTC.
+"""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection
-from typing import Any
+from diarist.databases.base import Connection, Schema
+from diarist.storage.codec import from_json, to_json
+from diarist.storage.records import WorkingMemory
+from diarist.storage.sql.resources import save_working_memory
+from diarist.storage.sql.search import index_all, leave_out_live
 
-from sqlalchemy import (
-    ARRAY,
-    DDL,
-    BigInteger,
-    Boolean,
-    Column,
-    Dialect,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-    event,
-    literal_column,
+# threads.created_by: the run that created the thread; the thread is visible only if that run's messages are.
+# threads.stamp: a random number, replaced when existing messages change. See ``Known``.
+# runs: the row of a run remains after the run created and discarded a thread; it has the final state and the token.
+# logs.stamp: a random number, replaced with the body, so that readers can cache it.
+_TABLES = (
+    """CREATE TABLE diarist_threads (
+        id {key} NOT NULL PRIMARY KEY, resource_id {key} NOT NULL, title TEXT NOT NULL, metadata TEXT NOT NULL,
+        created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, last_seq BIGINT NOT NULL, created_by {key},
+        stamp BIGINT DEFAULT 0 NOT NULL
+    )""",
+    "CREATE INDEX diarist_threads_by_time ON diarist_threads (created_at, id)",
+    "CREATE INDEX diarist_threads_by_resource ON diarist_threads (resource_id, created_at, id)",
+    """CREATE TABLE diarist_thread_metadata (
+        thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE,
+        key {key} NOT NULL, value TEXT NOT NULL, PRIMARY KEY (thread_id, key)
+    )""",
+    """CREATE TABLE diarist_runs (
+        id {key} NOT NULL PRIMARY KEY, thread_id {key} NOT NULL, resource_id {key} NOT NULL, state TEXT NOT NULL,
+        token BIGINT NOT NULL, guarded BOOLEAN NOT NULL, expires_at BIGINT NOT NULL, created_at BIGINT NOT NULL,
+        ended_at BIGINT, CONSTRAINT diarist_runs_token UNIQUE (thread_id, token)
+    )""",
+    "CREATE UNIQUE INDEX diarist_runs_one_live ON diarist_runs (thread_id) WHERE state = 'live'",
+    """CREATE TABLE diarist_messages (
+        thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, seq BIGINT NOT NULL,
+        id {key} NOT NULL, run_id {key} NOT NULL REFERENCES diarist_runs (id) ON DELETE CASCADE,
+        role TEXT NOT NULL, source TEXT NOT NULL, created_at BIGINT, parts TEXT NOT NULL, metadata TEXT NOT NULL,
+        part_tokens TEXT, sent TEXT,
+        PRIMARY KEY (thread_id, seq), CONSTRAINT diarist_messages_id UNIQUE (thread_id, id)
+    )""",
+    "CREATE INDEX diarist_messages_by_run ON diarist_messages (run_id)",
+    """CREATE TABLE diarist_resources (
+        id {key} NOT NULL PRIMARY KEY, version BIGINT NOT NULL, body TEXT NOT NULL
+    )""",
+    """CREATE TABLE diarist_logs (
+        key {key} NOT NULL PRIMARY KEY, version BIGINT NOT NULL, generation BIGINT NOT NULL, body TEXT NOT NULL,
+        stamp BIGINT DEFAULT 0 NOT NULL
+    )""",
+    """CREATE TABLE diarist_log_history (
+        key {key} NOT NULL, generation BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (key, generation)
+    )""",
+    """CREATE TABLE diarist_leases (
+        name {key} NOT NULL PRIMARY KEY, owner TEXT NOT NULL, token BIGINT NOT NULL, expires_at BIGINT NOT NULL
+    )""",
+    "CREATE TABLE diarist_event_logs (key {key} NOT NULL PRIMARY KEY, last_seq BIGINT NOT NULL)",
+    """CREATE TABLE diarist_events (
+        key {key} NOT NULL REFERENCES diarist_event_logs (key) ON DELETE CASCADE, seq BIGINT NOT NULL,
+        type TEXT NOT NULL, data TEXT NOT NULL, created_at BIGINT NOT NULL, PRIMARY KEY (key, seq)
+    )""",
 )
-
-metadata = MetaData()
-
-# Keys are compared and ordered by their bytes, whatever the language of the database.
-Key = Text().with_variant(Text(collation="C"), "postgresql")
-# Text that holds JSON. Not a JSON type: that would refuse NUL and lone surrogates, which do occur in
-# tools' results, and nothing is asked of these columns but to come back unchanged.
-Json = Text
-# Microseconds since 1970, UTC.
-Time = BigInteger
-
-
-def new_stamp() -> int:
-    """One that nothing had before."""
-    return secrets.randbits(62)
-
-
-threads = Table(
-    "diarist_threads",
-    metadata,
-    Column("id", Key, primary_key=True),
-    Column("resource_id", Key, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("metadata", Json, nullable=False),
-    Column("created_at", Time, nullable=False),
-    Column("updated_at", Time, nullable=False),
-    Column("last_seq", BigInteger, nullable=False, default=0),
-    # The run that created it: while that run does not count, neither does the thread.
-    Column("created_by", Key),
-    # A random number for the rows as they are: another one once rows change that were there. See ``Known``.
-    Column("stamp", BigInteger, nullable=False, server_default="0"),
-    Index("diarist_threads_by_time", "created_at", "id"),
-    Index("diarist_threads_by_resource", "resource_id", "created_at", "id"),
-)
-
-# What list_threads filters by: the canonical text of each value, since paths into JSON differ by database
-# and a user's key may hold anything.
-thread_metadata = Table(
-    "diarist_thread_metadata",
-    metadata,
-    Column("thread_id", Key, ForeignKey(threads.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("key", Key, primary_key=True),
-    Column("value", Text, nullable=False),
-)
-
-# A run outlives a thread that it created and discarded: it remembers how it ended, and its token.
-runs = Table(
-    "diarist_runs",
-    metadata,
-    Column("id", Key, primary_key=True),
-    Column("thread_id", Key, nullable=False),
-    Column("resource_id", Key, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("token", BigInteger, nullable=False),
-    Column("guarded", Boolean, nullable=False),
-    Column("expires_at", Time, nullable=False),
-    Column("created_at", Time, nullable=False),
-    Column("ended_at", Time),
-    UniqueConstraint("thread_id", "token", name="diarist_runs_token"),
-)
-LIVE = runs.c.state == literal_column("'live'")
-"""No bound value: for one SQLite plans a statement anew each time, and PostgreSQL does not use the index below."""
-Index("diarist_runs_one_live", runs.c.thread_id, unique=True, sqlite_where=LIVE, postgresql_where=LIVE)
-
-messages = Table(
-    "diarist_messages",
-    metadata,
-    Column("thread_id", Key, ForeignKey(threads.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("seq", BigInteger, primary_key=True),
-    Column("id", Key, nullable=False),
-    Column("run_id", Key, ForeignKey(runs.c.id, ondelete="CASCADE"), nullable=False),
-    Column("role", Text, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("created_at", Time),
-    Column("parts", Json, nullable=False),
-    Column("metadata", Json, nullable=False),
-    Column("part_tokens", Json),
-    Column("sent", Json),
-    UniqueConstraint("thread_id", "id", name="diarist_messages_id"),
-    Index("diarist_messages_by_run", "run_id"),
-)
-
-resources = Table(
-    "diarist_resources",
-    metadata,
-    Column("id", Key, primary_key=True),
-    Column("version", BigInteger, nullable=False),
-    Column("body", Json, nullable=False),
-)
-
-working_memories = Table(
-    "diarist_working_memories",
-    metadata,
-    Column("key", Key, primary_key=True),
-    Column("version", BigInteger, nullable=False),
-    Column("body", Json, nullable=False),
-)
-
-logs = Table(
-    "diarist_logs",
-    metadata,
-    Column("key", Key, primary_key=True),
-    Column("version", BigInteger, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("body", Json, nullable=False),
-    # A random number of the body, for readers that have read it already.
-    Column("stamp", BigInteger, nullable=False, server_default="0"),
-)
-
-log_history = Table(
-    "diarist_log_history",
-    metadata,
-    Column("key", Key, primary_key=True),
-    Column("generation", BigInteger, primary_key=True),
-    Column("body", Json, nullable=False),
-)
-
-leases = Table(
-    "diarist_leases",
-    metadata,
-    Column("name", Key, primary_key=True),
-    Column("owner", Text, nullable=False),
-    Column("token", BigInteger, nullable=False),
-    Column("expires_at", Time, nullable=False),
-)
-
-event_logs = Table(
-    "diarist_event_logs",
-    metadata,
-    Column("key", Key, primary_key=True),
-    Column("last_seq", BigInteger, nullable=False),
-)
-
-events = Table(
-    "diarist_events",
-    metadata,
-    Column("key", Key, ForeignKey(event_logs.c.key, ondelete="CASCADE"), primary_key=True),
-    Column("seq", BigInteger, primary_key=True),
-    Column("type", Text, nullable=False),
-    Column("data", Json, nullable=False),
-    Column("created_at", Time, nullable=False),
-)
-
-
-# --- full-text search --------------------------------------------------------------------------------------
-
-
-class Terms(TypeDecorator[Collection[str]]):
-    """What a message is found by: an array in PostgreSQL; elsewhere text with a space between."""
-
-    impl = Text
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(ARRAY(Text(collation="C")))
-        return dialect.type_descriptor(Text())
-
-    def process_bind_param(self, value: Collection[str] | None, dialect: Dialect) -> Any:
-        terms = sorted(value or ())
-        return terms if dialect.name == "postgresql" else " ".join(terms)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> set[str]:
-        return set(value if dialect.name == "postgresql" else value.split(" "))
-
-
-# One row per message that counts, which goes with the message, whatever removes that. Rows are added and removed,
-# never changed.
-search = Table(
-    "diarist_search",
-    metadata,
-    Column("thread_id", Key, primary_key=True),
-    Column("seq", BigInteger, primary_key=True),
-    # Rises with the second in which the message was said, then with the order of storing.
-    Column("position", BigInteger, nullable=False),
-    # Made of the resource's id. No proof of whose the message is: the thread's row has that.
-    Column("owner", BigInteger, nullable=False),
-    # Made of the thread's id: orders messages of several threads that have the same position.
-    Column("tie", BigInteger, nullable=False),
-    Column("terms", Terms, nullable=False),
-    ForeignKeyConstraint(
-        ["thread_id", "seq"], ["diarist_messages.thread_id", "diarist_messages.seq"], ondelete="CASCADE"
-    ),
-)
-_by_position = "diarist_search_by_position"
-Index(_by_position, search.c.position, unique=True).ddl_if(dialect="sqlite")  # it is the row's id in the index
-Index(_by_position, search.c.owner, search.c.position).ddl_if(dialect="postgresql")  # nobody waits for another
-Index("diarist_search_by_term", search.c.terms, postgresql_using="gin").ddl_if(dialect="postgresql")
-
-# SQLite's index of words. It takes our terms as they are: everything but spaces is part of one, and case is
-# folded already. A term starting with @ cannot come from a text. Whoever adds rows above adds them here.
-for _statement in (
-    """
-    CREATE VIRTUAL TABLE diarist_search_index USING fts5(
+_WORKING_MEMORIES = """CREATE TABLE IF NOT EXISTS diarist_working_memories (
+    key {key} NOT NULL PRIMARY KEY, version BIGINT NOT NULL, body TEXT NOT NULL
+)"""
+# Forgotten messages. They are not stored again when a client sends its whole conversation again.
+_FORGOTTEN = """CREATE TABLE IF NOT EXISTS diarist_forgotten (
+    thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, id {key} NOT NULL,
+    seq BIGINT NOT NULL, rank BIGINT NOT NULL, role TEXT NOT NULL, PRIMARY KEY (thread_id, id)
+)"""
+# One row per visible message, deleted together with the message. Rows are added and deleted, never changed.
+# position: rises with the message's time in seconds, then with the order of storing.
+# owner: derived from the resource's id, and not unique; the thread's row has the resource itself.
+# tie: derived from the thread's id; orders messages of several threads with the same position.
+# terms: the message's search terms; an array in PostgreSQL, elsewhere text separated by spaces.
+_SEARCH = """CREATE TABLE diarist_search (
+    thread_id {key} NOT NULL, seq BIGINT NOT NULL, position BIGINT NOT NULL, owner BIGINT NOT NULL, tie BIGINT NOT NULL,
+    terms {terms} NOT NULL, PRIMARY KEY (thread_id, seq),
+    FOREIGN KEY (thread_id, seq) REFERENCES diarist_messages (thread_id, seq) ON DELETE CASCADE
+)"""
+# SQLite's index uses our terms unchanged: they are separated by spaces and case-folded already. A term starting with @
+# cannot come from a text. Code that adds rows to diarist_search adds them here as well.
+_SEARCH_IN_SQLITE = (
+    _SEARCH.replace("{terms}", "TEXT"),
+    "CREATE UNIQUE INDEX diarist_search_by_position ON diarist_search (position)",
+    """CREATE VIRTUAL TABLE diarist_search_index USING fts5(
         terms, content='diarist_search', content_rowid='position', detail=none, columnsize=0,
         tokenize="ascii tokenchars '@'"
-    )
-    """,
-    """
-    CREATE TRIGGER diarist_search_removed AFTER DELETE ON diarist_search BEGIN
+    )""",
+    """CREATE TRIGGER diarist_search_removed AFTER DELETE ON diarist_search BEGIN
         INSERT INTO diarist_search_index (diarist_search_index, rowid, terms)
         VALUES ('delete', old.position, old.terms);
-    END
-    """,
-):
-    event.listen(search, "after_create", DDL(_statement).execute_if(dialect="sqlite"))
+    END""",
+)
+_SEARCH_IN_POSTGRESQL = (
+    _SEARCH.replace("{terms}", 'TEXT[] COLLATE "C"'),
+    "CREATE INDEX diarist_search_by_position ON diarist_search (owner, position)",
+    "CREATE INDEX diarist_search_by_term ON diarist_search USING gin (terms)",
+)
+
+
+async def _create(connection: Connection) -> None:
+    for statement in (*_TABLES, _WORKING_MEMORIES, _FORGOTTEN):
+        await connection.execute(statement)
+    await _create_search(connection)
+
+
+async def _create_search(connection: Connection) -> None:
+    for statement in _SEARCH_IN_SQLITE if connection.dialect == "sqlite" else _SEARCH_IN_POSTGRESQL:
+        await connection.execute(statement)
+
+
+async def _add_search(connection: Connection) -> None:
+    """Migrate to version 2, which adds search."""
+    await _create_search(connection)
+    await index_all(connection)
+
+
+async def _move_working_memory(connection: Connection) -> None:
+    """Migrate to version 4, which stores working memory, for threads as well, in a table of its own."""
+    await connection.execute(_WORKING_MEMORIES)
+    for id, stored in await connection.fetch("SELECT id, body FROM diarist_resources"):
+        body = from_json(stored)
+        if text := body.pop("working_memory", ""):
+            await save_working_memory(connection, WorkingMemory(key=f"resource:{id}", text=text))
+        await connection.execute("UPDATE diarist_resources SET body = :body WHERE id = :id", id=id, body=to_json(body))
+
+
+async def _add_stamps(connection: Connection) -> None:
+    """Migrate to version 5, which adds stamps, so that readers can cache rows."""
+    for table in ("diarist_threads", "diarist_logs"):
+        await connection.execute(f"ALTER TABLE {table} ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0")
+
+
+async def _add_forgotten(connection: Connection) -> None:
+    """Migrate to version 6, which records forgotten messages."""
+    await connection.execute(_FORGOTTEN)
+
+
+SCHEMA = Schema(
+    name="storage",
+    version=6,
+    create=_create,
+    # From version 3 on, messages are added to the search index when their run has ended.
+    migrations={1: _add_search, 2: leave_out_live, 3: _move_working_memory, 4: _add_stamps, 5: _add_forgotten},
+)

@@ -1,52 +1,215 @@
-"""Full-text search in SQL. What is specific to a database is how it finds the newest rows with all terms."""
+"""Full-text search in SQL: a row of terms per visible message, written when its run ends.
+
+The row is not written earlier because a discarded run must leave no words behind, and SQLite's index keeps the words of
+a deleted row until it merges the segment that contains them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    column,
-    literal_column,
-    or_,
-    select,
-    table,
+from diarist.databases.base import Connection, Row
+from diarist.storage.codec import MessageRow, decode_message
+from diarist.storage.places import POSITIONS_PER_SECOND, Place, encode_place, first_position, hash63, moves
+from diarist.storage.records import Hit, Page, Run
+from diarist.storage.words import make_hit, message_terms
+
+BATCH = 1000
+NEWEST = 500
+"""Number of newest rows that PostgreSQL reads before it uses its index of terms."""
+_MESSAGE = ", ".join(f"m.{name}" for name in MessageRow._fields)
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+_COLUMNS = "diarist_search (thread_id, seq, position, owner, tie, terms)"
+_NEXT = (
+    f"INSERT INTO {_COLUMNS} VALUES (:thread_id, :seq, (SELECT coalesce(max(position) + 1, :base) FROM diarist_search"
+    f" WHERE position >= :base AND position < :base + {POSITIONS_PER_SECOND}{{owner}}), :owner, :tie, :terms)"
+)
+_ADD_IN_SQLITE = _NEXT.replace("{owner}", "")  # the position is the row id in the index
+_ADD_IN_POSTGRESQL = _NEXT.replace("{owner}", " AND owner = :owner")  # resources do not wait for each other
+_ADD_THERE = f"INSERT INTO {_COLUMNS} VALUES (:thread_id, :seq, :position, :owner, :tie, :terms)"
+_TO_INDEX = (
+    "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
+    " WHERE thread_id = :thread AND seq BETWEEN :first AND :last ORDER BY position"
 )
 
-from diarist.storage.codec import MessageRow, decode_message
-from diarist.storage.places import Place, encode_place, hash63
-from diarist.storage.records import Hit, Page
-from diarist.storage.sql.schema import Terms, messages, search, threads
-from diarist.storage.sql.search_index import resource_mark, thread_mark
-from diarist.storage.words import make_hit
 
-NEWEST = 500
-"""Rows that PostgreSQL reads from the newest on before it asks its index of terms."""
+async def index_run(connection: Connection, run: Run) -> None:
+    """Index the messages of a run that has just ended. Messages without a time get the current time."""
+    seq, more = 0, True
+    while more:
+        found = await connection.fetch(
+            f"SELECT {_MESSAGE} FROM diarist_messages m WHERE m.run_id = :run AND m.seq > :seq"
+            f" ORDER BY m.seq LIMIT {BATCH}",
+            run=run.id,
+            seq=seq,
+        )
+        rows = [MessageRow(*row) for row in found]
+        more = len(rows) == BATCH
+        if rows:
+            seq = rows[-1].seq
+            await _add(connection, await _dated(connection, run, rows))
 
-Found = Row[*tuple[Any, ...]]
 
-_position, _tie = bindparam("position", type_=BigInteger), bindparam("tie", type_=BigInteger)
-_resource, _thread = bindparam("resource", type_=Text()), bindparam("thread", type_=Text())
-_before = or_(search.c.position < _position, and_(search.c.position == _position, search.c.tie < _tie))
-_has_terms = search.c.terms.op("@>")(bindparam("wanted", type_=Terms()))
-_message = [messages.c[name] for name in MessageRow._fields]
+async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> None:
+    """Update the index for a message that ``run`` has rewritten. It keeps its position if it has the same second.
+
+    Messages of the live run itself are not indexed yet.
+    """
+    found = await connection.first(
+        "SELECT s.seq, s.position, s.terms FROM diarist_messages m"
+        " JOIN diarist_search s ON s.thread_id = m.thread_id AND s.seq = m.seq"
+        " WHERE m.thread_id = :thread AND m.id = :id",
+        thread=run.thread_id,
+        id=row.id,
+    )
+    if found is None:
+        return
+    seq, position, terms = found
+    row = row._replace(seq=seq)
+    remove = "DELETE FROM diarist_search WHERE thread_id = :thread AND seq = :seq"
+    if moves(position, row.created_at):
+        await connection.execute(remove, thread=run.thread_id, seq=seq)
+        await _add(connection, await _dated(connection, run, [row]))
+        return
+    values = _values(run.thread_id, run.resource_id, row, 0)
+    known: set[str] = set(terms.split(" ") if connection.dialect == "sqlite" else terms)
+    if known != values["terms"]:
+        await connection.execute(remove, thread=run.thread_id, seq=seq)
+        await _add(connection, [{**values, "position": position}], there=True)
 
 
-def search_messages(
+async def index_all(connection: Connection) -> None:
+    """Index all visible messages. Messages without a time get the time at which their run began."""
+    thread_id, seq = "", 0
+    while True:
+        batch = await connection.fetch(
+            f"SELECT t.resource_id, r.created_at, m.thread_id, {_MESSAGE} FROM diarist_messages m"
+            " JOIN diarist_runs r ON r.id = m.run_id JOIN diarist_threads t ON t.id = m.thread_id"
+            " WHERE r.state IN ('committed', 'interrupted') AND (m.thread_id, m.seq) > (:thread, :seq)"
+            f" ORDER BY m.thread_id, m.seq LIMIT {BATCH}",
+            thread=thread_id,
+            seq=seq,
+        )
+        if not batch:
+            return
+        values: list[dict[str, Any]] = []
+        for resource_id, stored_at, thread_id, *columns in batch:
+            row = MessageRow(*columns)
+            seq = row.seq
+            values.append(_values(thread_id, resource_id, row, stored_at))
+        await _add(connection, values)
+
+
+async def leave_out_live(connection: Connection) -> None:
+    """Remove messages of live runs from the index."""
+    await connection.execute(
+        "DELETE FROM diarist_search WHERE EXISTS (SELECT 1 FROM diarist_messages m JOIN diarist_runs r"
+        " ON r.id = m.run_id WHERE m.thread_id = diarist_search.thread_id AND m.seq = diarist_search.seq"
+        " AND r.state = 'live')"
+    )
+    await purge_index(connection)
+
+
+async def purge_index(connection: Connection) -> None:
+    """Rewrite SQLite's index, which keeps the words of a deleted row until it merges the segment that contains them.
+
+    PostgreSQL removes dead rows by itself (autovacuum).
+    """
+    if connection.dialect == "sqlite":
+        await connection.execute("INSERT INTO diarist_search_index (diarist_search_index) VALUES ('optimize')")
+
+
+async def _dated(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[dict[str, Any]]:
+    """Return index rows for messages of the run's thread. Messages without a time get the current time."""
+    moment = await connection.value("SELECT {now}") if any(row.created_at is None for row in rows) else None
+    return [_values(run.thread_id, run.resource_id, row, moment) for row in rows]
+
+
+async def _add(connection: Connection, values: Sequence[dict[str, Any]], *, there: bool = False) -> None:
+    """Insert rows, in thread order, at the next free positions; with ``there``, at the positions that they have."""
+    if connection.dialect == "postgresql":
+        rows = [{**row, "terms": sorted(row["terms"])} for row in values]
+        await connection.execute_many(_ADD_THERE if there else _ADD_IN_POSTGRESQL, rows)
+        return
+    rows = [{**row, "terms": " ".join(sorted(row["terms"]))} for row in values]
+    await connection.execute_many(_ADD_THERE if there else _ADD_IN_SQLITE, rows)
+    # Not by a trigger: FTS5 would flush its pending data at each trigger run, which takes five times as long.
+    for thread_id, group in groupby(values, key=itemgetter("thread_id")):
+        numbers = [row["seq"] for row in group]
+        await connection.execute(_TO_INDEX, thread=thread_id, first=numbers[0], last=numbers[-1])
+
+
+def _values(thread_id: str, resource_id: str, row: MessageRow, undated: int | None) -> dict[str, Any]:
+    """Return the index row of a message. ``undated`` is the time for a message without one."""
+    said = row.created_at if row.created_at is not None else undated or 0
+    terms = message_terms(decode_message(row, thread_id=thread_id, resource_id=resource_id))
+    return {
+        "thread_id": thread_id,
+        "seq": row.seq,
+        "owner": hash63(resource_id),
+        "base": first_position(said),
+        "tie": hash63(thread_id),
+        "terms": {*terms, _thread_mark(thread_id), _resource_mark(resource_id)},
+    }
+
+
+def _thread_mark(thread_id: str) -> str:
+    return f"@t{hash63(thread_id):x}"
+
+
+def _resource_mark(resource_id: str) -> str:
+    """Return a search term for a resource, so that the index can skip messages of other resources.
+
+    The mark is not unique: the thread's row decides which resource a message belongs to.
+    """
+    return f"@r{hash63(resource_id):x}"
+
+
+# --- searching ---------------------------------------------------------------------------------------------
+
+# Selects rows of messages of the resource. The table of terms has visible messages only.
+_VISIBLE = (
+    f"SELECT s.position, s.tie, s.thread_id, {_MESSAGE} FROM {{rows}} s"
+    " JOIN diarist_messages m ON m.thread_id = s.thread_id AND m.seq = s.seq"
+    " JOIN diarist_threads t ON t.id = s.thread_id WHERE t.resource_id = :resource"
+)
+# SQLite's index returns rows by position, so few are read. Positions are unique.
+_IN_INDEX = (
+    f"SELECT s.position, s.tie, s.thread_id, {_MESSAGE} FROM diarist_search_index i, diarist_search s,"
+    " diarist_messages m, diarist_threads t WHERE diarist_search_index MATCH :wanted AND i.rowid < :position"
+    " AND s.position = i.rowid AND m.thread_id = s.thread_id AND m.seq = s.seq AND t.id = s.thread_id"
+    " AND t.resource_id = :resource"
+)
+# PostgreSQL's index of terms is unordered, which is slow for common words; but the newest rows contain those.
+_BEFORE = "(position < :position OR (position = :position AND tie < :tie))"
+_AMONG_NEWEST = (
+    _VISIBLE.replace(
+        "{rows}",
+        f"(SELECT * FROM diarist_search WHERE owner = :owner AND {_BEFORE}{{of thread}}"
+        f" ORDER BY position DESC, tie DESC LIMIT {NEWEST})",
+    )
+    + " AND s.terms @> :wanted ORDER BY s.position DESC, s.tie DESC LIMIT :most"
+)
+# A subquery of its own: otherwise the planner, which has no statistics of rare words, reads all rows in order.
+_BY_TERMS = (
+    "WITH found AS MATERIALIZED (SELECT thread_id, seq, position, tie FROM diarist_search"
+    f" WHERE terms @> :wanted AND {_BEFORE}{{of thread}}) "
+    + _VISIBLE.replace("{rows}", "found")
+    + " ORDER BY s.position DESC, s.tie DESC LIMIT :most"
+)
+
+
+async def search_messages(
     connection: Connection, terms: Sequence[str], resource_id: str, thread_id: str | None, limit: int, after: Place
 ) -> Page[Hit]:
-    """The page that begins behind ``after``."""
-    marked = [resource_mark(resource_id) if thread_id is None else thread_mark(thread_id), *terms]
-    values = {
+    """Return the page that begins after ``after``."""
+    marked = [_resource_mark(resource_id) if thread_id is None else _thread_mark(thread_id), *terms]
+    values: dict[str, Any] = {
         "resource": resource_id,
         "thread": thread_id,
         "owner": hash63(resource_id),
@@ -54,84 +217,29 @@ def search_messages(
         "tie": after.tie,
         "most": limit + 1,
     }
-    find = _find_in_sqlite if connection.dialect.name == "sqlite" else _find_in_postgresql
-    found = find(connection, marked, values)
+    find = _find_in_sqlite if connection.dialect == "sqlite" else _find_in_postgresql
+    found = await find(connection, marked, values)
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:
         message = decode_message(MessageRow(*columns), thread_id=thread, resource_id=resource_id)
         hits.append(make_hit(message, terms))
-    more = len(found) > limit
-    return Page(items=hits, cursor=encode_place(Place(*found[limit - 1][:2])) if more else None)
+    if len(found) <= limit:
+        return Page(items=hits, cursor=None)
+    position, tie, *_ = found[limit - 1]
+    return Page(items=hits, cursor=encode_place(Place(position, tie)))
 
 
-def _visible(rows: FromClause) -> Select[*tuple[Any, ...]]:
-    """Messages of the resource, for rows of the table of terms, which has only those that count."""
-    return (
-        select(rows.c.position, rows.c.tie, rows.c.thread_id, *_message)
-        .where(
-            messages.c.thread_id == rows.c.thread_id,
-            messages.c.seq == rows.c.seq,
-            threads.c.id == rows.c.thread_id,
-            threads.c.resource_id == _resource,
-        )
-        .limit(bindparam("most"))
-    )
+async def _find_in_sqlite(connection: Connection, terms: Collection[str], values: dict[str, Any]) -> Sequence[Row]:
+    query = _IN_INDEX if values["thread"] is None else f"{_IN_INDEX} AND s.thread_id = :thread"
+    wanted = " AND ".join(f'"{term}"' for term in terms)
+    return await connection.fetch(f"{query} ORDER BY i.rowid DESC LIMIT :most", **values, wanted=wanted)
 
 
-# --- SQLite: the index yields rows in the order of their positions, so few are read -----------------------------
-
-_index = table("diarist_search_index", column("rowid", BigInteger))
-_IN_INDEX = (
-    _visible(search)
-    .where(
-        literal_column("diarist_search_index").op("MATCH")(bindparam("wanted", type_=Text())),
-        _index.c.rowid < _position,  # no two rows have one position here
-        search.c.position == _index.c.rowid,
-    )
-    .order_by(_index.c.rowid.desc())
-)
-_IN_INDEX_OF_THREAD = _IN_INDEX.where(search.c.thread_id == _thread)
-
-
-def _find_in_sqlite(connection: Connection, terms: Sequence[str], values: dict[str, Any]) -> Sequence[Found]:
-    query = _IN_INDEX if values["thread"] is None else _IN_INDEX_OF_THREAD
-    return connection.execute(query, {**values, "wanted": " AND ".join(f'"{term}"' for term in terms)}).all()
-
-
-# --- PostgreSQL: the index of terms knows no order, which is costly for common words; those the newest rows have
-
-
-def _among_newest(*where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
-    newest = (
-        select(search)
-        .where(search.c.owner == bindparam("owner", type_=BigInteger), _before, *where)
-        .order_by(search.c.position.desc(), search.c.tie.desc())
-        .limit(NEWEST)
-        .subquery()
-    )
-    wanted = newest.c.terms.op("@>")(bindparam("wanted", type_=Terms()))
-    return _visible(newest).where(wanted).order_by(newest.c.position.desc(), newest.c.tie.desc())
-
-
-def _by_terms(*where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
-    # Apart from the rest of the query: else the planner, which knows nothing of rare words, reads all rows in order.
-    keys = (search.c.thread_id, search.c.seq, search.c.position, search.c.tie)
-    found = (
-        select(*keys).where(_has_terms, _before, *where).cte("found").prefix_with("MATERIALIZED", dialect="postgresql")
-    )
-    return _visible(found).order_by(found.c.position.desc(), found.c.tie.desc())
-
-
-_AMONG_NEWEST, _AMONG_NEWEST_OF_THREAD = _among_newest(), _among_newest(search.c.thread_id == _thread)
-_BY_TERMS, _BY_TERMS_OF_THREAD = _by_terms(), _by_terms(search.c.thread_id == _thread)
-
-
-def _find_in_postgresql(connection: Connection, terms: Sequence[str], values: dict[str, Any]) -> Sequence[Found]:
-    of_thread = values["thread"] is not None
-    values = {**values, "wanted": terms}
+async def _find_in_postgresql(connection: Connection, terms: Collection[str], values: dict[str, Any]) -> Sequence[Row]:
+    values["wanted"] = list(terms)
+    of_thread = "" if values["thread"] is None else " AND thread_id = :thread"
     if values["most"] <= NEWEST:
-        query = _AMONG_NEWEST_OF_THREAD if of_thread else _AMONG_NEWEST
-        found = connection.execute(query, values).all()
+        found = await connection.fetch(_AMONG_NEWEST.replace("{of thread}", of_thread), **values)
         if len(found) == values["most"]:
             return found
-    return connection.execute(_BY_TERMS_OF_THREAD if of_thread else _BY_TERMS, values).all()
+    return await connection.fetch(_BY_TERMS.replace("{of thread}", of_thread), **values)

@@ -1,30 +1,20 @@
-"""The contract on a SQL database: values are checked and written down here, the rest happens in one transaction."""
+"""The storage interface for SQL databases. Checks and encodes values, then runs one transaction per call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from sqlalchemy import Connection
-
-from diarist.database import Database, stored_version
+from diarist.byte_cache import ByteCache
+from diarist.checks import LARGEST, check_limit, check_place, checked
+from diarist.databases.base import Connection, Database, read_version
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Ranges, SearchStorage, Storage
-from diarist.storage.codec import (
-    END,
-    check_limit,
-    check_place,
-    check_thread,
-    checked,
-    decode_resource_cursor,
-    encode_message,
-    encode_sent,
-    to_json,
-    ttl_micros,
-)
+from diarist.storage.codec import check_thread, decode_resource_cursor, encode_message, encode_sent, to_json, ttl_micros
 from diarist.storage.places import decode_place
 from diarist.storage.records import (
     Event,
+    Forgotten,
     Hit,
     Lease,
     MessageSource,
@@ -36,26 +26,25 @@ from diarist.storage.records import (
     Thread,
     WorkingMemory,
 )
-from diarist.storage.sql import events, leases, listing, logs, resources, runs, search, threads, working_memory
+from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
-from diarist.storage.sql.kept import Kept
 from diarist.storage.sql.known_rows import Known
 from diarist.storage.sql.logs import KnownLog
-from diarist.storage.sql.search_index import purge_index
+from diarist.storage.sql.search import purge_index
 from diarist.storage.words import query_terms
 
-ROWS_KEPT, LOGS_KEPT = 16_000_000, 8_000_000
-"""Characters that a storage keeps of what was read last. A full window of 30,000 tokens has about 150,000, a log of
-40,000 tokens about 250,000."""
+ROWS_KEPT, LOGS_KEPT = 16_000_000, 16_000_000
+"""Sizes of a storage's read caches, in bytes. A full window of 30,000 tokens takes about 200,000, a log of 40,000
+tokens about 1,500,000: with a 🔴 in it, every character of a note takes four bytes."""
 
 
 class SQLStorage(Storage, SearchStorage):
-    """A storage on a ``Database``; what differs between databases is the database's affair."""
+    """A storage on a ``Database``, which handles the differences between databases."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._rows: Kept[Known] = Kept(ROWS_KEPT)
-        self._logs: Kept[KnownLog] = Kept(LOGS_KEPT)
+        self._rows: ByteCache[str, Known] = ByteCache(ROWS_KEPT)
+        self._logs: ByteCache[str, KnownLog] = ByteCache(LOGS_KEPT)
 
     async def open(self) -> None:
         await self._database.open()
@@ -63,12 +52,13 @@ class SQLStorage(Storage, SearchStorage):
     async def close(self) -> None:
         await self._database.close()
 
-    async def purge(self) -> None:
+    async def purge(self) -> tuple[str, ...]:
         await self._database.write(purge_index)
+        return await self._database.erase()
 
     async def has_tables(self, group: str) -> bool:
-        """Whether another group of diarist's tables lies in the same database, such as ``vectors``."""
-        return await self._database.read(stored_version, group) is not None
+        """Return True if the database also has another group of diarist's tables, such as ``vectors``."""
+        return await self._database.read(read_version, group) is not None
 
     @property
     def location(self) -> str:
@@ -78,10 +68,10 @@ class SQLStorage(Storage, SearchStorage):
 
     async def create_thread(self, thread: Thread) -> Thread:
         check_thread(thread)
-        return await self._database.short_write(threads.create_thread, thread)
+        return await self._database.write(threads.create_thread, thread)
 
     async def get_thread(self, thread_id: str) -> Thread | None:
-        return await self._database.short_read(threads.get_thread, thread_id)
+        return await self._database.read(threads.get_thread, thread_id)
 
     async def update_thread(
         self,
@@ -92,7 +82,7 @@ class SQLStorage(Storage, SearchStorage):
         expected_title: str | None = None,
     ) -> Thread:
         checked("" if title is None else title, f"the title of thread {thread_id!r}")
-        return await self._database.short_write(threads.update_thread, thread_id, title, metadata, expected_title)
+        return await self._database.write(threads.update_thread, thread_id, title, metadata, expected_title)
 
     async def list_threads(
         self,
@@ -117,20 +107,20 @@ class SQLStorage(Storage, SearchStorage):
     async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
         check_thread(thread)
         checked(run_id, "a run id")
-        return await self._database.short_write(runs.begin_run, run_id, thread, ttl_micros(ttl), guarded)
+        return await self._database.write(runs.begin_run, run_id, thread, ttl_micros(ttl), guarded)
 
     async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
-        await self._database.short_write(runs.heartbeat, run, ttl_micros(ttl))
+        await self._database.write(runs.heartbeat, run, ttl_micros(ttl))
 
     async def append_messages(
         self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        return await self._database.short_write(_messages.append_messages, run, rows)
+        return await self._database.write(_messages.append_messages, run, rows)
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        if await self._database.short_write(_messages.rewrite_messages, run, rows, list(remove)):
+        if await self._database.write(_messages.rewrite_messages, run, rows, list(remove)):
             self._rows.drop(run.thread_id)
 
     async def finish_run(
@@ -141,12 +131,13 @@ class SQLStorage(Storage, SearchStorage):
         messages: Sequence[Message] = (),
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        # What is discarded may be of any length.
-        write = self._database.short_write if state == "committed" else self._database.write
-        return await write(_messages.finish_run, run, state, rows)
+        numbers = await self._database.write(_messages.finish_run, run, state, rows)
+        if state != "committed":  # rows may have been deleted
+            self._database.erase_soon()
+        return numbers
 
     async def get_run(self, run_id: str) -> Run | None:
-        return await self._database.short_read(runs.get_run, run_id)
+        return await self._database.read(runs.get_run, run_id)
 
     async def list_messages(
         self,
@@ -160,17 +151,25 @@ class SQLStorage(Storage, SearchStorage):
     ) -> list[Message]:
         most = check_limit(limit)
         check_place(after=after, before=before)
-        return await self._database.short_read(
-            listing.list_messages, self._rows, thread_id, after, before, most, newest_first, run_id
+        return await self._database.read(
+            _messages.list_messages, self._rows, thread_id, after, before, most, newest_first, run_id
         )
 
-    async def existing_ids(self, thread_id: str, ids: Sequence[str]) -> set[str]:
-        return await self._database.short_read(_messages.existing_ids, thread_id, list(ids))
+    async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
+        return await self._database.read(_messages.existing_ids, thread_id, list(ids), forgotten)
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         deleted = await self._database.write(_messages.delete_messages, thread_id, list(ids))
         self._rows.drop(thread_id)
         return deleted
+
+    async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:
+        for message in messages:
+            checked(message.id, "a message id")
+        await self._database.write(_messages.note_forgotten, thread_id, list(messages))
+
+    async def list_forgotten(self, thread_id: str) -> list[Forgotten]:
+        return await self._database.read(_messages.list_forgotten, thread_id)
 
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
         encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
@@ -193,35 +192,35 @@ class SQLStorage(Storage, SearchStorage):
     # Resources and logs
 
     async def get_resource(self, resource_id: str) -> Resource:
-        return await self._database.short_read(resources.get_resource, resource_id)
+        return await self._database.read(resources.get_resource, resource_id)
 
     async def save_resource(self, resource: Resource) -> Resource:
         checked(resource.id, "a resource id")
-        return await self._database.short_write(resources.save_resource, resource)
+        return await self._database.write(resources.save_resource, resource)
 
     async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
         limit, after = check_limit(limit, least=1), decode_resource_cursor(cursor)
         return await self._database.read(resources.list_resources, limit, after)
 
     async def get_working_memory(self, key: str) -> WorkingMemory:
-        return await self._database.short_read(working_memory.get_working_memory, key)
+        return await self._database.read(resources.get_working_memory, key)
 
     async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
         checked(memory.key, "the key of a working memory")
-        return await self._database.short_write(working_memory.save_working_memory, memory)
+        return await self._database.write(resources.save_working_memory, memory)
 
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
-        return await self._database.short_read(logs.get_log, self._logs, key, after)
+        return await self._database.read(logs.get_log, self._logs, key, after)
 
     async def log_and_messages(
         self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
     ) -> tuple[ObservationLog | None, list[Message]]:
         own = type(self)
         if (own.get_log, own.list_messages) != (SQLStorage.get_log, SQLStorage.list_messages):
-            return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # as a subclass reads them
-        return await self._database.short_read(self._log_and_messages, key, thread_id, ranges, run_id)
+            return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # overridden methods
+        return await self._database.read(self._log_and_messages, key, thread_id, ranges, run_id)
 
-    def _log_and_messages(
+    async def _log_and_messages(
         self,
         connection: Connection,
         key: str,
@@ -229,23 +228,25 @@ class SQLStorage(Storage, SearchStorage):
         ranges: Callable[[ObservationLog | None], Ranges],
         run_id: str | None,
     ) -> tuple[ObservationLog | None, list[Message]]:
-        log = logs.get_log(connection, self._logs, key, 0)
+        log = await logs.get_log(connection, self._logs, key, 0)
         rows: list[Message] = []
         for after, before in ranges(log):
-            rows += listing.list_messages(connection, self._rows, thread_id, after, before, END, False, run_id)
+            rows += await _messages.list_messages(
+                connection, self._rows, thread_id, after, before, LARGEST, False, run_id
+            )
         return log, rows
 
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
     ) -> ObservationLog:
         checked(log.key, "the key of a log")
-        return await self._database.short_write(logs.save_log, self._logs, log, expected_version, tuple(rows))
+        return await self._database.write(logs.save_log, self._logs, log, expected_version, tuple(rows))
 
     async def list_generations(self, key: str) -> list[ObservationLog]:
         return await self._database.read(logs.list_generations, key)
 
     async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
-        return await self._database.short_write(logs.rewrite_generation, log, expected)
+        return await self._database.write(logs.rewrite_generation, log, expected)
 
     async def delete_generations(self, key: str) -> int:
         return await self._database.write(logs.delete_generations, key)
@@ -260,28 +261,28 @@ class SQLStorage(Storage, SearchStorage):
     async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
         checked(name, "the name of a lease")
         checked(owner, "the owner of a lease")
-        return await self._database.short_write(leases.acquire_lease, name, owner, ttl_micros(ttl))
+        return await self._database.write(leases.acquire_lease, name, owner, ttl_micros(ttl))
 
     async def renew_lease(self, lease: Lease, *, ttl: float) -> bool:
-        return await self._database.short_write(leases.renew_lease, lease, ttl_micros(ttl))
+        return await self._database.write(leases.renew_lease, lease, ttl_micros(ttl))
 
     async def release_lease(self, lease: Lease) -> None:
-        await self._database.short_write(leases.release_lease, lease)
+        await self._database.write(leases.release_lease, lease)
 
     async def delete_lease(self, name: str) -> bool:
-        return await self._database.short_write(leases.delete_lease, name)
+        return await self._database.write(leases.delete_lease, name)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
         checked(key, "the key of an event")
         checked(type, "the type of an event")
         body, keep = to_json(dict(data)), self.events_kept
-        return await self._database.short_write(events.append_event, key, type, body, keep)
+        return await self._database.write(events.append_event, key, type, body, keep)
 
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._database.read(events.list_events, key, after, check_limit(limit))
 
     async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
-        return await self._database.short_write(events.rewrite_event, key, seq, to_json(dict(data)))
+        return await self._database.write(events.rewrite_event, key, seq, to_json(dict(data)))
 
     async def delete_events(self, key: str) -> int:
         return await self._database.write(events.delete_events, key)

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from operator import gt, lt
+from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Select,
-    and_,
-    asc,
-    bindparam,
-    delete,
-    desc,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
-from sqlalchemy.exc import IntegrityError
-
-from diarist.database import now
+from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
-from diarist.in_place import require_short
 from diarist.messages import Json
 from diarist.storage.codec import (
     ThreadRow,
@@ -41,104 +22,105 @@ from diarist.storage.codec import (
     to_micros,
 )
 from diarist.storage.records import Page, Thread
-from diarist.storage.sql import schema
 from diarist.storage.sql.events import delete_event_log
 from diarist.storage.sql.logs import delete_log
-from diarist.storage.sql.schema import new_stamp, runs, thread_metadata, threads
-from diarist.storage.sql.working_memory import delete_working_memory
+from diarist.storage.sql.resources import delete_working_memory
 
 COUNTS = ("committed", "interrupted")
-"""The states of a run in which its rows count for others."""
+"""States of a run in which its messages are visible to other readers."""
+COUNTING = "state IN ('committed', 'interrupted')"
 
-_columns = [threads.c[name] for name in ThreadRow._fields]
-_visible = or_(threads.c.created_by.is_(None), runs.c.state.in_(COUNTS))
-_SELECT: Select[*tuple[object, ...]] = (
-    select(*_columns).select_from(threads.outerjoin(runs, runs.c.id == threads.c.created_by)).where(_visible)
+_VISIBLE = (
+    f"SELECT {', '.join(f't.{name}' for name in ThreadRow._fields)} FROM diarist_threads t"
+    f" LEFT JOIN diarist_runs r ON r.id = t.created_by WHERE (t.created_by IS NULL OR r.{COUNTING})"
 )
-_GET = _SELECT.where(threads.c.id == bindparam("thread"))
-_INSERT = insert(threads).values(
-    created_at=func.coalesce(bindparam("created", type_=BigInteger), now()),
-    updated_at=func.coalesce(bindparam("updated", type_=BigInteger), now()),
+_GET = f"{_VISIBLE} AND t.id = :thread"
+_INSERT = (
+    "INSERT INTO diarist_threads"
+    " (id, resource_id, title, metadata, created_at, updated_at, last_seq, created_by, stamp) VALUES"
+    " (:id, :resource, :title, :metadata, coalesce(:created, {now}), coalesce(:updated, {now}), 0, :created_by, :stamp)"
 )
-_UPDATE = (
-    update(threads)
-    .where(threads.c.id == bindparam("thread"))
-    .values(title=bindparam("new_title"), metadata=bindparam("new_metadata"), updated_at=now())
-)
-_LOCK = select(threads.c.resource_id).where(threads.c.id == bindparam("thread")).with_for_update()
-_STAMP = update(threads).where(threads.c.id == bindparam("thread")).values(stamp=bindparam("new_stamp"))
-_DELETE = delete(threads).where(threads.c.id == bindparam("thread"))
-_DELETE_RUNS = delete(runs).where(runs.c.thread_id == bindparam("thread"))
-_DELETE_METADATA = delete(thread_metadata).where(thread_metadata.c.thread_id == bindparam("thread"))
 
 
-def lock_thread(connection: Connection, thread_id: str) -> str | None:
-    """Keep others from changing the thread and from beginning, ending or filling runs of it; returns its resource,
-    if it is there.
+async def lock_thread(connection: Connection, thread_id: str) -> str | None:
+    """Lock the thread and its runs against changes by other transactions. Returns its resource; None if it is missing.
 
-    Whatever reads something of a thread to change it locks the thread's row first, so that databases with several
-    writers need hardly another lock. Where there are more, their order is: thread, messages, runs, logs, events.
+    A transaction that reads data of a thread in order to change it locks the thread's row first, so few other locks are
+    needed. The order of locks is: thread, messages, runs, logs, events.
     """
-    return connection.scalar(_LOCK, {"thread": thread_id})
+    return await connection.value(
+        "SELECT resource_id FROM diarist_threads WHERE id = :thread {for update}", thread=thread_id
+    )
 
 
-def stamp_thread(connection: Connection, thread_id: str) -> None:
-    """Tell readers that rows of the thread have changed which they may know. It must be locked."""
-    connection.execute(_STAMP, {"thread": thread_id, "new_stamp": new_stamp()})
+def new_stamp() -> int:
+    """Return a random number, to be used as a new stamp."""
+    return secrets.randbits(62)
 
 
-def create_thread(connection: Connection, thread: Thread) -> Thread:
+async def stamp_thread(connection: Connection, thread_id: str) -> None:
+    """Give the thread a new stamp, so that readers drop cached rows. The thread must be locked."""
+    await connection.execute(
+        "UPDATE diarist_threads SET stamp = :stamp WHERE id = :thread", thread=thread_id, stamp=new_stamp()
+    )
+
+
+async def create_thread(connection: Connection, thread: Thread) -> Thread:
     try:
-        insert_thread(connection, thread)
-    except IntegrityError as error:
+        await insert_thread(connection, thread)
+    except connection.violations as error:
         raise ConflictError(f"thread {thread.id!r} exists already") from error
-    return _existing(connection, thread.id)
+    return await _existing(connection, thread.id)
 
 
-def insert_thread(connection: Connection, thread: Thread, *, created_by: str | None = None) -> None:
-    values = {
-        "id": thread.id,
-        "resource_id": thread.resource_id,
-        "title": thread.title,
-        "metadata": to_json(merge_metadata({}, thread.metadata)),
-        "created": to_micros(thread.created_at, f"created_at of thread {thread.id!r}"),
-        "updated": to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}"),
-        "last_seq": 0,
-        "created_by": created_by,
-        "stamp": new_stamp(),
-    }
-    connection.execute(_INSERT, values)
-    _index_metadata(connection, thread.id, merge_metadata({}, thread.metadata))
+async def insert_thread(connection: Connection, thread: Thread, *, created_by: str | None = None) -> None:
+    metadata = merge_metadata({}, thread.metadata)
+    await connection.execute(
+        _INSERT,
+        id=thread.id,
+        resource=thread.resource_id,
+        title=thread.title,
+        metadata=to_json(metadata),
+        created=to_micros(thread.created_at, f"created_at of thread {thread.id!r}"),
+        updated=to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}"),
+        created_by=created_by,
+        stamp=new_stamp(),
+    )
+    await _index_metadata(connection, thread.id, metadata)
 
 
-def get_thread(connection: Connection, thread_id: str) -> Thread | None:
-    row = connection.execute(_GET, {"thread": thread_id}).first()
+async def get_thread(connection: Connection, thread_id: str) -> Thread | None:
+    row = await connection.first(_GET, thread=thread_id)
     return None if row is None else decode_thread(ThreadRow(*row))
 
 
-def update_thread(
+async def update_thread(
     connection: Connection,
     thread_id: str,
     title: str | None,
     metadata: Mapping[str, Json] | None,
     expected_title: str | None,
 ) -> Thread:
-    lock_thread(connection, thread_id)
-    thread = _existing(connection, thread_id)
+    await lock_thread(connection, thread_id)
+    thread = await _existing(connection, thread_id)
     check_title(thread, expected_title)
     if title is not None:
         thread.title = title
     if metadata:
-        # Through JSON first: a value that becomes null there removes its key as well.
+        # Encode as JSON first: a value that becomes null removes its key as well.
         thread.metadata = merge_metadata(thread.metadata, from_json(to_json(dict(metadata))))
-        connection.execute(_DELETE_METADATA, {"thread": thread_id})
-        _index_metadata(connection, thread_id, thread.metadata)
-    values = {"new_title": thread.title, "new_metadata": to_json(thread.metadata)}
-    connection.execute(_UPDATE, {"thread": thread_id, **values})
-    return _existing(connection, thread_id)
+        await connection.execute("DELETE FROM diarist_thread_metadata WHERE thread_id = :thread", thread=thread_id)
+        await _index_metadata(connection, thread_id, thread.metadata)
+    await connection.execute(
+        "UPDATE diarist_threads SET title = :title, metadata = :metadata, updated_at = {now} WHERE id = :thread",
+        thread=thread_id,
+        title=thread.title,
+        metadata=to_json(thread.metadata),
+    )
+    return await _existing(connection, thread_id)
 
 
-def list_threads(
+async def list_threads(
     connection: Connection,
     resource_id: str | None,
     metadata: Mapping[str, Json] | None,
@@ -146,52 +128,55 @@ def list_threads(
     cursor: str | None,
     newest_first: bool,
 ) -> Page[Thread]:
-    order, beyond = (desc, lt) if newest_first else (asc, gt)
-    query = _SELECT.order_by(order(threads.c.created_at), order(threads.c.id)).limit(limit + 1)
+    order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
+    query, values = _VISIBLE, dict[str, Any](most=limit + 1)
     if resource_id is not None:
-        query = query.where(threads.c.resource_id == resource_id)
-    for key, value in (metadata or {}).items():
-        query = query.where(_has_metadata(key, canonical(value)))
+        query += " AND t.resource_id = :resource"
+        values["resource"] = resource_id
+    for number, (key, value) in enumerate((metadata or {}).items()):
+        query += (
+            " AND EXISTS (SELECT 1 FROM diarist_thread_metadata m WHERE m.thread_id = t.id"
+            f" AND m.key = :key_{number} AND m.value = :value_{number})"
+        )
+        values |= {f"key_{number}": to_json(key), f"value_{number}": canonical(value)}
     if cursor is not None:
-        created_at, thread_id = decode_cursor(cursor)
-        same_time = and_(threads.c.created_at == created_at, beyond(threads.c.id, thread_id))
-        query = query.where(or_(beyond(threads.c.created_at, created_at), same_time))
-    rows = [ThreadRow(*row) for row in connection.execute(query)]
-    more = len(rows) > limit
+        values["created"], values["last"] = decode_cursor(cursor)
+        query += f" AND (t.created_at {beyond} :created OR (t.created_at = :created AND t.id {beyond} :last))"
+    query += f" ORDER BY t.created_at {order}, t.id {order} LIMIT :most"
+    rows = [ThreadRow(*row) for row in await connection.fetch(query, **values)]
     page = rows[:limit]
+    more = len(rows) > limit
     return Page(items=[decode_thread(row) for row in page], cursor=encode_cursor(page[-1]) if more else None)
 
 
-def delete_thread(connection: Connection, thread_id: str) -> bool:
-    deleted = connection.execute(_DELETE, {"thread": thread_id}).rowcount > 0  # and its messages
-    connection.execute(_DELETE_RUNS, {"thread": thread_id})
-    forget_records(connection, thread_id)
-    return deleted
+async def delete_thread(connection: Connection, thread_id: str) -> bool:
+    deleted = await connection.execute("DELETE FROM diarist_threads WHERE id = :thread", thread=thread_id)
+    await connection.execute("DELETE FROM diarist_runs WHERE thread_id = :thread", thread=thread_id)
+    await forget_records(connection, thread_id)
+    return deleted > 0
 
 
-def forget_records(connection: Connection, thread_id: str) -> None:
-    """Remove the working memory, the observation log and the events of a thread that is gone."""
-    delete_working_memory(connection, f"thread:{thread_id}")
-    delete_log(connection, f"thread:{thread_id}")
-    delete_event_log(connection, f"thread:{thread_id}")
+async def forget_records(connection: Connection, thread_id: str) -> None:
+    """Delete the working memory, observation log and events of a deleted thread."""
+    key = f"thread:{thread_id}"
+    await delete_working_memory(connection, key)
+    await delete_log(connection, key)
+    await delete_event_log(connection, key)
 
 
-def _existing(connection: Connection, thread_id: str) -> Thread:
-    thread = get_thread(connection, thread_id)
+async def _existing(connection: Connection, thread_id: str) -> Thread:
+    thread = await get_thread(connection, thread_id)
     if thread is None:
         raise NotFoundError(f"there is no thread {thread_id!r}")
     return thread
 
 
-def _index_metadata(connection: Connection, thread_id: str, metadata: Mapping[str, Json]) -> None:
-    require_short(connection, rows=len(metadata))
-    stored: dict[str, Json] = from_json(to_json(metadata))
-    if rows := [
-        {"thread_id": thread_id, "key": to_json(key), "value": canonical(value)} for key, value in stored.items()
-    ]:
-        connection.execute(insert(thread_metadata), rows)
-
-
-def _has_metadata(key: str, value: str) -> ColumnElement[bool]:
-    index = schema.thread_metadata
-    return exists().where(index.c.thread_id == threads.c.id, index.c.key == to_json(key), index.c.value == value)
+async def _index_metadata(connection: Connection, thread_id: str, metadata: Mapping[str, Json]) -> None:
+    """Store the canonical text of each value for ``list_threads``. JSON paths differ by database, and keys may contain
+    any character."""
+    if metadata:
+        stored: dict[str, Json] = from_json(to_json(metadata))
+        await connection.execute_many(
+            "INSERT INTO diarist_thread_metadata (thread_id, key, value) VALUES (:thread, :key, :value)",
+            [{"thread": thread_id, "key": to_json(key), "value": canonical(value)} for key, value in stored.items()],
+        )

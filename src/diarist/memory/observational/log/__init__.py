@@ -1,1 +1,1 @@
-"""The observation log: what it covers, how it changes, where it is kept, what leaves it."""
+"""The observation log: coverage, changes, storage and removal."""

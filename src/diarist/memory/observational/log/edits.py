@@ -1,6 +1,6 @@
-"""What people change in a log, as pure functions from log to log; ``transitions`` has what memory itself does.
+"""Changes that a user makes to a log, as pure functions from log to log; ``transitions`` has those of memory itself.
 
-As there, doing it twice is the same as doing it once, and a function that changes nothing returns its argument.
+All functions are idempotent, and return their argument if nothing changes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _HINTS = {"current_task": None, "suggested_response": None, "thread_title": None
 
 
 def edit_text(log: ObservationLog, observation_id: str, text: str, tokens: int) -> ObservationLog:
-    """Let an entry say something else; lines that stay keep their citations. A reflection that would replace it
-    falls. An entry that loses a word is marked as ``cut``. Raises NotFoundError."""
+    """Replace the text of an entry; unchanged lines keep their citations. Raises NotFoundError.
+
+    Drops a buffered reflection that would replace the entry. An entry that loses a word is marked as ``cut``.
+    """
     entry = find(log, observation_id)
     before, after = entry.text.splitlines(), text.splitlines()
     cited = dict(zip(before, entry.citations, strict=False))
@@ -33,21 +35,18 @@ def edit_text(log: ObservationLog, observation_id: str, text: str, tokens: int) 
 
 
 def _words(text: str) -> Counter[str]:
-    """What a text says, however it is written: without case, punctuation and marks such as 🔴."""
+    """Count the words of a text, ignoring case, punctuation and marks such as 🔴."""
     return Counter(term for piece in text.split() for term in text_terms(piece))
 
 
 def delete_text(log: ObservationLog, observation_id: str) -> ObservationLog:
-    """Let an entry say nothing; it goes on covering its rows, which would be observed anew otherwise.
-
-    Raises NotFoundError.
-    """
+    """Empty the text of an entry. It still covers its rows, so they are not observed again. Raises NotFoundError."""
     entry = find(log, observation_id)
     return _replace_entry(log, entry, _emptied(entry))
 
 
 def find(log: ObservationLog, observation_id: str) -> Observation:
-    """The entry of this id. Raises NotFoundError."""
+    """Return the entry with this id. Raises NotFoundError."""
     for entry in log.entries:
         if entry.id == observation_id:
             return entry
@@ -58,7 +57,7 @@ def find(log: ObservationLog, observation_id: str) -> Observation:
 
 
 def empty(log: ObservationLog) -> ObservationLog:
-    """The log without its entries, and without what follows from them. Work in flight does not bring them back."""
+    """Remove all entries and everything derived from them. Results of work in flight are rejected later."""
     if not log.entries and log.reflection is None:
         return log
     return replace(
@@ -89,27 +88,18 @@ def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> O
 
 @dataclass(frozen=True)
 class Erasure:
-    """Rows that are to be forgotten.
-
-    Attributes:
-        stones: Their ranges.
-        words: Terms that only these rows say; an entry that says one has it from them, by whatever way.
-    """
+    """The ranges of rows to forget."""
 
     stones: tuple[Tombstone, ...]
-    words: frozenset[str] = frozenset()
 
     def reaches(self, entry: Observation) -> bool:
-        """Whether an entry was made from the rows, or says a word that only they said."""
-        if any(
+        """Return True if an entry was made from these rows; a reflection has the sources of the entries it replaced."""
+        return any(
             s.thread_id in self._gone and self._gone[s.thread_id].meets(s.first_seq, s.last_seq) for s in entry.sources
-        ):
-            return True
-        hints = [getattr(one, name) for one in (entry, *entry.hints) for name in _HINTS]
-        return self.is_said_in(entry.text, *filter(None, hints))
+        )
 
     def left_of(self, source: Source) -> list[Source]:
-        """What of a source is not to be forgotten."""
+        """Return the ranges of a source that are not forgotten."""
         gone = self._gone.get(source.thread_id, Coverage((), ""))
         pieces: list[Source] = []
         for after, before in gone.holes(source.last_seq + 1):
@@ -122,12 +112,9 @@ class Erasure:
         threads = {stone.thread_id for stone in self.stones}
         return {thread_id: Coverage((), thread_id, self.stones) for thread_id in threads}
 
-    def is_said_in(self, *texts: str) -> bool:
-        return any(not self.words.isdisjoint(text_terms(text)) for text in texts)
-
 
 def tombstones_of(thread_id: str, seqs: Iterable[int]) -> tuple[Tombstone, ...]:
-    """Ranges of rows that follow each other."""
+    """Return tombstones for rows, one per run of consecutive numbers."""
     ranges: list[tuple[int, int]] = []
     for seq in sorted(set(seqs)):
         if ranges and seq == ranges[-1][1] + 1:
@@ -138,19 +125,19 @@ def tombstones_of(thread_id: str, seqs: Iterable[int]) -> tuple[Tombstone, ...]:
 
 
 def row_stones(log: ObservationLog) -> tuple[Tombstone, ...]:
-    """The tombstones that name rows; others name runs."""
+    """Return the tombstones that name rows; the others name runs."""
     return tuple(stone for stone in log.tombstones if stone.run_id is None)
 
 
 def without_stones(log: ObservationLog, stones: Collection[Tombstone]) -> ObservationLog:
-    """The log when these rows are gone and nobody can bring them back."""
+    """Return the log without these tombstones, for rows that cannot come back."""
     gone = set(stones)
     left = tuple(stone for stone in log.tombstones if stone not in gone)
     return log if len(left) == len(log.tombstones) else replace(log, tombstones=left)
 
 
 def touches(entry: Observation, stones: Collection[Tombstone]) -> bool:
-    """Whether an entry was made from any of these rows."""
+    """Return True if an entry was made from any of these rows."""
     return any(
         source.thread_id == stone.thread_id
         and source.first_seq <= stone.last_seq
@@ -161,12 +148,11 @@ def touches(entry: Observation, stones: Collection[Tombstone]) -> bool:
 
 
 def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasure) -> ObservationLog:
-    """Mark rows as gone, and take out every entry that they reach.
+    """Add tombstones for rows, and remove every entry that was made from them.
 
-    A reflection cannot be cut by words: what it replaced takes its place again, as far as ``history`` has it and
-    it is not reached itself. The rows of what is taken out are raw again, but for those that are gone. An entry that
-    a person took words out of is emptied, and goes on covering the rows that are left: these, or what it replaced,
-    may say those words.
+    A removed reflection gives way to the entries it replaced, if ``history`` has them and they were made from other
+    rows. The remaining rows of a removed entry become raw again. An entry marked as ``cut`` is emptied instead and
+    still covers its remaining rows, which may contain the words that a person removed.
     """
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
     known = set(log.tombstones)
@@ -179,14 +165,14 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
 
 
 def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
-    """An earlier generation without the entries that erased rows reach, and without the texts of errors."""
+    """Return an earlier generation without the entries made from erased rows, and without error texts."""
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, (), erasure))
     cleaned = _quiet(_with_entries(log, entries, erasure))
     return log if cleaned == log else cleaned
 
 
 def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: Erasure) -> list[Observation]:
-    """The entry, or what of the entries that it replaced may stand again."""
+    """Return the entry if it may stay, else the entries it replaced that may be restored."""
     if not erasure.reaches(entry):
         return [entry]
     if entry.cut:
@@ -202,7 +188,7 @@ def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: E
 
 
 def _parts(reflection: Observation, log: ObservationLog) -> list[Observation]:
-    """The entries of an earlier generation that a reflection replaced; none where that has not all of them."""
+    """Return the entries that a reflection replaced; empty if this earlier generation does not have all of them."""
     if any(entry.id == reflection.id for entry in log.entries):
         return []
     covered = set(reflection.sources)
@@ -224,7 +210,7 @@ def _with_entries(
 
 
 def _quiet(log: ObservationLog) -> ObservationLog:
-    """Without the texts of errors, which may quote what a model was told, and without what was refused."""
+    """Remove error texts, which may quote a prompt, and the refused sources."""
     return replace(
         log,
         observer_failures=replace(log.observer_failures, last_error="", refused=()),

@@ -1,4 +1,4 @@
-"""Reading and saving observation logs: compare-and-set with retries, and the leases of work on them."""
+"""Read and save observation logs: compare-and-set with retries, and leases for work on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from diarist.concurrency import at_work, being_cancelled, cancel_from_anywhere, obtained, stop, undisturbed
+from diarist.concurrency import acquire_or_release, being_cancelled, cancel_and_wait, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
 from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
@@ -29,24 +29,37 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 
 def begun(*generations: ObservationLog) -> list[ObservationLog]:
-    """The generations of a log that is about to be saved for the first time."""
+    """Mark the generations of a log that is saved for the first time with a new ``born`` id."""
     born = new_id("log")
     return [replace(log, born=born) for log in generations]
 
 
 def was_forgotten(told: ObservationLog, log: ObservationLog) -> bool:
-    """Whether something was forgotten since ``told`` was read, of which ``log`` is what is stored now.
+    """Return True if anything was forgotten since ``told`` was read. Results based on ``told`` must then be dropped.
 
-    Then no work that knows it may be kept. Where ``told`` was never saved, it had nothing to forget.
+    Args:
+        told: The log as it was read; if it was never saved, it had nothing to forget.
+        log: The log as it is stored now.
     """
     gone = told.version > 0 and (log.version == 0 or log.born != told.born)
     return gone or log.erasures != told.erasures
 
 
+def lost_some(told: ObservationLog, log: ObservationLog) -> bool:
+    """Return True if something was forgotten since ``told`` was read and entries of ``told`` were removed or rewritten.
+
+    Notes made with those entries in the prompt may quote the forgotten text; all other notes may be kept.
+    """
+    if not was_forgotten(told, log):
+        return False
+    texts = {entry.id: entry.text for entry in log.entries}
+    return log.born != told.born or any(texts.get(entry.id) != entry.text for entry in told.entries)
+
+
 class LogStore:
     """The observation logs of a storage: one per thread, or one per resource.
 
-    Every method names both; the scope says which of them decides.
+    Every method takes both ids; the scope decides which of them is the key.
     """
 
     def __init__(self, storage: Storage, scope: Scope = "thread") -> None:
@@ -54,17 +67,17 @@ class LogStore:
         self._scope: Scope = scope
 
     def key(self, thread_id: str, resource_id: str) -> str:
-        """The key of the log."""
+        """Return the key of the log."""
         return f"thread:{thread_id}" if self._scope == "thread" else f"resource:{resource_id}"
 
     async def read(self, thread_id: str, resource_id: str) -> ObservationLog:
-        """The log; an empty one, version 0, where nothing was saved yet."""
+        """Return the log; an empty one (version 0) if nothing was saved yet."""
         return await self._now(self.key(thread_id, resource_id), resource_id)
 
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
     ) -> tuple[ObservationLog, list[Message]]:
-        """The log, and the rows of the thread that a run sees beside what it renders of it."""
+        """Return the log, and the rows of the thread that its active entries, as the run sees them, do not cover."""
         found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
@@ -73,15 +86,15 @@ class LogStore:
             return holes_to_read(found[0])
 
         key = self.key(thread_id, resource_id)
-        # Somebody's wrapper may have no such method, or hand it on unseen, past its own way of reading messages.
+        # A user's wrapper may lack this method, or forward it to the inner storage and bypass its own reads.
         kind = type(self._storage) if hasattr(type(self._storage), "log_and_messages") else Storage
         log, rows = await kind.log_and_messages(self._storage, key, thread_id, holes, run_id=run_id)
         return log or self._empty(key, resource_id), only_uncovered(rows, found[0])
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
-        """The log as it is now, if somebody saved it since ``log`` was read; an empty one where it was deleted."""
+        """Return the log if it was saved since ``log`` was read, else None; an empty one if it was deleted."""
         found = await self._storage.get_log(log.key, after=max(0, log.version - 1))
-        if found is None and log.version:  # it is gone, or one that was begun anew is still younger
+        if found is None and log.version:  # deleted, or created again with a lower version
             return await self._now(log.key, log.resource_id)
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
 
@@ -100,12 +113,12 @@ class LogStore:
         check: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
-        """Read, change, save; and all of it again when somebody else saved in between.
+        """Read, change and save the log; retry if another process saved it in between.
 
         Args:
-            change: A transition; it may raise to give up. Returning its argument saves nothing.
-            check: Awaited after each reading, before the change; it may raise to give up.
-            rows: Must be stored when the log is saved.
+            change: A transition; it may raise to give up. Nothing is saved if it returns its argument.
+            check: Awaited after each read, before the change; it may raise to give up.
+            rows: Rows that must be stored when the log is saved.
 
         Returns:
             The log as it is stored now.
@@ -132,10 +145,10 @@ class LogStore:
                 await asyncio.sleep(random.uniform(0, _JITTER * attempt))
 
     async def clean_history(self, key: str, gone: Callable[[Observation], bool]) -> None:
-        """Take entries out of earlier generations: each keeps what the log had when it ended, provisional entries too.
+        """Remove entries from earlier generations, which also keep buffered entries and those of live runs.
 
-        As the ``check`` of the ``update`` that takes them out of the log, it leaves none behind: were a further
-        generation to begin meanwhile, that update would not be saved, and both are done again.
+        Pass it as ``check`` to the ``update`` that removes them from the log. If a new generation begins in between,
+        that update is not saved, and both are repeated.
         """
         await self.rewrite_history(
             key, lambda past: drop_entries(past, {entry.id for entry in past.entries if gone(entry)})
@@ -144,13 +157,13 @@ class LogStore:
     async def rewrite_history(
         self, key: str, change: Callable[[ObservationLog], ObservationLog]
     ) -> list[ObservationLog]:
-        """Change earlier generations; those that somebody else has changed meanwhile are read and changed anew.
+        """Change earlier generations; retry those that another process changed in between.
 
         Args:
             change: As for ``update``.
 
         Returns:
-            The generations as they were.
+            The generations before the change.
 
         Raises:
             ConflictError: Ten attempts in a row lost the race.
@@ -167,12 +180,12 @@ class LogStore:
     async def claim(
         self, thread_id: str, resource_id: str, operation: Operation, *, wait: float = 0
     ) -> AsyncGenerator[bool]:
-        """Hold the lease of this work while the block runs; yields False if somebody else holds it.
+        """Hold the lease for this work while the block runs; yields False if another process holds it.
 
-        The lease saves money only: should it be lost, what is done twice is dropped when it is saved.
+        The lease only avoids duplicate model calls: if it is lost, the duplicate result is dropped on save.
 
         Args:
-            wait: Seconds to wait for somebody else to let go of it.
+            wait: Seconds to wait for another process to release it.
         """
         async with self.claim_each([thread_id], resource_id, operation, wait=wait) as mine:
             yield bool(mine)
@@ -181,39 +194,40 @@ class LogStore:
     async def claim_each(
         self, thread_ids: Sequence[str], resource_id: str, operation: Operation, *, wait: float = 0
     ) -> AsyncGenerator[list[str]]:
-        """As ``claim``, for several threads: yields those whose leases nobody else holds. All are given back at once.
+        """Claim several threads at once; yields the thread ids that were claimed. All leases are released together.
 
         Args:
-            wait: Seconds to wait for each of the others.
+            wait: Seconds to wait for leases of other processes, in total; a killed process may have held many.
         """
-        me, mine = asyncio.current_task(), list[str]()
+        deadline = time.monotonic() + wait
+        mine: list[str] = []
         held: list[tuple[Lease, asyncio.Task[None]]] = []
         try:
             for thread_id in thread_ids:
-                lease = await self._acquire(self.job_name(thread_id, resource_id, operation), wait)
+                lease = await self._acquire(self.job_name(thread_id, resource_id, operation), deadline)
                 if lease is not None:
                     held.append((lease, asyncio.create_task(self._renew(lease))))
                     mine.append(thread_id)
             yield mine
+        except GeneratorExit:  # dropped with its event loop, where nothing can be awaited: the leases expire
+            held.clear()
+            raise
         finally:
-            if not at_work(me):  # nothing can be awaited any more: the leases end by themselves
-                for _, renewal in held:
-                    cancel_from_anywhere(renewal)
-            elif held:
-                await undisturbed(self._let_go(held), hurried=being_cancelled())
+            if held:
+                await shield_until_done(self._let_go(held), hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
-        """The name of a piece of work: of a log for reflection, and of one of its threads for observation.
+        """Return the name of a job: per log for reflection, per thread for observation.
 
-        ``OTHER_THREADS`` names all threads of a resource but those that look after themselves.
+        ``OTHER_THREADS`` as ``thread_id`` names the job for the other threads of a resource.
         """
         key = self.key(thread_id, resource_id)
         return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"
 
-    async def _acquire(self, name: str, wait: float) -> Lease | None:
-        owner, deadline, pause = new_id("job"), time.monotonic() + wait, _FIRST_PAUSE
+    async def _acquire(self, name: str, deadline: float) -> Lease | None:
+        owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
-            lease = await obtained(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
+            lease = await acquire_or_release(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
@@ -231,7 +245,7 @@ class LogStore:
 
     async def _let_go(self, held: Sequence[tuple[Lease, asyncio.Task[None]]]) -> None:
         async def release(lease: Lease, renewal: asyncio.Task[None]) -> None:
-            await stop(renewal)
+            await cancel_and_wait(renewal)
             await self._release(lease)
 
         await asyncio.gather(*(release(lease, renewal) for lease, renewal in held))

@@ -1,7 +1,7 @@
-"""What the Observer refuses for good: found by halving, then written off, so that the diary goes on. Pure.
+"""Messages that the Observer's model refuses: found by halving a batch, then skipped so that observation goes on. Pure.
 
-The log keeps which rows a refused call was about. So every process makes the same of it, and what is refused in one
-thread of a resource does not touch the others.
+The log stores the sources of refused calls, so all processes narrow a batch the same way, and refusals in one thread of
+a resource do not affect the others.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from diarist.memory.observational.log.coverage import Coverage, seq_of
-from diarist.memory.observational.window import is_unit
+from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.observational.units import is_unit
+from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.records import ObservationLog, Source
 
 PATIENCE = 3
-"""So many times the same rows are refused before fewer are asked for the first time, and before a unit alone is given
-up. In between, where it is known that there is something, one refusal is enough to ask for fewer still."""
+"""Number of refusals after which a batch is first halved, and number after which a single unit is given up.
+
+After the first halving, each further refusal halves the batch again."""
 
 _Unit = Sequence[Message]
 
 
 def narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[tuple[list[_Unit], bool]]:
-    """The units of a batch in pieces, in order: what was refused together too often comes in two halves.
+    """Split a batch into pieces, in order: a group of units that was refused too often is halved.
 
-    With each piece comes whether it is such a half. Where nothing was refused, ``units`` are one piece.
+    Each piece comes with True if it is such a half. Without refusals, ``units`` are one piece.
     """
     pieces: list[tuple[list[_Unit], bool]] = []
     for among, group in groupby(units, key=lambda unit: _too_often(unit, refused)):
@@ -36,17 +38,17 @@ def narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[tuple[list
 
 
 def is_suspect(rows: Sequence[Message], refused: Sequence[Source]) -> bool:
-    """Whether a batch is what ``narrow`` made of rows that were refused too often."""
+    """Return True if these rows were refused too often, so that ``narrow`` made the batch smaller."""
     return bool(_too_often(rows, refused))
 
 
 def is_given_up(rows: Sequence[Message], sources: Sequence[Source], refused: Sequence[Source]) -> bool:
-    """Whether these rows are a unit that was refused too often when it was asked for alone."""
+    """Return True if these rows are a unit that was refused too often on its own."""
     return is_unit(rows) and all(refused.count(source) >= PATIENCE for source in sources)
 
 
 def without_covered(log: ObservationLog) -> ObservationLog:
-    """The log without refusals of what it covers by now."""
+    """Drop the refusals of rows that the log now covers."""
     refused = log.observer_failures.refused
     covered = {thread_id: Coverage(log.entries, thread_id) for thread_id in {source.thread_id for source in refused}}
     left = tuple(s for s in refused if not covered[s.thread_id].covers(s.first_seq, s.last_seq))
@@ -54,7 +56,7 @@ def without_covered(log: ObservationLog) -> ObservationLog:
 
 
 def _too_often(unit: _Unit, refused: Sequence[Source]) -> tuple[int, ...]:
-    """The places of the refusals that a unit was among; none where they are few."""
+    """Return the indexes of the refusals that include a unit; empty if there are fewer than ``PATIENCE``."""
     thread_id, first, last = unit[0].thread_id, seq_of(unit[0]), seq_of(unit[-1])
     among = tuple(
         place

@@ -1,20 +1,19 @@
-"""Forgetting rows, with every word that was made from them.
+"""Removal of rows and of everything that was made from them.
 
-First tombstones are saved into the log, so that no work in flight brings anything back; then everything is removed
-that is made from the rows; the rows themselves go last, since they tell what to look for. A crash in between leaves
-the tombstones, and ``finish_removals`` does the rest. It takes the tombstones away, too: so what a run that was
-live meanwhile has still written is looked through once more before the next one begins.
+Saves tombstones in the log first, so that work in flight cannot restore anything. Then removes the entries made from
+the rows and all copies of their text; the rows go last. After a crash the tombstones remain, and ``finish_removals``
+does the rest when the log is opened next.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
-from functools import cache
 
 from diarist.chunks import DataChunk
-from diarist.memory.observational.data_parts import without_words
-from diarist.memory.observational.log.coverage import Coverage, seq_of
+from diarist.memory.observational.events import without_words
+from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import (
     Erasure,
     erase,
@@ -24,55 +23,48 @@ from diarist.memory.observational.log.edits import (
 )
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.observational.prompt.sent_block import keep_date
-from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.receipt import Receipt
+from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.title_marks import made_from, without_mark
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, RowRef, Thread, Tombstone
-from diarist.storage.words import message_terms, text_terms
+from diarist.storage.words import message_texts, text_terms
 from diarist.tokens import TokenCounter
 
 WHOLE = 1 << 62
-"""The end of a range that takes a whole thread."""
+"""Last row number of a range that covers a whole thread."""
 
 _PAGE = 500
 _NEAR = 50
-"""Places further on, reading what lies between costs more than asking again."""
-_PROMPTS = (
-    "observer",
-    "observer_threads",
-    "observer_title",
-    "reflector",
-    "reflector_levels",
-    "reflector_threads",
-    "using_notes",
-)
+"""Maximum distance of ranges that are read together, in rows."""
+_NAME_OR_NUMBER = re.compile(r"(?<![.!?] )(?<!^)(?<!\w)[^\W\d_a-z]\w+|\w*\d\w*", re.MULTILINE)
+"""Matches a capitalised word that does not begin a sentence, or a word with a digit."""
 
 
 async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenCounter) -> ObservationLog:
-    """Finish what tombstones in the log say is to be removed. Call it when a log is opened, before rows are read.
+    """Finish the removals that the log's row tombstones name. Call it when a log is opened, before rows are read.
 
     Returns:
-        The log without these tombstones; the very log where it has none.
+        The log without these tombstones; the same object if it has none.
 
     Raises:
-        StorageError: The tombstones stay, and the next call begins anew.
+        StorageError: The tombstones stay, and the next call starts over.
     """
     stones = row_stones(log)
     if not stones:
         return log
     mine = await _of_resource(storage, stones, log.resource_id)
-    if mine and (await remove_rows(storage, [log], mine, counter)).message_ids:
+    if mine and await remove_rows(storage, [log], mine, counter) != Receipt():
         await storage.purge()
     return await drop_stones(storage, log, stones)
 
 
 async def finish_earlier_removals(storage: Storage, thread: Thread, counter: TokenCounter) -> None:
-    """Finish what was cut short of removing an earlier thread of this id. Call it when a thread is begun, before any
-    of its rows can be seen: tombstones name rows by their places, and the new ones take the same places.
+    """Finish an interrupted removal of an earlier thread with this id.
 
-    A thread's own log goes with the thread, so that only the resource's can have such tombstones.
+    Call it when a thread is created, before any of its rows are visible: tombstones name rows by number, and the new
+    rows reuse the numbers. Only a resource's log can have such tombstones; a thread's own log goes with the thread.
     """
     log = await LogStore(storage, "resource").read(thread.id, thread.resource_id)
     if any(stone.thread_id == thread.id for stone in row_stones(log)):
@@ -80,7 +72,7 @@ async def finish_earlier_removals(storage: Storage, thread: Thread, counter: Tok
 
 
 async def _of_resource(storage: Storage, stones: Sequence[Tombstone], resource_id: str) -> list[Tombstone]:
-    """Without those of threads that another resource has by now: the rows that they named went with the old thread."""
+    """Return the tombstones without those of threads that now belong to another resource; their rows are gone."""
     others: set[str] = set()
     for thread_id in {stone.thread_id for stone in stones}:
         thread = await storage.get_thread(thread_id)
@@ -90,7 +82,7 @@ async def _of_resource(storage: Storage, stones: Sequence[Tombstone], resource_i
 
 
 async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:
-    """Take away tombstones of rows that nobody can bring back."""
+    """Remove tombstones of rows that cannot come back."""
     return await _update(storage, log, lambda log: without_stones(log, stones))
 
 
@@ -105,50 +97,36 @@ async def remove_rows(
     """Remove rows, and what the logs have that was made from them; leaves tombstones in the logs.
 
     Args:
-        stones: Where the rows lie, also in threads that are gone already.
-        rows: Must be stored when the tombstones are saved: in a thread that was made anew, other rows have their
-            places. Raises ConflictError where they are not.
+        stones: The ranges of the rows, which may be in threads that are already deleted.
+        rows: Rows that must be stored when the tombstones are saved, since a thread that was created again reuses
+            the numbers. Raises ConflictError if they are not.
     """
-    words, ids = await _look(storage, stones)
+    names, ids = await _look(storage, stones)
     receipt = Receipt()
     for log in logs:
-        receipt += await _clean(storage, log, stones, words, counter, rows)
+        receipt += await _clean(storage, log, stones, names, counter, rows)
     for thread_id, message_ids in ids.items():
         receipt += await _clean_generated_title(storage, thread_id, message_ids)
         await storage.delete_messages(thread_id, message_ids)
-        receipt += await _clean_generated_title(storage, thread_id, message_ids)  # it was thought of meanwhile
+        receipt += await _clean_generated_title(storage, thread_id, message_ids)  # a title may have been made since
         receipt += Receipt(message_ids=tuple(message_ids))
     return receipt
 
 
-async def own_words(storage: Storage, row: Message) -> set[str]:
-    """The words that of all messages of its thread only this one says."""
-    words, _ = await _look(storage, _stones_of(row))
-    return words
+async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: Message, counter: TokenCounter) -> None:
+    """Remove from the logs everything that was made from a row. The row stays and becomes raw again.
 
-
-async def remove_traces(
-    storage: Storage, logs: Sequence[ObservationLog], row: Message, words: set[str], counter: TokenCounter
-) -> None:
-    """Take out of the logs what was made from a row that stays, which is raw again by this.
-
-    Notes that are being made of it are dropped.
-
-    Args:
-        words: What is taken out as well wherever it is said, such as ``own_words``.
+    Notes of it that are still being made are dropped.
     """
+    stones = (Tombstone(thread_id=row.thread_id or "", first_seq=seq_of(row), last_seq=seq_of(row)),)
     for log in logs:
-        await _clean(storage, log, _stones_of(row), words, counter, (), stays=True)
+        await _clean(storage, log, stones, set(), counter, (), stays=True)
     if row.thread_id is not None:
         await _clean_generated_title(storage, row.thread_id, [row.id])
 
 
-def _stones_of(row: Message) -> tuple[Tombstone, ...]:
-    return (Tombstone(thread_id=row.thread_id or "", first_seq=seq_of(row), last_seq=seq_of(row)),)
-
-
 def thread_of(log: ObservationLog) -> str:
-    """The thread of a log of scope ``thread``; no name at all for that of a resource, which has many."""
+    """Return the thread id of a log; empty for a log of a resource."""
     return log.key.removeprefix("thread:") if log.scope == "thread" else ""
 
 
@@ -163,22 +141,12 @@ async def _update(
     return await logs.update(thread_of(log), log.resource_id, change, check=check, rows=rows)
 
 
-async def rows_between(
-    storage: Storage, thread_id: str, *, after: int = 0, before: int | None = None
-) -> AsyncIterator[Message]:
-    """Visible rows in order, read page by page."""
-    while rows := await storage.list_messages(thread_id, after=after, before=before, limit=_PAGE):
-        for row in rows:
-            yield row
-        after = seq_of(rows[-1])
-
-
-# --- what is to be looked for ------------------------------------------------------------------------------
+# --- finding the rows ---------------------------------------------------------------------------------------
 
 
 async def _look(storage: Storage, stones: Sequence[Tombstone]) -> tuple[set[str], dict[str, list[str]]]:
-    """The words that only these rows of their threads say, of rows that are still there; and their ids, by thread."""
-    words: set[str] = set()
+    """Return the names and numbers in the rows that are still stored, and the ids of these rows by thread."""
+    names: set[str] = set()
     ids: dict[str, list[str]] = {}
     for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
         places = Coverage((), thread_id, stones)
@@ -186,19 +154,13 @@ async def _look(storage: Storage, stones: Sequence[Tombstone]) -> tuple[set[str]
             async for row in rows_between(storage, thread_id, after=first - 1, before=last + 1):
                 if seq_of(row) in places:
                     ids.setdefault(thread_id, []).append(row.id)
-                    words |= message_terms(row)
-    for thread_id, gone in ids.items():
-        known = set(gone)
-        async for row in rows_between(storage, thread_id):
-            if not words:
-                break
-            if row.id not in known:
-                words -= message_terms(row)
-    return words, ids
+                    for text in message_texts(row):
+                        names |= {term for name in _NAME_OR_NUMBER.findall(text) for term in text_terms(name)}
+    return names, ids
 
 
 def _stretches(places: Coverage) -> Iterator[tuple[int, int]]:
-    """The pieces, as they are read: together where they lie near each other."""
+    """Yield the ranges to read; ranges that are close to each other are joined."""
     start, end = places.ranges[0]
     for first, last in places.ranges[1:]:
         if first - end > _NEAR:
@@ -206,29 +168,6 @@ def _stretches(places: Coverage) -> Iterator[tuple[int, int]]:
             start = first
         end = last
     yield start, end
-
-
-async def _said_elsewhere(
-    storage: Storage, log: ObservationLog, stones: Sequence[Tombstone], words: set[str]
-) -> set[str]:
-    """Those of the words that entries have from the messages of other threads."""
-    gone = {stone.thread_id for stone in stones}
-    found: set[str] = set()
-    for entry in _all_entries(log):
-        others = [source for source in entry.sources if source.thread_id not in gone]
-        if others and not (words - found).isdisjoint(text_terms(entry.text)):
-            for source in others:
-                async for row in rows_between(
-                    storage, source.thread_id, after=source.first_seq - 1, before=source.last_seq + 1
-                ):
-                    found |= words & message_terms(row)
-    return found
-
-
-@cache
-def _own_words() -> frozenset[str]:
-    """Words of our prompts: an entry that says one need not have it from any message."""
-    return frozenset(term for name in _PROMPTS for term in text_terms(load_prompt(name)))
 
 
 def _all_entries(log: ObservationLog) -> list[Observation]:
@@ -242,23 +181,22 @@ async def _clean(
     storage: Storage,
     log: ObservationLog,
     stones: Sequence[Tombstone],
-    words: set[str],
+    names: set[str],
     counter: TokenCounter,
     rows: Sequence[RowRef],
     *,
     stays: bool = False,
 ) -> Receipt:
-    """Take out of a log, of its history and of all copies of its words what was made from the rows.
+    """Remove what was made from the rows: from a log, its history, and all copies of its text.
 
-    ``stays``: The rows are not removed, so no tombstones are left.
+    Args:
+        names: Words that the receipt looks for in the remaining entries.
+        stays: The rows are not removed, so no tombstones are left.
     """
-    words = words - _own_words()
-    for past in (log, *(await storage.list_generations(log.key) if words and log.scope == "resource" else ())):
-        words -= await _said_elsewhere(storage, past, stones, words)
-    erasure = Erasure(tuple(stones), frozenset(words))
+    erasure = Erasure(tuple(stones))
     before, after = await _mark(storage, log, erasure, rows, stays=stays)
     history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda past: erase_past(past, erasure))
-    receipt = _compare(before, after, history, erasure)
+    receipt = _compare(before, after, history, erasure, names)
     receipt += await _clean_events(storage, after)
     receipt += await _clean_titles(storage, [before, *history], erasure)
     return receipt + await _clean_notes(storage, after, stones, counter)
@@ -267,7 +205,7 @@ async def _clean(
 async def _mark(
     storage: Storage, log: ObservationLog, erasure: Erasure, rows: Sequence[RowRef], *, stays: bool
 ) -> tuple[ObservationLog, ObservationLog]:
-    """Save the tombstones, and take out what is made from the rows; returns the log before and after."""
+    """Save the tombstones and remove the entries made from the rows; returns the log before and after."""
     before = log
     history: list[ObservationLog] = []
 
@@ -286,13 +224,18 @@ async def _mark(
 
 
 def _compare(
-    before: ObservationLog, after: ObservationLog, history: Sequence[ObservationLog], erasure: Erasure
+    before: ObservationLog,
+    after: ObservationLog,
+    history: Sequence[ObservationLog],
+    erasure: Erasure,
+    names: set[str],
 ) -> Receipt:
     entries = [entry for log in (*history, before) for entry in _all_entries(log)]
     known = {entry.id for entry in before.entries}
     return Receipt(
         observation_ids=tuple(dict.fromkeys(entry.id for entry in entries if erasure.reaches(entry))),
         restored_ids=tuple(entry.id for entry in after.entries if entry.id not in known),
+        mentioning_ids=tuple(e.id for e in _all_entries(after) if not names.isdisjoint(text_terms(e.text))),
     )
 
 
@@ -300,7 +243,7 @@ def _compare(
 
 
 async def _clean_events(storage: Storage, log: ObservationLog) -> Receipt:
-    """Empty the texts of errors, which may quote what a model was told; event logs hold no other words."""
+    """Remove error texts, which may quote a prompt; event logs hold no other text."""
     after, count = 0, 0
     while events := await storage.list_events(log.key, after=after, limit=_PAGE):
         for event in events:
@@ -318,7 +261,7 @@ async def _clean_titles(storage: Storage, logs: Sequence[ObservationLog], erasur
     named = [stone.thread_id for stone in erasure.stones] + [s.thread_id for e in reached for s in e.sources]
     for thread_id in dict.fromkeys(named):
         thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.title and (thread.title in made or erasure.is_said_in(thread.title)):
+        if thread is not None and thread.title and thread.title in made:
             await storage.update_thread(thread_id, title="")
             emptied.append(thread_id)
     return Receipt(title_ids=tuple(emptied))
@@ -335,7 +278,7 @@ async def _clean_generated_title(storage: Storage, thread_id: str, message_ids: 
 async def _clean_notes(
     storage: Storage, log: ObservationLog, stones: Sequence[Tombstone], counter: TokenCounter
 ) -> Receipt:
-    """Cut the notes that were sent since the rows were stored: they may quote the log."""
+    """Cut the memory notes that were sent since the rows were stored, as they may quote the log."""
     receipt = Receipt()
     first: dict[str, int] = {}
     for stone in stones:
@@ -346,7 +289,7 @@ async def _clean_notes(
 
 
 async def _readers(storage: Storage, log: ObservationLog, named: dict[str, int]) -> list[str]:
-    """The threads whose prompts hold the log: its own, or those of its resource that were used since."""
+    """Return the threads with the log in their prompts: its own, or those of the resource used since then."""
     if log.scope == "thread":
         return [thread_of(log)]
     since = await _oldest(storage, named)
@@ -355,27 +298,15 @@ async def _readers(storage: Storage, log: ObservationLog, named: dict[str, int])
 
 
 async def _oldest(storage: Storage, named: dict[str, int]) -> datetime | None:
-    """A moment before which none of the named rows was stored; None if nobody can say."""
+    """Return a moment before which none of the named rows was stored, or None if unknown."""
     created = [thread.created_at for id in named if (thread := await storage.get_thread(id)) is not None]
     if len(created) < len(named) or None in created:
         return None
     return min(moment for moment in created if moment is not None)
 
 
-async def threads_of(storage: Storage, resource_id: str) -> AsyncIterator[Thread]:
-    """All visible threads of a resource, read page by page."""
-    cursor: str | None = None
-    while True:
-        page = await storage.list_threads(resource_id=resource_id, cursor=cursor)
-        for thread in page.items:
-            yield thread
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
 async def cut_notes(storage: Storage, thread_id: str, counter: TokenCounter, *, after: int = 0) -> Receipt:
-    """Leave of the notes that were sent along with rows behind ``after`` no more than the date."""
+    """Reduce the memory notes that were sent with rows after ``after`` to the date."""
     cut: dict[str, SentBlock | None] = {}
     async for row in rows_between(storage, thread_id, after=after):
         if row.sent is not None:

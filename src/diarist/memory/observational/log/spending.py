@@ -1,4 +1,4 @@
-"""What the diary of a thread has cost so far. Pure."""
+"""The tokens that a diary has cost so far. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diarist.storage.records import ObservationLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiaryUsage:
-    """Tokens of the calls that made a diary, by role; and how many pieces of work there were."""
+    """Tokens of the model calls that made a diary, and the number of observations and reflections."""
 
     observer: Usage = field(default_factory=Usage)
     reflector: Usage = field(default_factory=Usage)
@@ -24,10 +24,10 @@ class DiaryUsage:
 
 
 def usage_of(generations: Sequence[ObservationLog]) -> DiaryUsage:
-    """The sum over every entry that was ever made, each counted once.
+    """Return the sum over all entries ever made, each counted once.
 
     Args:
-        generations: All values of the log, the present one among them.
+        generations: All generations of the log, including the current one.
     """
     made = {entry.cycle_id: entry for log in generations for entry in log.entries}
     made |= {log.reflection.entry.cycle_id: log.reflection.entry for log in generations if log.reflection}

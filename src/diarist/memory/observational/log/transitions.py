@@ -1,7 +1,7 @@
-"""Every change of an observation log, as a pure function from log to log.
+"""Changes that memory makes to an observation log, as pure functions from log to log.
 
-Applying a change twice is the same as applying it once, so a save that lost the race is simply read again
-and applied again. A function that changes nothing returns the very log that it was given.
+All functions are idempotent, so after a lost race the log is read and changed again. A function that changes nothing
+returns its argument.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diarist.storage.records import (
 Operation = Literal["observation", "reflection"]
 
 MAX_TOMBSTONES = 256
-"""A tombstone matters until the rows it names are removed; so many removals are never under way at once."""
+"""Maximum number of tombstones. Each is needed only until its rows are removed, and fewer removals run at once."""
 
 _MAX_HINTS = 50
 _MAX_REFUSED = 100
@@ -35,18 +35,20 @@ _LONGEST_DELAY = timedelta(minutes=10)
 
 
 def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: Sequence[str] = ()) -> str:
-    """The id of a piece of work: the same in every process that would do the same.
+    """Return the id of a cycle, which is the same in every process for the same input.
 
-    ``inputs`` are the cycle ids of the entries that a reflection replaces.
+    Args:
+        inputs: The cycle ids of the entries that a reflection replaces.
     """
     parts = [key, operation, *(f"{s.thread_id}:{s.first_seq}-{s.last_seq}:{s.digest}" for s in sources), *inputs]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
 def refusal(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
-    """Why the log may not take this observation, in words; None if it may, or has it already.
+    """Return the reason why the log must reject an observation; None if it may add it, or has it already.
 
-    ``run_ids`` are the runs that its rows are of.
+    Args:
+        run_ids: The runs that its rows belong to.
     """
     if has_cycle(log, entry.cycle_id):
         return None
@@ -62,15 +64,15 @@ def refusal(log: ObservationLog, entry: Observation, run_ids: Collection[str] = 
 
 
 def has_cycle(log: ObservationLog, cycle: str) -> bool:
-    """Whether the log has an entry that this piece of work has made."""
+    """Return True if the log has an entry made by this cycle."""
     return any(entry.cycle_id == cycle for entry in log.entries)
 
 
 def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
-    """Add an entry behind the active ones, a buffered one behind all. Nothing changes when it is there already
-    or ``refusal`` says no.
+    """Add an entry after the active ones; a buffered entry goes last.
 
-    A new active entry is also a new chance for the Reflector: nothing stays suppressed.
+    Changes nothing if the log has it already, or ``refusal`` gives a reason. A new active entry clears ``suppressed``,
+    so that the Reflector may try again.
     """
     if has_cycle(log, entry.cycle_id) or refusal(log, entry) is not None:
         return log
@@ -80,7 +82,7 @@ def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
 
 
 def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
-    """Let buffered entries stand in the prompt, behind the active ones; those that are gone are left out."""
+    """Activate buffered entries: move them after the active ones. Ignores ids that are gone."""
     chosen = tuple(replace(entry, state="active") for entry in log.buffered if entry.id in ids)
     if not chosen:
         return log
@@ -89,9 +91,9 @@ def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
 
 
 def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[Replaced]) -> ObservationLog:
-    """Put ``entry`` in the place of the entries that it replaces and begin a new generation.
+    """Replace entries by a reflection and begin a new generation.
 
-    Nothing changes unless every one of them is still active, word for word.
+    Changes nothing unless all replaced entries are still active with unchanged text.
     """
     if has_cycle(log, entry.cycle_id) or not _all_there(log.active, replaces):
         return log
@@ -105,38 +107,39 @@ def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[R
 
 
 def still_there(log: ObservationLog, replaces: Sequence[Replaced]) -> bool:
-    """Whether the log has all these entries, active and word for word."""
+    """Return True if all these entries are still active with unchanged text."""
     return _all_there(log.active, replaces)
 
 
 def hold_reflection(log: ObservationLog, pending: PendingReflection) -> ObservationLog:
-    """Keep a finished reflection until it is due; nothing changes where an entry that it replaces has changed."""
+    """Buffer a finished reflection until it is due; changes nothing if an entry that it replaces has changed."""
     if has_cycle(log, pending.entry.cycle_id) or not _all_there(log.active, pending.replaces):
         return log
     return replace(log, reflection=pending)
 
 
 def activate_reflection(log: ObservationLog) -> ObservationLog:
-    """Begin a new generation with the reflection that waits; nothing changes where none does."""
+    """Activate the buffered reflection and begin a new generation; changes nothing if there is none."""
     pending = log.reflection
     return log if pending is None else add_reflection(log, pending.entry, pending.replaces)
 
 
 def replaced_by(entries: Sequence[Observation]) -> tuple[Replaced, ...]:
-    """How a reflection names the entries that it replaces."""
+    """Return the references to the entries that a reflection replaces, with hashes of their texts."""
     return tuple(Replaced(entry.id, hashlib.sha256(entry.text.encode()).hexdigest()[:32]) for entry in entries)
 
 
 def suppress(log: ObservationLog, cycle: str) -> ObservationLog:
-    """Remember that this reflection does not pay, until an entry joins."""
+    """Record that this reflection is not worthwhile, until an entry is added."""
     return log if cycle in log.suppressed or not log.active else replace(log, suppressed=(*log.suppressed, cycle))
 
 
 def drop_run(log: ObservationLog, run_id: str, thread_id: str, rows: Sequence[Tombstone] = ()) -> ObservationLog:
-    """Take out the entries of a discarded run, and let none of its late results in.
+    """Remove the entries of a discarded run, and add a tombstone that rejects its late results.
 
-    ``rows`` are the ranges of its rows. Where others have noted them, since they took the run for dead, these
-    ranges become tombstones as well: what was made of them is to be removed.
+    Args:
+        rows: The ranges of its rows. If another process has noted them because it took the run for dead, they become
+            tombstones too, so that those notes are removed.
     """
     if not any(stone.run_id == run_id for stone in log.tombstones):
         others = [source for entry in log.entries if entry.run_id != run_id for source in entry.sources]
@@ -147,9 +150,10 @@ def drop_run(log: ObservationLog, run_id: str, thread_id: str, rows: Sequence[To
 
 
 def close_entries(log: ObservationLog, ids: Collection[str], *, stale: Collection[str] = ()) -> ObservationLog:
-    """Their run has ended well, and their rows were looked at since: they are like all other entries.
+    """Detach entries from their run after it has ended and their rows were checked.
 
-    ``stale`` are ids of entries whose rows were rewritten or removed at the end; these are taken out.
+    Args:
+        stale: Ids of entries to remove, since their rows were rewritten or removed at the end.
     """
     log = drop_entries(log, stale)
     if not any(entry.run_id and entry.id in ids for entry in log.entries):
@@ -158,7 +162,7 @@ def close_entries(log: ObservationLog, ids: Collection[str], *, stale: Collectio
 
 
 def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
-    """Take entries out; their rows are raw again."""
+    """Remove entries; their rows become raw again."""
     entries = tuple(entry for entry in log.entries if entry.id not in ids)
     return log if len(entries) == len(log.entries) else _with_entries(log, entries)
 
@@ -166,10 +170,10 @@ def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
 def record_failure(
     log: ObservationLog, operation: Operation, *, at: datetime, error: str, refused: Sequence[Source] = ()
 ) -> ObservationLog:
-    """Count a failed cycle. Where the last one has the same time and error, and nothing new was refused, it is that
-    one, and is not counted again.
+    """Count a failed cycle. The same failure (time, error, and no new refused sources) is not counted twice.
 
-    ``refused``: what the Observer was asked for, where it refused that; the log keeps the last hundred.
+    Args:
+        refused: The sources of the call, if the Observer refused it; the log keeps the last hundred.
     """
     before = failures_of(log, operation)
     if before.last_at == at and before.last_error == error and set(refused) <= set(before.refused):
@@ -179,13 +183,13 @@ def record_failure(
 
 
 def record_success(log: ObservationLog, operation: Operation) -> ObservationLog:
-    """Forget the failures of this kind of work, but not what was refused and is not noted yet."""
+    """Reset the failures of this operation, but keep the refused sources."""
     before = failures_of(log, operation)
     return log if before.count == 0 else _with_failures(log, operation, Failures(refused=before.refused))
 
 
 def seen_by(log: ObservationLog, model_id: str) -> ObservationLog:
-    """Note which model saw the log last."""
+    """Record the model that saw the log last."""
     return log if log.actor == model_id else replace(log, actor=model_id)
 
 
@@ -194,7 +198,7 @@ def failures_of(log: ObservationLog, operation: Operation) -> Failures:
 
 
 def backing_off(failures: Failures, now: datetime) -> bool:
-    """Whether it is too early for another try: 30 s after the first failure, doubling up to 10 minutes."""
+    """Return True if it is too early to retry: 30 s after the first failure, doubling up to 10 minutes."""
     if failures.count == 0 or failures.last_at is None:
         return False
     delay = min(_FIRST_DELAY * 2 ** min(failures.count - 1, 10), _LONGEST_DELAY)
@@ -202,9 +206,10 @@ def backing_off(failures: Failures, now: datetime) -> bool:
 
 
 def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
-    """The newest known current task, suggested response and title; an entry that has none keeps the older ones.
+    """Return the newest current task, suggested response and title among the active entries.
 
-    ``thread_id``: those of one thread, in a log of several: what entries of other threads say is theirs.
+    Args:
+        thread_id: Only hints of this thread, in a log of several threads.
     """
     said = [hints for entry in entries if entry.state == "active" and (hints := _hints_of(entry, thread_id))]
     task = next((hints for hints in reversed(said) if hints.current_task), None)
@@ -221,19 +226,19 @@ def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
 
 
 def hints_of_threads(entries: Sequence[Observation], threads: Sequence[str]) -> tuple[Hints, ...]:
-    """What entries say of each of the threads, as a reflection keeps it: of the fifty noted last."""
+    """Return the hints of each thread, for a reflection to keep; at most those of the last fifty threads."""
     known = (derive_hints(entries, thread_id) for thread_id in threads[-_MAX_HINTS:])
     return tuple(hints for hints in known if hints.updated_at is not None)
 
 
 def threads_of_entries(entries: Sequence[Observation]) -> list[str]:
-    """The threads that entries were made from, those noted last at the end."""
+    """Return the threads that entries were made from, the most recently noted last."""
     newest_first = (source.thread_id for entry in reversed(entries) for source in reversed(entry.sources))
     return list(dict.fromkeys(newest_first))[::-1]
 
 
 def _hints_of(entry: Observation, thread_id: str) -> Hints | None:
-    """What an entry says of a thread; without a thread, what it says of the one that it is about."""
+    """Return the hints of an entry for a thread, None if it has none; without a thread, the entry's own hints."""
     if not thread_id or all(source.thread_id == thread_id for source in entry.sources):
         return Hints(
             current_task=entry.current_task,
@@ -245,7 +250,7 @@ def _hints_of(entry: Observation, thread_id: str) -> Hints | None:
 
 
 def _with_entries(log: ObservationLog, entries: tuple[Observation, ...]) -> ObservationLog:
-    """The log with these entries; a reflection that waits falls with any entry that it replaces."""
+    """Return the log with these entries; drops the buffered reflection if an entry that it replaces is gone."""
     pending = log.reflection
     if pending is not None and not _all_there(entries, pending.replaces):
         pending = None

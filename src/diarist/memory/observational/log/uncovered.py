@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diarist.memory.observational.log.coverage import Coverage, seq_of
+from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.base import Storage
 
@@ -14,11 +15,11 @@ _READINGS = 3
 async def uncovered_rows(
     storage: Storage, coverage: Coverage, thread_id: str, *, before: int | None = None, run_id: str | None = None
 ) -> list[Message]:
-    """The rows that ``coverage`` does not have, in order, without system rows; covered ones are hardly read.
+    """Return the uncovered rows of a thread, in order, without system rows; reads few covered ones.
 
     Args:
         before: Only rows with a ``seq`` below this.
-        run_id: A live run whose own rows are seen.
+        run_id: A live run; its own rows are included.
     """
     rows: list[Message] = []
     for after, end in holes_to_read(coverage, before):
@@ -27,18 +28,18 @@ async def uncovered_rows(
 
 
 def holes_to_read(coverage: Coverage, before: int | None = None) -> list[tuple[int, int | None]]:
-    """Where the rows are that ``coverage`` does not have, as the row before them and the row behind them.
+    """Return the ranges to read for uncovered rows, each as (row before, row after).
 
-    While a run is live, its question stays uncovered before a long stretch of notes on its steps. So what lies
-    between two holes is left out, where there are few; what is not is for ``only_uncovered``.
+    While a run is live, its question stays uncovered before many observed steps, so a few gaps are read one by one.
+    More gaps are read as one range, which ``only_uncovered`` then filters.
     """
     holes = coverage.holes(before)
     return holes if len(holes) <= _READINGS else [(holes[0][0], holes[-1][1])]
 
 
 def only_uncovered(rows: Sequence[Message], coverage: Coverage) -> list[Message]:
-    """Of the rows that were read in ``holes_to_read`` those that nobody has observed; system rows never are."""
+    """Return the unobserved rows among those read with ``holes_to_read``, without system rows."""
     found = [row for row in rows if row.role != "system"]
-    if len(coverage.ranges) < _READINGS:  # each hole was read by itself
+    if len(coverage.ranges) < _READINGS:  # each gap was read on its own
         return found
     return [row for row in found if seq_of(row) not in coverage]

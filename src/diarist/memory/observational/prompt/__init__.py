@@ -1,1 +1,1 @@
-"""What the actor is shown of the log."""
+"""The parts of the prompt that memory adds: the log, and a note in the user's message."""

@@ -1,11 +1,11 @@
-"""The log as the actor sees it: blocks of text that change only where the log changes, never with the clock."""
+"""Render the log as blocks of text for the actor. They change only with the log, never with the clock."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
 
+from diarist.byte_cache import cached
 from diarist.memory.observational.prompts import load_prompt
 from diarist.storage.records import Observation, ObservationLog
 
@@ -13,11 +13,11 @@ _TAGS = re.compile(r"<(?=\s*/?\s*(?:observations|memory-note)\b)", re.IGNORECASE
 
 
 def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | None = None) -> list[str]:
-    """How to use the notes, then one closed ``<observations>`` element per active entry; nothing for an empty log.
+    """Return the instructions for the notes, then one ``<observations>`` element per active entry; empty without notes.
 
     Args:
-        labelled: The model has the tool to read the sources of an entry, and needs a name for it.
-        thread: How the present thread is called, where the notes are about several.
+        labelled: Give each entry an id, for the tool that reads its sources.
+        thread: The label of the current thread, if the notes are about several.
     """
     entries = [render_entry(entry, labelled=labelled) for entry in log.active if entry.text.strip()]
     if not entries:
@@ -31,21 +31,21 @@ def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | Non
 
 
 def render_entry(entry: Observation, *, labelled: bool = False) -> str:
-    """The entry's text as it is stored, in its own element; ``labelled`` with ``label_of`` as the element's id."""
+    """Return an entry's text in its own element; ``labelled``: with ``label_of`` as the element's id."""
     return _in_element(f' id="{label_of(entry)}"' if labelled else "", entry.text)
 
 
-@lru_cache(maxsize=1024)
+@cached(2_000_000)
 def _in_element(attributes: str, text: str) -> str:
-    """An entry is shown at every step, and stays as it is."""
+    """Wrap the text of an entry. Cached, since each entry is rendered at every step and rarely changes."""
     return f"<observations{attributes}>\n{quote(text)}\n</observations>"
 
 
 def label_of(entry: Observation) -> str:
-    """Eight letters and digits that name an entry as long as it exists."""
+    """Return a short, stable id of an entry: eight hex digits."""
     return hashlib.sha256(entry.id.encode()).hexdigest()[:8]
 
 
 def quote(text: str) -> str:
-    """``text`` in which nothing opens or closes an element of ours: notes quote what strangers wrote."""
+    """Escape our own tags in ``text``, since notes may quote untrusted text."""
     return _TAGS.sub("&lt;", text)

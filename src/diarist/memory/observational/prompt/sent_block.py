@@ -1,7 +1,7 @@
-"""The as-sent block: what depends on the clock or on the turn, as a short note inside the user's message.
+"""The sent block: a short memory note inside the user's message, for text that depends on the clock or the turn.
 
-It is composed once per run, says only what the blocks that are still in the window do not say already, and
-is stored with the message, so that later prompts repeat it byte for byte.
+It is composed once per run, leaves out what earlier blocks in the window say already, and is stored with the message,
+so that later prompts repeat it byte for byte.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from diarist.byte_cache import cached
 from diarist.memory.observational.prompt.rendering import quote
 from diarist.memory.observational.roles.transcript import in_zone, name_pause
-from diarist.memory.observational.work.other_threads import Tail
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.records import ObservationLog
@@ -28,9 +27,9 @@ MAX_DAYS = 6
 MAX_PASSED = 5
 _LINE_LENGTH = 160
 _ERASURES = "erasures"
-"""In ``made_from``: how often something had been forgotten when the block was made."""
+"""Key in ``made_from``: the log's number of erasures when the block was made."""
 _BORN = "born"
-"""In ``made_from``: which diary the block was made with; that of the same key may be another one later."""
+"""Key in ``made_from``: the ``born`` id of the diary, since a later diary may have the same key."""
 _ALWAYS_TRUE = {"date", _ERASURES, _BORN}
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -58,11 +57,23 @@ _MEANING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One thing to say: ``value`` is what it was made of, ``lines`` how it is said."""
+    """One item of a block: ``value`` is compared with earlier blocks, ``lines`` is the text."""
 
     name: str
     value: Json
     lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The newest messages of another thread that the diary does not cover yet. ``label`` names the thread."""
+
+    label: str
+    lines: list[str]
+
+    @property
+    def heading(self) -> str:
+        return f"Said in another conversation with the same user ({self.label}), which is not this one:"
 
 
 def compose_sent_block(
@@ -75,18 +86,16 @@ def compose_sent_block(
     since: datetime | None = None,
     tails: Sequence[Tail] = (),
 ) -> SentBlock | None:
-    """What the model should know beside the log and the raw messages, as of ``now``.
+    """Compose the memory note for a user message, as of ``now``; None if there is nothing new to say.
 
-    Today's date; how long ago the newest days of the log were (at most 6); plans of the log whose day has
-    passed (the newest 5); the current task and the suggested response. ``earlier`` are the blocks still in
-    the window, oldest first: what the last of them that spoke of a thing says unchanged is left out.
+    It has today's date, the ages of the newest days in the log (at most 6), plans with a day that has passed (the
+    newest 5), the current task, the suggested response, and ``tails``.
 
     Args:
-        since: When the message before this one was said, where a pause of ten minutes or more is to be named.
-        tails: What the log does not have yet of other threads.
-
-    Returns:
-        None when there is nothing to say.
+        earlier: The blocks still in the window, oldest first. Items that they already have with the same value are
+            left out.
+        since: Time of the previous message, if a pause of ten minutes or more should be named.
+        tails: News of other threads that the log does not cover yet.
     """
     today = in_zone(now, ZoneInfo(timezone)).date()
     said = _said(earlier)
@@ -100,17 +109,17 @@ def compose_sent_block(
 
 
 def asked_in(messages: MessageList) -> Message | None:
-    """The message of this run's user that memory's note goes into: the last one that is not stored yet."""
+    """Return the user message that gets the memory note: the last input message that is not stored yet."""
     return next((m for m in reversed(messages.input) if m.role == "user" and m.seq is None), None)
 
 
 def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
-    """A block about one thing alone: a record that says nothing where there are no lines."""
+    """Return a block with a single item. Without lines its text is empty, and it is only a record."""
     return _block([_Item(name, value, list(lines))], counter)
 
 
 def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCounter) -> SentBlock | None:
-    """One block that says what both say, ``first`` first."""
+    """Join two blocks into one, ``first`` first."""
     if first is None or second is None:
         return first or second
     text = _in_note([line for block in (first, second) for line in block.text.splitlines()[1:-1]])
@@ -118,10 +127,10 @@ def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCoun
 
 
 def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
-    """What a block says of the day on which it was sent: all else may quote the log, or other threads.
+    """Reduce a block to the date on which it was sent, since the rest may quote the log or other threads.
 
     Returns:
-        The very block where it says nothing else, None where it does not name the day.
+        The same object if it has nothing else; None if it has no date.
     """
     if {"date"} <= block.made_from.keys() <= _ALWAYS_TRUE:
         return block
@@ -130,19 +139,21 @@ def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
 
 
 def may_quote_forgotten(block: SentBlock, log: ObservationLog) -> bool:
-    """Whether something was forgotten since the block was made: its row may have been out of reach then, since
-    its run was live."""
+    """Return True if something was forgotten since the block was made, so that it may quote the forgotten text.
+
+    This happens if its run was live then, so that its row was not visible and could not be cleaned.
+    """
     marks = block.made_from.get(_ERASURES, 0), block.made_from.get(_BORN, log.born)
     return marks != (log.erasures, log.born) and not block.made_from.keys() <= _ALWAYS_TRUE
 
 
 def without_diary(block: SentBlock) -> SentBlock:
-    """The block as part of a copy, whose diary is another one."""
+    """Return the block for a copied thread, without the ``born`` id of the original diary."""
     return replace(block, made_from={name: value for name, value in block.made_from.items() if name != _BORN})
 
 
 def distance(day: date, today: date) -> str:
-    """``yesterday``, ``5 days ago``, ``3 weeks ago``, ``4 months ago``, ``2 years ago``."""
+    """Return a day's distance from today: ``yesterday``, ``5 days ago``, ``3 weeks ago``, ``2 years ago``."""
     days = (today - day).days
     if days <= 1:
         return "yesterday" if days == 1 else "today"
@@ -196,13 +207,13 @@ def _tails(tails: Sequence[Tail]) -> Iterator[_Item]:
 
 
 def _past_days(entries: Iterable[_Dated], today: date) -> list[date]:
-    """The newest dated headings before today."""
+    """Return the newest days of headings before today."""
     days = {day for entry in entries for day in entry.days[: bisect_left(entry.days, today)][-MAX_DAYS:]}
     return sorted(days)[-MAX_DAYS:]
 
 
 def _passed_plans(entries: Iterable[_Dated], today: date) -> list[str]:
-    """Lines that spoke of a day that was still to come then and is over now, newest last, cut to one line."""
+    """Return the newest lines about a day that was in the future when they were written and has passed, newest last."""
     passed: list[_Plan] = []
     for entry in entries:
         passed += entry.plans[: bisect_left(entry.plans, today, key=_day_of)][-MAX_PASSED:]
@@ -211,14 +222,14 @@ def _passed_plans(entries: Iterable[_Dated], today: date) -> list[str]:
 
 
 class _Plan(NamedTuple):
-    """A line that speaks of a day after the one under which it stands."""
+    """A line about a day later than its heading's."""
 
     day: date
     line: str
 
 
 class _Dated(NamedTuple):
-    """The days of an entry's headings and its plans, both by day."""
+    """The days of an entry's headings, and its plans, both sorted by day."""
 
     days: tuple[date, ...]
     plans: tuple[_Plan, ...]
@@ -227,9 +238,9 @@ class _Dated(NamedTuple):
 _day_of = attrgetter("day")
 
 
-@lru_cache(maxsize=1024)
+@cached(2_000_000)
 def _dated(text: str) -> _Dated:
-    """An entry is read at every run, and stays as it is."""
+    """Parse the dates in an entry's text. Cached, since each entry is read in every run and rarely changes."""
     plans: list[_Plan] = []
     headings = list(_HEADING.finditer(text))
     places = [heading.start() for heading in headings]

@@ -1,4 +1,4 @@
-"""The prompts of observational memory: text files in this folder."""
+"""The prompts of observational memory, as text files in this folder."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 @cache
 def load_prompt(name: str) -> str:
-    """The text of ``<name>.txt``, without blank lines at its ends."""
+    """Return the text of ``<name>.txt``, stripped."""
     return (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").strip()

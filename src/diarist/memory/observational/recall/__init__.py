@@ -1,4 +1,4 @@
-"""The tool with which the actor reads back what was said: by an observation's sources, by number, by words."""
+"""The ``recall`` tool: the actor reads original messages by observation, by number, or by search."""
 
 from __future__ import annotations
 
@@ -33,18 +33,17 @@ def recall_tool(
     shown: Callable[[], Collection[str]] = tuple,
     search: Search | None = None,
 ) -> Tool:
-    """The tool ``recall`` for one run. It reads messages of ``resource_id``, in all its threads, and no others.
+    """Return the tool ``recall`` for one run. It reads messages of ``resource_id`` only, in all its threads.
 
-    What the model is told of it depends on the configuration and the kind of storage alone, so that prompts stay
-    the same.
+    Its description depends only on the configuration and the kind of storage, so that prompts stay the same.
 
     Args:
-        read_log: The diary as the run renders it.
-        thread_id: Of the run; meant where the model names no other.
-        run_id: The run whose own rows may be read as well.
-        config: Its ``retrieves`` has the size of an answer, and whether to search.
-        shown: Ids of the messages that the model can read in the prompt; a search leaves them out.
-        search: In place of the storage's full-text search: finds by meaning, too, and gives the best first.
+        read_log: Returns the diary as the run shows it.
+        thread_id: The run's thread, which is the default if the model names none.
+        run_id: The run; its own rows may be read as well.
+        config: ``retrieves`` sets the maximum size of an answer, and enables search.
+        shown: Returns the ids of the messages in the prompt, which a search leaves out.
+        search: Replaces the storage's full-text search; also finds by meaning, and returns the best matches first.
     """
     settings = config.retrieves or RetrievalConfig()
     by_meaning = search is not None
@@ -61,7 +60,7 @@ def recall_tool(
 
 
 def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
-    """The tools of a step with this one at their end. Raises ConfigError where another one has its name."""
+    """Add the recall tool to the tools of a step, as the last. Raises ConfigError if its name is taken."""
     if recall.name in tools:
         raise ConfigError(
             f"a tool is named {recall.name!r}, as is that of retrieval: rename it, or set retrieval=False"
@@ -70,7 +69,7 @@ def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
 
 
 class _Recall:
-    """The tool's functions: their signatures are what the model is shown."""
+    """The functions of the tool; their signatures become the schema that the model sees."""
 
     def __init__(self, reach: Reach, browsing: Browsing, finding: Finding) -> None:
         self._reach = reach
@@ -130,7 +129,7 @@ class _Recall:
         raise ToolError("say where to begin: give observation, message, thread or cursor")
 
 
-# Made once: a tool for each run would have its JSON schema made for each run, which takes some milliseconds.
+# Cached: building the JSON schema of a tool takes some milliseconds.
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Reading messages in their order: around a place, page by page, and one part in full."""
+"""Browsing: read messages in order, around a place, page by page, or one part in full."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from diarist.exceptions import ToolError
-from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.prompt.rendering import label_of
 from diarist.memory.observational.recall.reach import Reach
 from diarist.memory.observational.recall.writing import Pages, full_parts, one_line
+from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.records import Observation, ObservationLog, Source
 
@@ -21,7 +21,7 @@ _CURSOR = re.compile(r"(before|after):(\d{1,18})(?:@(\S+))?")
 
 
 class Browsing:
-    """Answers of mode ``browse``."""
+    """The answers of mode ``browse``."""
 
     def __init__(self, reach: Reach, pages: Pages, read_log: Callable[[], ObservationLog]) -> None:
         self._reach = reach
@@ -29,7 +29,7 @@ class Browsing:
         self._read_log = read_log
 
     async def sources(self, label: str) -> str:
-        """From the first message that an observation was made from."""
+        """Return a page that starts with the first message that an observation was made from."""
         entry = self._entry(label)
         sources = [
             source for source in sorted(entry.sources, key=_place) if await self._reach.may_read(source.thread_id)
@@ -42,7 +42,7 @@ class Browsing:
         return await self.forward(sources[0].thread_id, sources[0].first_seq - 1, title=title)
 
     async def around(self, thread_id: str, number: int) -> str:
-        """From the message before this one on."""
+        """Return a page that starts with the message before message ``number``."""
         if not await self._reach.rows(thread_id, after=number - 1, limit=1):
             return await self._nothing(thread_id, f"after {number - 1}")
         before = await self._reach.rows(thread_id, before=number, limit=1, newest_first=True)
@@ -64,14 +64,14 @@ class Browsing:
         return self._page(thread_id, rows, title=title)
 
     async def backward(self, thread_id: str, before: int | None = None) -> str:
-        """The messages up to ``before``; without it, the newest."""
+        """Return a page of the messages before number ``before``, or of the newest messages if it is None."""
         rows = await self._reach.rows(thread_id, before=before, limit=_ROWS, newest_first=True)
         if not rows:
             return await self._nothing(thread_id, "yet" if before is None else f"before {before}")
         return self._page(thread_id, rows[::-1], newest=True, is_end=before is None)
 
     async def part(self, thread_id: str, number: int, part: int, offset: int) -> str:
-        """One part of one message, from a character on."""
+        """Return one part of one message, starting at the character ``offset``."""
         rows = await self._reach.rows(thread_id, after=number - 1, before=number + 1)
         if not rows:
             raise ToolError(await self._nothing(thread_id, f"with the number {number}"))
@@ -110,7 +110,12 @@ class Browsing:
     def _page(
         self, thread_id: str, rows: Sequence[Message], *, title: str = "", newest: bool = False, is_end: bool = False
     ) -> str:
-        """What fits of the rows, with the ways on; the rows may be all that there are or not."""
+        """Return as many of the rows as fit, with cursors for the earlier and later ones.
+
+        Args:
+            newest: Take from the end of ``rows``.
+            is_end: With ``newest``: no messages follow.
+        """
         spare = _FOOTER_TOKENS
         while True:
             body, taken = self._pages.messages(rows, newest=newest, spare=spare)

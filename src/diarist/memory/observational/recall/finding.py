@@ -1,4 +1,4 @@
-"""Looking for messages and for conversations."""
+"""Search for messages, and the list of threads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TITLE_LENGTH = 80
 
 
 class Finding:
-    """Answers of the modes ``search`` and ``threads``.
+    """The answers of the modes ``search`` and ``threads``.
 
     Args:
-        shown: Ids of the messages that the model can read in the prompt.
+        shown: Returns the ids of the messages in the prompt.
     """
 
     def __init__(self, reach: Reach, pages: Pages, search: Search | None, shown: Callable[[], Collection[str]]) -> None:
@@ -35,7 +35,7 @@ class Finding:
         self._shown = shown
 
     async def messages(self, query: str, thread_id: str | None, cursor: str | None) -> str:
-        """What has the words, newest first, one line each."""
+        """Return the messages that match a query, one line each, in the order of the search."""
         limit = _HITS
         while True:
             text = await self._page(query, thread_id, limit, cursor)
@@ -62,7 +62,7 @@ class Finding:
         return "\n".join([*lines, f"[{'; '.join(ways)}]"])
 
     def _is_news(self, hit: Hit, query: str) -> bool:
-        """Not what the model can read anyway, and not an earlier answer of this tool."""
+        """Return False for messages that are in the prompt, and for those that match only in an answer of this tool."""
         row = hit.message
         if row.id in self._shown():
             return False
@@ -74,7 +74,7 @@ class Finding:
         return self._pages.hit(hit, None if thread_id == self._reach.own_id else self._reach.called(thread_id))
 
     async def threads(self, cursor: str | None) -> str:
-        """The conversations, newest first. ``cursor``: the last one of the answer before."""
+        """Return the resource's threads, newest first. ``cursor``: the last one of the previous page."""
         lines: list[str] = []
         last = ""
         skipping = bool(cursor)

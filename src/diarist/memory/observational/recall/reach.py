@@ -1,4 +1,4 @@
-"""What one run may read: the messages of its resource. All that the recall tool reads goes through here."""
+"""Access control of the recall tool: all its reads go through here, and are limited to the run's resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE = 100
 
 
 class Search(Protocol):
-    """Looks for messages of one resource, by words or by meaning. Raises InputError."""
+    """Searches messages of one resource, by words or by meaning. Raises InputError."""
 
     def __call__(
         self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
@@ -24,12 +24,12 @@ class Search(Protocol):
 
 
 class Reach:
-    """A resource's threads and messages, as a run of one of its threads sees them.
+    """The threads and messages of a resource, as one run may read them.
 
     Args:
-        thread_id: Of the run.
-        run_id: The run whose own rows may be read as well.
-        obscured: Whether the model sees hashes instead of thread ids.
+        thread_id: The run's thread.
+        run_id: The run; its own rows may be read as well.
+        obscured: The model sees hashes instead of thread ids.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Reach:
         self.own_id = thread_id
 
     def label(self, thread_id: str) -> str:
-        """How the model knows a thread."""
+        """Return the name of a thread that the model sees."""
         return thread_label(thread_id, obscured=self._obscured)
 
     def called(self, thread_id: str) -> str:
-        """A thread in the middle of a sentence."""
+        """Return the name of a thread for use in a sentence."""
         return "this conversation" if thread_id == self.own_id else f"thread {self.label(thread_id)}"
 
     async def thread_of(self, label: str | None) -> str:
-        """The id of a thread that the model names; the run's own without a name.
+        """Return the id of a thread by its label; the run's own without a label.
 
-        Raises ToolError, the same for a thread of another resource and for one that does not exist.
+        Raises the same ToolError for a thread of another resource and for one that does not exist.
         """
         if not label or label == self.own_id:
             return self.own_id
@@ -66,14 +66,14 @@ class Reach:
         raise ToolError(f'there is no thread {one_line(label)!r}; mode="threads" lists them')
 
     async def may_read(self, thread_id: str) -> bool:
-        """Whether it is a thread of the resource. The run's own is, also before others can see it."""
+        """Return True for threads of the resource, and for the run's own even before it is stored."""
         if thread_id == self.own_id:
             return True
         thread = await self._storage.get_thread(thread_id)
         return thread is not None and thread.resource_id == self._resource_id
 
     async def threads(self) -> AsyncGenerator[Thread]:
-        """The resource's threads, newest first."""
+        """Yield the resource's threads, newest first."""
         cursor: str | None = None
         while True:
             page = await self._storage.list_threads(resource_id=self._resource_id, limit=_PAGE, cursor=cursor)
@@ -92,7 +92,7 @@ class Reach:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[Message]:
-        """Messages of a thread as ``Storage.list_messages`` gives them; none of another resource's."""
+        """Return messages of a thread, as ``Storage.list_messages`` does; empty for a thread of another resource."""
         if not await self.may_read(thread_id):
             return []
         run_id = self._run_id if thread_id == self.own_id else None
@@ -104,7 +104,7 @@ class Reach:
     async def search(
         self, search: Search, query: str, *, thread_id: str | None, limit: int, cursor: str | None
     ) -> Page[Hit]:
-        """A page of what ``search`` finds. Raises ToolError for a query or cursor that it refuses."""
+        """Return a page of search results. Raises ToolError for an invalid query or cursor."""
         try:
             page = await search(query, resource_id=self._resource_id, thread_id=thread_id, limit=limit, cursor=cursor)
         except InputError as error:

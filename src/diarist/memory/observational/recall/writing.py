@@ -1,4 +1,4 @@
-"""Stored messages as short dated texts for the actor: never longer than asked, and always saying what was cut."""
+"""Write stored messages as short dated texts for the actor, within a token limit and with cuts marked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diarist.memory.observational.log.coverage import seq_of
 from diarist.memory.observational.prompt.rendering import quote
-from diarist.memory.observational.roles.citations import label
+from diarist.memory.observational.roles.coverage import label
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import load_zone, local_time, render_transcript, speaker
+from diarist.memory.rows import seq_of
 from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
 from diarist.storage.records import Hit
 from diarist.tokens import TokenCounter
@@ -21,17 +21,17 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A piece of a text, and the character at which the rest begins."""
+    """A piece of a text, and the index of the character after it."""
 
     text: str
     end: int
 
 
 class Pages:
-    """Writes what fits into a number of tokens.
+    """Writes texts within a token limit.
 
     Args:
-        tokens: The most that a text may have.
+        tokens: Maximum size of a text.
         timezone: IANA name; all dates and times are in it.
     """
 
@@ -45,13 +45,13 @@ class Pages:
         return self._counter.count(text) <= self.tokens
 
     def messages(self, rows: Sequence[Message], *, newest: bool = False, spare: int = 0) -> tuple[str, list[Message]]:
-        """As many of ``rows`` as fit, in their order, labelled with their numbers, and which of them these are.
+        """Return a transcript of as many of ``rows`` as fit, with their numbers, and the rows that were taken.
 
-        Long ones are cut to an eighth of the room. At least one is taken, cut as far as need be.
+        Long messages are cut to an eighth of the limit. At least one row is taken, cut as far as needed.
 
         Args:
             newest: Take from the end of ``rows``.
-            spare: Tokens to leave for other text.
+            spare: Tokens to reserve for other text.
         """
         room = max(1, self.tokens - spare)
         for cut in (room // _SHARE, room // (4 * _SHARE), 8):
@@ -80,7 +80,7 @@ class Pages:
         return quote(transcript)
 
     def hit(self, hit: Hit, thread: str | None) -> str:
-        """A found message on one line. ``thread``: how its conversation is called, if it is another one."""
+        """Return a search result as one line. ``thread``: the name of its thread, if it is another one."""
         row = hit.message
         said = local_time(row, self._zone)
         when = f"{said:%Y-%m-%d %H:%M}" if said else "date unknown"
@@ -92,7 +92,7 @@ class Pages:
         return f"{said:%Y-%m-%d}" if said else "unknown"
 
     def slice(self, text: str, start: int, *, spare: int = 0) -> Slice:
-        """As much of ``text`` from ``start`` on as fits; at least one character."""
+        """Return as much of ``text`` from ``start`` on as fits; at least one character."""
         room = max(1, self.tokens - spare)
         piece = quote(text[start : start + 8 * room])
         size = len(text[start : start + 8 * room])
@@ -103,12 +103,12 @@ class Pages:
 
 
 def one_line(text: str) -> str:
-    """``text`` on one line, in which nothing passes for an element of ours."""
+    """Return ``text`` on one line, with our own tags escaped."""
     return escape_tags(quote(_SPACE.sub(" ", text).strip()))
 
 
 def full_parts(message: Message) -> list[str]:
-    """The parts of a message that say something, each in full."""
+    """Return the texts of a message's parts in full, without empty ones."""
     return [text for part in message.parts if (text := _full(part))]
 
 

@@ -1,1 +1,1 @@
-"""Observer and Reflector: what they are asked, who plays them, and what is made of their answers."""
+"""Observer and Reflector: their prompts, models and answers."""

@@ -1,4 +1,4 @@
-"""What an Observer and a Reflector are for the rest of memory: one question in, one answer out."""
+"""The interfaces of Observer and Reflector, and their results."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from diarist.messages import Message
 from diarist.storage.records import Observation
 
 if TYPE_CHECKING:
-    from diarist.memory.working.keeping import Keeping
+    from diarist.memory.working.keeper import Keeping
 
 
 class RoleError(DiaristError):
-    """The Observer or the Reflector gave nothing that can be used: an empty answer, only loops; or a hook failed."""
+    """The Observer or the Reflector returned nothing usable (an empty answer, only loops), or a hook failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What an Observer made of some messages.
+    """The result of observing some messages.
 
     Attributes:
         text: Dated lines, in the format of the diary.
-        current_task: What the user is after at the end of the messages; None when nothing shows it.
-        suggested_response: How the assistant should go on; None when nothing shows it.
-        thread_title: What the thread could be called; None where nobody asked for it.
-        citations: For each line of ``text`` the ids of the messages it was made from, where the Observer said so.
-            Empty where it never did.
-        working_memory: What it made of working memory, where it keeps that, too.
+        current_task: The user's goal at the end of the messages; None if they do not show it.
+        suggested_response: How the assistant should go on; None if the messages do not show it.
+        thread_title: A title for the thread; None if none was requested.
+        citations: For each line of ``text`` the ids of the messages it cites; empty if no line cites any.
+        unnoted: Ids of messages that the notes do not cover, because the answer was cut off before them. They stay
+            raw, and so do later messages of their thread.
+        working_memory: The update of working memory, if the Observer keeps it.
         usage: Tokens of all model calls together, failed attempts included.
-        model: Who did it: the id of a model, or ``"extractive"``; empty where there was nothing to do.
+        model: Id of the model, or ``"extractive"``; empty if there was nothing to do.
         calls: Number of model calls.
-        warnings: What the caller should know, in plain words; the text can be used all the same.
+        warnings: Problems that leave the text usable, in plain words.
+        shortfall: Description of missing notes, without quotations, for the end event.
     """
 
     text: str
@@ -42,16 +44,18 @@ class Observed:
     suggested_response: str | None
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
+    unnoted: tuple[str, ...] = ()
     working_memory: Keeping | None = None
     usage: Usage
     model: str
     calls: int = 1
     warnings: tuple[str, ...] = ()
+    shortfall: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reflected:
-    """What a Reflector made of some entries: their whole replacement. Fields as in ``Observed``."""
+    """The text that replaces some entries. Fields as in ``Observed``."""
 
     text: str
     current_task: str | None = None
@@ -60,15 +64,17 @@ class Reflected:
     model: str
     calls: int = 1
     warnings: tuple[str, ...] = ()
+    shortfall: str = ""
 
 
 class ObserverRole(Protocol):
     """Turns messages into dated notes."""
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
-        """Notes of ``messages`` that repeat nothing of ``earlier``, the log so far.
+        """Return notes of ``messages`` that do not repeat ``earlier``, the log so far.
 
-        Messages that say nothing a reader could see (only data parts) give an empty text.
+        The text is empty if no message has visible content. The newest messages may be left to a later call, as
+        ``unnoted`` says; at least the first one is noted.
 
         Raises:
             RoleError: Nothing usable came back.
@@ -83,9 +89,9 @@ class ReflectorRole(Protocol):
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
-        """One text that replaces all of ``entries``, if possible of fewer than ``target_tokens``.
+        """Return one text that replaces all of ``entries``, with fewer than ``target_tokens`` if possible.
 
-        ``guidance`` is the user's own wish of what to keep or drop.
+        ``guidance`` is the user's wish about what to keep or drop.
 
         Raises:
             RoleError: Nothing usable came back.

@@ -1,14 +1,17 @@
-"""Hooks around the Observer and the Reflector: see, change or withhold what they read and write."""
+"""Hooks around the Observer and the Reflector: change or withhold what they read and write."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from diarist.chunks import Usage
-from diarist.memory.observational.roles.base import Observed, Reflected
-from diarist.messages import Message
+from diarist.exceptions import message_of
+from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
+from diarist.messages import Message, copy_message
 from diarist.storage.records import Observation
 
 T = TypeVar("T")
@@ -16,54 +19,99 @@ MaybeAwaitable = T | Awaitable[T]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleCall:
-    """One piece of work of a role, as start and end hooks see it.
-
-    Attributes:
-        role: ``observer`` or ``reflector``.
-        messages: What the Observer was given; a copy, before any hook changed it. Empty for the Reflector.
-        entries: What the Reflector was given. Empty for the Observer.
-        usage: Tokens of all model calls together; None at the start and where the work failed.
-        model: Who did it; empty at the start and where the work failed.
-        error: Why it failed; None at the start and where it went well.
-    """
-
-    role: Literal["observer", "reflector"]
-    messages: tuple[Message, ...] = ()
-    entries: tuple[Observation, ...] = ()
-    usage: Usage | None = None
-    model: str = ""
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHooks:
-    """Functions, plain or async, that are called around the Observer and the Reflector.
+    """Functions, plain or async, that are called before and after each call of the Observer and the Reflector.
 
-    One that raises makes that piece of work fail, never the turn: the messages stay in the prompt, and it is tried
-    again later.
+    A hook that raises fails that call, not the turn: the messages stay in the prompt and are observed later.
 
     Attributes:
-        before_observation: Gets copies of the messages and returns those that the Observer may see, changed if you
-            like. The notes say how many were withheld; all of them leave the prompt.
-        after_observation: Gets what the Observer made and returns what is kept, for instance
-            ``dataclasses.replace(observed, text=...)``.
-        before_reflection: Gets the entries and returns what the Reflector may see of them.
-        after_reflection: Gets what the Reflector made and returns what is kept.
-        on_observation_start, on_observation_end: Called before and after each piece of work of the Observer; the
-            end has its usage or its error.
-        on_reflection_start, on_reflection_end: Likewise for the Reflector.
+        before_observation: Gets copies of the messages and returns those that the Observer may see, edited or not.
+            The notes say how many were withheld; withheld messages leave the prompt like the others.
+        after_observation: Gets the Observer's result, with its usage and model, and returns the one to keep, for
+            example ``dataclasses.replace(observed, text=...)``.
+        before_reflection: Gets the entries and returns those that the Reflector may see.
+        after_reflection: Gets the Reflector's result and returns the one to keep.
     """
 
     before_observation: Callable[[list[Message]], MaybeAwaitable[Sequence[Message]]] | None = None
     after_observation: Callable[[Observed], MaybeAwaitable[Observed]] | None = None
     before_reflection: Callable[[list[Observation]], MaybeAwaitable[Sequence[Observation]]] | None = None
     after_reflection: Callable[[Reflected], MaybeAwaitable[Reflected]] | None = None
-    on_observation_start: Callable[[RoleCall], MaybeAwaitable[None]] | None = None
-    on_observation_end: Callable[[RoleCall], MaybeAwaitable[None]] | None = None
-    on_reflection_start: Callable[[RoleCall], MaybeAwaitable[None]] | None = None
-    on_reflection_end: Callable[[RoleCall], MaybeAwaitable[None]] | None = None
 
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return any(getattr(self, field.name) is not None for field in fields(self))
+
+class HookedObserver:
+    """An Observer with ``before_observation`` and ``after_observation`` around it.
+
+    Raises:
+        ConfigError: The time zone is not known.
+    """
+
+    def __init__(self, observer: ObserverRole, hooks: MemoryHooks, *, timezone: str = "UTC") -> None:
+        self._observer = observer
+        self._hooks = hooks
+        self._zone = load_zone(timezone)
+
+    async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
+        """See ``ObserverRole``. Also raises RoleError, naming the hook, when a hook raises."""
+        shown = list(messages)
+        if self._hooks.before_observation is not None:
+            copies = [replace(copy_message(message), part_tokens=None) for message in messages]  # a hook may edit them
+            shown = list(await _run("before_observation", self._hooks.before_observation, copies))
+        if shown:
+            observed = await self._observer.observe(shown, earlier=earlier)
+        else:
+            observed = Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model="", calls=0)
+        seen = {message.id for message in shown}
+        noted = next((n for n, message in enumerate(messages) if message.id in observed.unnoted), len(messages))
+        if withheld := [message for message in messages[:noted] if message.id not in seen]:
+            observed = self._with_note(observed, withheld)
+        if self._hooks.after_observation is not None:
+            observed = await _run("after_observation", self._hooks.after_observation, observed)
+            if len(observed.citations) != len(observed.text.splitlines()):
+                observed = replace(observed, citations=())  # the hook added or removed lines
+        return observed
+
+    def _with_note(self, observed: Observed, withheld: Sequence[Message]) -> Observed:
+        """Add a line that counts the withheld messages, under the day of the last of them."""
+        note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
+        heading = date_heading(local_time(withheld[-1], self._zone))
+        headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
+        added = [note] if headings and headings[-1] == heading else [heading, note]
+        citations = (*observed.citations, *[()] * len(added)) if observed.citations else ()
+        return replace(observed, text="\n".join(filter(None, [observed.text, *added])), citations=citations)
+
+
+class HookedReflector:
+    """A Reflector with ``before_reflection`` and ``after_reflection`` around it."""
+
+    def __init__(self, reflector: ReflectorRole, hooks: MemoryHooks) -> None:
+        self._reflector = reflector
+        self._hooks = hooks
+
+    async def reflect(
+        self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
+    ) -> Reflected:
+        """See ``ReflectorRole``. Also raises RoleError, naming the hook, when a hook raises."""
+        shown = list(entries)
+        if self._hooks.before_reflection is not None:
+            shown = list(await _run("before_reflection", self._hooks.before_reflection, list(entries)))
+        if shown:
+            reflected = await self._reflector.reflect(shown, target_tokens=target_tokens, guidance=guidance)
+        else:
+            note = f"- 🟢 {_count(len(entries), 'older note was', 'older notes were')} withheld"
+            reflected = Reflected(text=note, usage=Usage(), model="", calls=0)
+        if self._hooks.after_reflection is not None:
+            reflected = await _run("after_reflection", self._hooks.after_reflection, reflected)
+        return reflected
+
+
+async def _run(name: str, hook: Callable[[Any], MaybeAwaitable[T]], value: Any) -> T:
+    try:
+        result = hook(value)
+        return await cast(Awaitable[T], result) if inspect.isawaitable(result) else cast(T, result)
+    except Exception as error:
+        raise RoleError(f"the hook {name} raised {type(error).__name__}: {message_of(error)}") from error
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

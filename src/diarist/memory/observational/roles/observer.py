@@ -1,16 +1,16 @@
-"""The Observer: a model that turns a stretch of conversation into dated notes."""
+"""The Observer: turn messages into dated notes with a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from itertools import chain
+from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
+from diarist.memory.observational.prompt.threads import by_thread
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.calling import (
@@ -21,13 +21,26 @@ from diarist.memory.observational.roles.calling import (
     RoleModel,
     room_after,
 )
-from diarist.memory.observational.roles.citations import cite, take_citations
-from diarist.memory.observational.roles.dated_lines import DatedLine, dated_lines
-from diarist.memory.observational.roles.echoes import only_repeats, without_repeats
+from diarist.memory.observational.roles.coverage import (
+    LEAST_SOURCE,
+    cite,
+    cut_to_reach,
+    deduplicate,
+    is_copy,
+    read_transcript,
+    take_citations,
+)
+from diarist.memory.observational.roles.earlier_notes import (
+    CachedCounter,
+    has_notes,
+    only_repeats,
+    shorten_log,
+    without_repeats,
+)
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
-from diarist.memory.observational.roles.repetition import deduplicate
 from diarist.memory.observational.roles.transcript import load_zone, numbered_files, render_transcript
-from diarist.memory.working.keeping import Keeper, Keeping, take_section
+from diarist.memory.observational.units import is_unit, whole_units
+from diarist.memory.working.keeper import Keeper, Keeping, take_section
 from diarist.memory.working.rendering import element
 from diarist.messages import Message
 from diarist.models.base import ModelSettings
@@ -35,7 +48,10 @@ from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
 _DEFAULTS = ModelSettings(temperature=0.3, max_output_tokens=MAX_OUTPUT_TOKENS)
-_HIGHLIGHT_SHARE = 0.25
+_LEAST_WORDS = 60
+_SMALLER_PIECES = 2
+"""How many times a copied answer is retried with half as many messages."""
+
 _NOTHING = Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model="", calls=0)
 
 
@@ -45,22 +61,22 @@ class ModelObserver:
     Args:
         model: Called with instructions in the system role and the transcript, as quoted data, in the
             user role; without tools. Several models are tried one after the other.
-        settings: What is set here wins over temperature 0.3 and 100,000 output tokens. Where the
-            provider refuses these two, the call is repeated without them, with a warning.
-        counter: Counts what is cut; o200k_base by default.
+        settings: Override temperature 0.3 and 100,000 output tokens. If the provider refuses these two, the call is
+            repeated without them, with a warning.
+        counter: Counts tokens; o200k_base by default.
         timezone: IANA name; dates and times of the notes are in it.
         instruction: Appended to the instructions.
-        language: Of the notes, such as ``"German"``; the user's own by default.
-        previous_tokens: Up to so many tokens of earlier notes are shown whole. Of a longer log only
-            its end is shown, and before it the newest lines marked 🔴 or ✅.
+        language: Language of the notes, such as ``"German"``; the user's own by default.
+        previous_tokens: The most tokens of earlier notes that are shown. Of a longer log the end is shown, and before
+            it the newest lines marked 🔴 or ✅.
         tool_result_tokens: Longer tool results are cut to this in the transcript.
         batch_tokens: A message longer than this is cut; None never cuts.
         temporal_markers: Name pauses of ten minutes or more in the transcript.
-        attachments: Show images and files themselves; where the model refuses them, the call is repeated without,
-            with a warning. The transcript names them in any case.
+        attachments: Send images and files themselves; if the model refuses them, the call is repeated without them,
+            with a warning. The transcript always names them.
         thread_title: Ask for a title of the thread.
-        keeper: Have it keep working memory, too.
-        name_threads: The notes are about several threads: name them, even where all messages are of one.
+        keeper: Makes the Observer keep working memory, too.
+        name_threads: Name the thread even if all messages belong to one.
         obscure_threads: Name threads by a hash of their ids.
 
     Raises:
@@ -89,7 +105,7 @@ class ModelObserver:
         load_zone(timezone)
         self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
-        self._lines = _Remembering(self._counter)
+        self._lines = CachedCounter(self._counter)
         self._timezone = timezone
         asked = [load_prompt("observer_title")] if thread_title else []
         asked += [keeper.instructions] if keeper else []
@@ -103,14 +119,52 @@ class ModelObserver:
         self._keeper = keeper
         self._name_threads = name_threads
         self._obscure_threads = obscure_threads
+        self._reach = inf  # messages that fit into one answer, judging by answers that were cut off
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
-        """See ``ObserverRole``. An answer that loops is asked for once more; if the second one loops
-        too, what is left of it without the repetitions is taken, with a warning. One that was cut off at the
-        output limit is asked for once more, shorter: what it had not reached would never be noted. One that
-        only repeats earlier notes is asked for once more without them."""
+        """See ``ObserverRole``.
+
+        A cut answer counts for the messages it reached. If it does not show which, half as many messages are sent; of
+        a single message whatever fits is kept. An answer that copies the messages is retried once, then with fewer
+        messages, then replaced by extractive notes. A looping answer is retried once, then read like a cut one. An
+        answer that only repeats earlier notes is retried without showing them.
+        """
+        messages = [message for section in by_thread(messages).values() for _, message in section]
+        asked = _Asked(self._caller)
+        reach, part = self._reach, messages[: _at_most(messages, self._reach)]
+        copies, failed = 0, False
+        while True:
+            answer = await self._ask(part, earlier, asked)
+            if answer is None:
+                return replace(_NOTHING, unnoted=_ids(messages[len(part) :]))
+            if answer.fault not in ("cut", "copy"):
+                break
+            failed = True
+            copies += answer.fault == "copy"
+            half = _at_most(part, len(part) // 2)
+            if half == len(part) or copies > _SMALLER_PIECES or (answer.fault == "copy" and not answer.may_shrink):
+                break
+            part = part[:half]
+            self._reach = half  # also if a timeout ends this call
+        if answer.fault == "copy":
+            observed = await self._without_model(part, earlier, asked)
+        else:
+            observed = _observed(answer, asked, [entry.text for entry in earlier], part)
+        noted = len(part) if answer.fault else answer.done
+        self._reach = noted if failed or noted < len(part) else max(reach, noted + 1, noted * 5 // 4)
+        observed = replace(observed, unnoted=_ids(messages[noted:]))
+        if noted < len(messages) and not observed.shortfall:
+            observed = replace(
+                observed, shortfall=f"{noted} of {len(messages)} messages are noted, the others stay raw"
+            )
+        if len(_threads_of(messages)) > 1:  # a task belongs to one thread
+            return replace(observed, current_task=None, suggested_response=None, thread_title=None)
+        return observed if self._thread_title else replace(observed, thread_title=None)
+
+    async def _ask(self, part: Sequence[Message], earlier: Sequence[Observation], asked: _Asked) -> _Answer | None:
+        """Return the model's answer about these messages; None if none has visible content."""
         transcript = render_transcript(
-            messages,
+            part,
             timezone=self._timezone,
             counter=self._counter,
             tool_result_tokens=self._tool_result_tokens,
@@ -120,43 +174,45 @@ class ModelObserver:
             obscure_threads=self._obscure_threads,
         )
         if not transcript:
-            return _NOTHING
-        keeping = await self._keeper.open(messages) if self._keeper else None
-        question = self._question(transcript, earlier, messages, keeping)
-        reply = await self._caller.ask(question)
-        if reply.looping:
-            first, reply = reply, await self._caller.ask(question)
-            reply = _joined(first, reply)
-        elif reply.cut:
-            reply = await self._shorter(question, reply)
-        reply, section = self._without_section(reply)
-        noted, answer = [entry.text for entry in earlier], _answer_of(reply, transcript, len(messages))
-        if noted and only_repeats(answer.text, noted):
-            # A small model that is shown notes may copy them instead of reading on: ask it without them.
-            first, reply = reply, await self._caller.ask(self._question(transcript, (), messages, keeping))
-            reply, section = self._without_section(_joined(first, reply))
-            answer = _answer_of(reply, transcript, len(messages))
-        observed = _observed(reply, answer, noted, [message.id for message in messages])
-        observed = replace(observed, working_memory=keeping.answered(section) if keeping else None)
-        if len(_threads_of(messages)) > 1:  # whose task would it be?
-            return replace(observed, current_task=None, suggested_response=None, thread_title=None)
-        return observed if self._thread_title else replace(observed, thread_title=None)
+            return None
+        keeping = await self._keeper.open(part) if self._keeper else None
+        question = self._question(transcript, earlier, part, keeping)
 
-    async def _shorter(self, question: Question, cut: Reply) -> Reply:
-        """A shorter answer than the one that was cut off; that one where the other is no use."""
-        tokens = self._counter.count(cut.text)
-        room = room_after(tokens)
-        if room == inf:
-            return cut
-        wish = (
-            f"An earlier answer was cut off after {tokens:,} tokens. "
-            f"Answer for the whole transcript in fewer than {room:,.0f} tokens, about {room * 2 / 3:,.0f} words."
+        async def ask(question: Question, wish: str = "") -> _Answer:
+            wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
+            return _answer_of(await asked.ask(wished), transcript, part, keeping)
+
+        answer = await ask(question)
+        if answer.reply.looping:
+            answer = await ask(question)
+        noted = [entry.text for entry in earlier]
+        if noted and only_repeats(answer.text, noted):
+            # Small models may copy the notes they are shown: ask without showing them.
+            question = self._question(transcript, (), part, keeping)
+            answer = await ask(question)
+        if answer.fault:
+            self._reach = max(1, len(part) // 2)  # also if a timeout ends this call
+        if answer.fault == "copy":
+            words = _words_to_write(self._counter.count(transcript))
+            second = await ask(question, load_prompt("observer_copied").format(words=words))
+            return answer if second.fault else second
+        if answer.half_section or (answer.fault == "cut" and is_unit(part) and not answer.reply.looping):
+            room = room_after(self._counter.count(answer.reply.text))
+            if room < inf:
+                wish = load_prompt("observer_cut").format(tokens=f"{room:,.0f}", words=f"{room * 2 / 3:,.0f}")
+                second = await ask(question, wish)
+                return max(second, answer, key=lambda each: (not each.fault, not each.half_section, len(each.text)))
+        return answer
+
+    async def _without_model(self, part: Sequence[Message], earlier: Sequence[Observation], asked: _Asked) -> Observed:
+        from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
+
+        rules = ExtractiveObserver(
+            timezone=self._timezone, name_threads=self._name_threads, obscure_threads=self._obscure_threads
         )
-        second = await self._caller.ask(replace(question, data=f"{question.data}\n\n{wish}"))
-        joined = _joined(cut, second)
-        useless = second.looping or not parse_notes(second.text).text
-        useless = useless or (second.cut and self._counter.count(second.text) < room / 2)
-        return replace(joined, text=cut.text, model=cut.model, looping=False, cut=True) if useless else joined
+        what = f"the model copied the messages instead of noting them; {len(part)} are noted by fixed rules"
+        observed = await rules.observe(part, earlier=earlier)
+        return replace(observed, usage=asked.usage, calls=asked.calls, warnings=(*asked.warnings, what), shortfall=what)
 
     def _question(
         self,
@@ -169,28 +225,19 @@ class ModelObserver:
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
         parts += [element(keeping.text)] if keeping else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
-        if self._name_threads or len(_threads_of(messages)) > 1:
+        threads = _threads_of(messages)
+        if self._name_threads or len(threads) > 1:
             parts.append(load_prompt("observer_threads"))
-        request = [load_prompt("observer_request"), *self._title_request(earlier, messages)]
+        tokens = self._counter.count(transcript)
+        request = [load_prompt("observer_request").format(size=f"{tokens * 2 // 3:,}", words=_words_to_write(tokens))]
+        if self._thread_title and len(threads) == 1:
+            request.append("Last comes <thread-title>.")
+            entries = [replace(entry, state="active") for entry in earlier]
+            if title := derive_hints(entries, threads.pop() if self._name_threads else "").thread_title:
+                request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
         parts.append(" ".join([*request, *([keeping.request] if keeping else [])]))
         files = numbered_files(messages) if self._attachments else ()
         return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
-
-    def _without_section(self, reply: Reply) -> tuple[Reply, str | None]:
-        """The answer without its section about working memory, and that section, but not where the answer loops or
-        was cut off: the section replaces all of working memory."""
-        if self._keeper is None:
-            return reply, None
-        text, section = take_section(reply.text)
-        return replace(reply, text=text), None if reply.looping or reply.cut else section
-
-    def _title_request(self, earlier: Sequence[Observation], messages: Sequence[Message]) -> Iterator[str]:
-        threads = _threads_of(messages)
-        if self._thread_title and len(threads) == 1:
-            yield "Last comes <thread-title>."
-            entries = [replace(entry, state="active") for entry in earlier]
-            if title := derive_hints(entries, threads.pop() if self._name_threads else "").thread_title:
-                yield f"So far the title is {escape_tags(title)!r}: keep it while it fits."
 
 
 def _threads_of(messages: Sequence[Message]) -> set[str]:
@@ -198,7 +245,7 @@ def _threads_of(messages: Sequence[Message]) -> set[str]:
 
 
 def compose_instructions(name: str, instruction: str | None, language: str | None, *more: str) -> str:
-    """The prompt of that name and ``more`` of ours, then the caller's additions."""
+    """Return the prompt of that name, ``more`` prompts, and the caller's additions."""
     parts = [load_prompt(name), *more]
     if language:
         parts.append(f"Write the notes in {language}; leave names and quotations as they are.")
@@ -209,127 +256,118 @@ def compose_instructions(name: str, instruction: str | None, language: str | Non
     return "\n\n".join(parts)
 
 
-def shorten_log(entries: Sequence[Observation], limit: int, counter: TokenCounter) -> str:
-    """The entries' text if its entries, counted one by one, have at most ``limit`` tokens.
+class _Asked:
+    """The calls for one observation, with their usage together."""
 
-    Else its end, whole lines with the date heading they stand under, in three quarters of the limit;
-    and before it, in the last quarter, the newest of the older lines marked 🔴 or ✅, likewise.
-    """
-    texts = [entry.text for entry in entries]
-    notes = dated_lines(texts)
-    sizes = [_size(text, lines, counter) for text, lines in zip(texts, notes, strict=True)]
-    if sum(sizes) <= limit:
-        return "\n".join(texts)
-    room = tail_room = limit - int(limit * _HIGHLIGHT_SHARE)
-    start = len(notes)
-    while sizes[start - 1] <= room:  # whole entries; not all of them fit
-        start -= 1
-        room -= sizes[start]
-    part, rest = _newest(notes[start - 1], room, counter)
-    older = chain.from_iterable((*notes[: start - 1], rest))
-    marked = [line for line in older if line.bare.startswith(("🔴", "✅"))]
-    highlights, _ = _newest(marked, limit - tail_room, counter)
-    return "\n".join(_with_headings([*highlights, *part, *chain.from_iterable(notes[start:])]))
+    def __init__(self, caller: Caller) -> None:
+        self.usage = Usage()
+        self.calls = 0
+        self.warnings: tuple[str, ...] = ()
+        self._caller = caller
 
-
-def _size(text: str, lines: Sequence[DatedLine], counter: TokenCounter) -> int:
-    """Tokens of an entry, with the heading if it stands under one that came before it. Counted, not believed."""
-    heading = lines[0].heading if lines else ""
-    inherited = counter.count(heading) + 1 if heading and not text.startswith(heading) else 0
-    return counter.count(text) + 1 + inherited
-
-
-def _newest(
-    lines: Sequence[DatedLine], room: int, counter: TokenCounter
-) -> tuple[Sequence[DatedLine], Sequence[DatedLine]]:
-    """The last lines that fit into ``room`` tokens, and those before them."""
-    start, heading = len(lines), ""
-    while start:
-        date, line, _ = lines[start - 1]
-        room -= counter.count(line) + 1 + (counter.count(date) + 1 if date != heading else 0)
-        if room < 0:
-            break
-        start, heading = start - 1, date
-    return lines[start:], lines[:start]
-
-
-def _with_headings(lines: list[DatedLine]) -> list[str]:
-    shown, out = "", list[str]()
-    for date, line, _ in lines:
-        if date != shown:
-            out.append(date)
-            shown = date
-        out.append(line)
-    return out
-
-
-class _Remembering:
-    """Counts earlier notes, most of which it has counted for the call before."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self.name = counter.name
-        self.count = lru_cache(maxsize=1024)(counter.count)
+    async def ask(self, question: Question) -> Reply:
+        reply = await self._caller.ask(question)
+        self.usage += reply.usage
+        self.calls += reply.calls
+        self.warnings += reply.warnings
+        return reply
 
 
 class _Answer(NamedTuple):
-    """The notes of an answer; ``text`` is theirs without what is ``cited``."""
+    """A parsed answer.
 
+    Attributes:
+        text: The notes of the first ``done`` messages, without citations, which are in ``cited``.
+        fault: Why the notes are unusable: there are none (``empty``), they break off at an unknown place (``cut``),
+            or they copy the messages (``copy``).
+        may_shrink: Half of the messages is still long enough to detect a copy.
+        keeping: Working memory with the answer's update.
+        half_section: The answer was cut off inside the working memory section.
+    """
+
+    reply: Reply
     notes: Notes
     text: str
     cited: dict[str, tuple[int, ...]]
-    warnings: tuple[str, ...]
+    done: int
+    fault: Literal["", "empty", "cut", "copy"] = ""
+    may_shrink: bool = True
+    keeping: Keeping | None = None
+    half_section: bool = False
+    warning: str = ""
 
 
-def _answer_of(reply: Reply, transcript: str, messages: int) -> _Answer:
-    notes, warnings = read_reply(reply)
-    text, cited = take_citations(notes.text, messages)
-    return _Answer(notes, _dated(text, transcript), cited, warnings)
-
-
-def _dated(text: str, transcript: str) -> str:
-    """Notes without a date stand under that of the transcript, where it has one: else under that of older notes."""
+def _answer_of(reply: Reply, transcript: str, part: Sequence[Message], keeping: Keeping | None) -> _Answer:
+    text, section = take_section(reply.text) if keeping else (reply.text, None)
+    half_section = reply.cut and section is not None  # half a section would replace all of working memory
+    if keeping:
+        keeping = keeping.answered(None if reply.looping or reply.cut else section)
+    warning = ""
+    if reply.looping:
+        kept = deduplicate(text.rpartition("\n")[0] if reply.cut else text) + "\n"
+        warning = f"the model repeated itself; {len(kept):,} of {len(text):,} characters are kept"
+        text = kept
+    notes = parse_notes(text, cut=reply.cut)
+    bare, cited = take_citations(notes.text, len(part))
     headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
-    return f"{headings.pop()}\n{text}" if text and not text.startswith("Date:") and len(headings) == 1 else text
+    dated = bare
+    if bare and not bare.startswith("Date:") and len(headings) == 1:  # else they would get the date of older notes
+        dated = f"{headings.pop()}\n{bare}"
+    answer = _Answer(reply, notes, dated, cited, len(part), warning=warning)
+    answer = answer._replace(keeping=keeping, half_section=half_section)
+    if not bare:
+        return answer._replace(fault="cut" if reply.cut else "empty")
+    entries = read_transcript(transcript)
+    if not notes.whole:
+        reached, count = cut_to_reach(answer.text, cited, entries, partial(whole_units, part))
+        if not count or not has_notes(reached):
+            return answer._replace(fault="cut")
+        answer = answer._replace(text=reached, done=count)
+    source = "\n".join(entry.text for entry in entries if entry.place < answer.done)
+    if is_copy(answer.text, source):
+        return answer._replace(fault="copy", may_shrink=len(source) >= 2 * LEAST_SOURCE)
+    return answer
 
 
-def _observed(reply: Reply, answer: _Answer, earlier: Sequence[str], message_ids: Sequence[str]) -> Observed:
-    notes, bare, cited, warnings = answer
+def _at_most(messages: Sequence[Message], count: float) -> int:
+    """Return ``count``, or less so that no tool call loses its result; at least the first whole unit."""
+    if count >= len(messages):
+        return len(messages)
+    whole = whole_units(messages, max(1, int(count)))
+    return whole or next(end for end in range(1, len(messages) + 1) if whole_units(messages, end))
+
+
+def _ids(messages: Sequence[Message]) -> tuple[str, ...]:
+    return tuple(message.id for message in messages)
+
+
+def _words_to_write(tokens: int) -> str:
+    """Return the most words that the notes of a transcript should have, written for the prompt."""
+    return f"{max(_LEAST_WORDS, tokens * 2 // 3 // 3):,}"
+
+
+def _observed(answer: _Answer, asked: _Asked, earlier: Sequence[str], part: Sequence[Message]) -> Observed:
+    reply, notes, ids = answer.reply, answer.notes, _ids(part[: answer.done])
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
-    text = without_repeats(bare, earlier)
+    text, shortfall = without_repeats(answer.text, earlier), ""
+    if answer.fault:  # cut off, with nothing shorter left to ask for
+        shortfall = "the notes broke off; the rest of the message is not noted"
+        text += f"\n- 🟢 {shortfall}"
     return Observed(
         text=text,
-        current_task=_bare(notes.current_task, len(message_ids)),
-        suggested_response=_bare(notes.suggested_response, len(message_ids)),
-        thread_title=_bare(notes.thread_title, len(message_ids)),
-        citations=cite(text, cited, message_ids) if cited else (),
-        usage=reply.usage,
+        current_task=_bare(notes.current_task, len(part)),
+        suggested_response=_bare(notes.suggested_response, len(part)),
+        thread_title=_bare(notes.thread_title, len(part)),
+        citations=cite(text, answer.cited, ids) if answer.cited else (),
+        working_memory=answer.keeping,
+        usage=asked.usage,
         model=reply.model,
-        calls=reply.calls,
-        warnings=warnings,
+        calls=asked.calls,
+        warnings=(*asked.warnings, *filter(None, [answer.warning])),
+        shortfall=shortfall,
     )
 
 
 def _bare(hint: str | None, messages: int) -> str | None:
     return None if hint is None else take_citations(hint, messages)[0] or None
-
-
-def read_reply(reply: Reply) -> tuple[Notes, tuple[str, ...]]:
-    """The notes of an answer and its warnings; a loop in it is cut out, with a warning more."""
-    if not reply.looping:
-        return parse_notes(reply.text), reply.warnings
-    kept = deduplicate(reply.text)
-    warning = f"the model repeated itself; {len(kept):,} of {len(reply.text):,} characters are kept"
-    return parse_notes(kept), (*reply.warnings, warning)
-
-
-def _joined(first: Reply, second: Reply) -> Reply:
-    return Reply(
-        text=second.text,
-        usage=first.usage + second.usage,
-        model=second.model,
-        calls=first.calls + second.calls,
-        looping=second.looping,
-        cut=second.cut,
-        warnings=first.warnings + second.warnings,
-    )

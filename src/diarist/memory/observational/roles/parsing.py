@@ -1,63 +1,248 @@
-"""Reading what an Observer or Reflector wrote, however clumsily it kept to the format.
+"""Parse the answers of Observer and Reflector, including those that keep poorly to the form.
 
-Tags count only where a line begins or ends, so that notes may speak about tags. What remains of
-our tags inside the notes is escaped: a text that was parsed can be put between tags again.
+JSON becomes the tagged form first; then lines are sorted by section. Models write our tags in many ways, such as
+``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags: ``split_tags`` tells them
+apart. Tags that remain inside notes are escaped, so parsed text can be put between tags again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import Literal
+from typing import Any, Literal, cast
 
-from diarist.memory.observational.roles.echoes import is_form, without_form
+from pydantic_core import from_json
 
-_Section = Literal["diary", "task", "response", "title", "thinking"]
+from diarist.memory.observational.roles.coverage import has_citation
+from diarist.memory.observational.roles.prompt_echo import is_form, without_form
 
-# The first name of each section is the one that our prompts ask for; models know the others.
-_SECTIONS: dict[str, _Section] = {
+Section = Literal["diary", "task", "response", "title", "thinking"]
+
+HINTS: frozenset[Section] = frozenset({"task", "response", "title"})
+
+# The first name of each section is the one in our prompts; models know the others.
+_SECTIONS: dict[str, Section] = {
     "diary": "diary",
     "observations": "diary",
     "reflections": "diary",
     "notes": "diary",
-    "current-task": "task",
-    "suggested-response": "response",
-    "thread-title": "title",
+    "current task": "task",
+    "suggested response": "response",
+    "thread title": "title",
     "think": "thinking",
     "thinking": "thinking",
 }
 _QUOTING = ("transcript", "earlier-notes", "old-notes", "working-memory")
 
-_NAMES = "|".join(_SECTIONS)
-_TAG = re.compile(rf"<\s*(?:(/)\s*)?({_NAMES})\s*>", re.IGNORECASE)
+_NAMES = "|".join(name.replace(" ", "[ _-]?") for name in _SECTIONS)
+_ATTRIBUTES = r"(?:\s+[\w:.-]+\s?=\s?(?:\"[^\"]*\"|'[^']*'|&quot;[^&]*&quot;|[^\s\"'<>&]+))*"
+_TAG = re.compile(
+    rf"(?:\\?<|&lt;)\s*(?P<slash>/\s*)?(?P<name>{_NAMES}){_ATTRIBUTES}\s*(?P<empty>/\s*)?(?:\\?>|&gt;)", re.IGNORECASE
+)
 _ANY_TAG = re.compile(rf"<(?=\s*(?:/\s*)?(?:{_NAMES}|{'|'.join(_QUOTING)})\b)", re.IGNORECASE)
-_TAG_AT_END = re.compile(rf"{_TAG.pattern}\s*$", re.IGNORECASE)
+_MAX_TAGS_PER_LINE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag that opens or closes a section."""
+
+    section: Section
+    opens: bool
+    closes: bool
+
+
+def section_named(name: str) -> Section:
+    """Return the section with that name, however its words are joined."""
+    words = re.sub(r"[\s_-]+", " ", name.strip().lower())
+    return _SECTIONS.get(words) or next(s for known, s in _SECTIONS.items() if known.replace(" ", "") == words)
+
+
+def escape_tags(text: str) -> str:
+    """Return ``text`` with our tags escaped: ``<`` before their names becomes ``&lt;``."""
+    return _ANY_TAG.sub("&lt;", text)
+
+
+def split_tags(line: str, *, in_diary: bool) -> Iterator[str | Tag]:
+    """Yield the pieces of a line: tags of the frame, and the text between them.
+
+    A tag belongs to the frame at the start of a line and right behind another such tag. A closing tag also does at
+    the end of a line or right before an opening tag, unless the line quotes both; an opening tag of a hint does if the
+    line closes it later, or ends with it. Indented lines of a diary may quote tags: a tag at their start belongs to
+    the frame only if it leaves the diary.
+    """
+    tags = [found for _, found in zip(range(_MAX_TAGS_PER_LINE), _TAG.finditer(line), strict=False)]
+    if not tags:
+        yield line
+        return
+    end = len(line.rstrip())
+    last_closing = {section_named(tag["name"]): place for place, tag in enumerate(tags) if tag["slash"]}
+    quoted: set[Section] = set()
+    start = 0  # of the text after the last tag of the frame
+    for place, found in enumerate(tags):
+        section, closing = section_named(found["name"]), bool(found["slash"])
+        follows = tags[place + 1] if place + 1 < len(tags) else None
+        at_end = found.end() == end
+        before_opening = (
+            follows is not None and not follows["slash"] and not line[found.end() : follows.start()].strip()
+        )
+        if not line[start : found.start()].strip():
+            detail = in_diary and not start and line[:1].isspace()
+            counts = not detail or section in HINTS or (closing and section == "diary")
+        elif closing:
+            counts = (at_end or before_opening) and (section in HINTS or section not in quoted)
+        elif section in HINTS:
+            counts = at_end or last_closing.get(section, -1) > place
+        else:
+            counts = at_end and not in_diary
+        if not counts:
+            quoted.update(() if closing else (section,))
+            continue
+        if text := line[start : found.start()].rstrip():
+            yield text
+        yield Tag(section, opens=not closing, closes=closing or bool(found["empty"]))
+        in_diary = section == "diary" and not closing
+        start = found.end()
+    if line[start:].strip():
+        yield line[start:].lstrip() if start else line
+
+
+_JSON_FENCED = re.compile(r"\A[^{\[`]*```\w*\s*(?P<inside>[{\[].*?)\s*(?:```.*)?\Z", re.DOTALL)
+_JSON_HINTS = {"currenttask": "current-task", "suggestedresponse": "suggested-response", "threadtitle": "thread-title"}
+_JSON_DIARY = ("diary", "observations", "reflections", "notes", "entries", "events", "items", "details")
+_JSON_TEXT = ("text", "note", "observation", "event", "content", "description", "fact")
+_JSON_SOURCES = ("sources", "source", "citations", "citation", "labels", "label", "messages", "message")
+_JSON_MARK = ("mark", "priority", "importance", "level", "status")
+_JSON_MARKS = {
+    **dict.fromkeys(("🔴", "high", "critical", "important"), "🔴"),
+    **dict.fromkeys(("🟡", "medium", "normal", "useful"), "🟡"),
+    **dict.fromkeys(("🟢", "low", "minor"), "🟢"),
+    **dict.fromkeys(("✅", "done", "completed", "finished", "confirmed"), "✅"),
+}
+_JSON_DAY = re.compile(r"\s*(?:date\s*[:：]\s*)?(\d{4}-\d\d-\d\d.*|unknown)", re.IGNORECASE)
+_JSON_LINE = re.compile(r"\s*(?:[-*•]\s|date\s*[:：])", re.IGNORECASE)
+_JSON_NUMBER = re.compile(r"\[?#?(\d+)\]?")
+
+
+def json_as_notes(answer: str) -> str | None:
+    """Convert an answer in JSON to the tagged form; None if it is not JSON with notes.
+
+    Of an answer that was cut off, the complete part is read.
+    """
+    text = answer.strip()
+    if fenced := _JSON_FENCED.match(text):
+        text = fenced["inside"]
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        value: Any = from_json(text, allow_partial=True)
+    except ValueError:
+        return None
+    if isinstance(value, dict):
+        fields = _json_fields(cast("dict[str, Any]", value))
+    elif isinstance(value, list) and value and isinstance(value[0], dict | str):
+        fields = {"diary": cast("list[Any]", value)}
+    else:
+        return None
+    hints = [(tag, str(fields.pop(name))) for name, tag in _JSON_HINTS.items() if isinstance(fields.get(name), str)]
+    out = ["<diary>", *_json_lines(fields, "")]
+    if len(out) == 1:
+        return None
+    if hints or text.endswith(("}", "]")):
+        out.append("</diary>")
+    for tag, hint in hints:
+        out += [f"<{tag}>", hint, f"</{tag}>"]
+    return "\n".join(out)
+
+
+def _json_fields(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with normalized names: ``current_task`` and ``currentTask`` are the same; days are kept."""
+    return {
+        key if _JSON_DAY.fullmatch(key) else re.sub(r"[\W_]+", "", key).lower(): item for key, item in value.items()
+    }
+
+
+def _json_lines(value: Any, indent: str) -> Iterator[str]:
+    """Yield lines from texts, lists, objects with a text, and objects that hold the notes of a day."""
+    if isinstance(value, str):
+        for line in value.splitlines():
+            if day := _JSON_DAY.fullmatch(line):
+                yield f"Date: {day[1]}"
+            elif line.strip():
+                yield f"{indent}{line}" if _JSON_LINE.match(line) else f"{indent}- {line}"
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _json_lines(item, indent)
+    elif isinstance(value, dict):
+        fields = _json_fields(cast("dict[str, Any]", value))
+        day = _JSON_DAY.fullmatch(str(fields.get("date") or fields.get("day") or ""))
+        if day:
+            yield f"Date: {day[1]}"
+        text = next((fields[name] for name in _JSON_TEXT if isinstance(fields.get(name), str)), None)
+        if text is not None:
+            yield f"{indent}- {_json_note(text.strip(), fields)}"
+            indent += "  "
+        for name, item in fields.items():
+            if name in _JSON_DIARY and item is not text:
+                yield from _json_lines(item, indent)
+            elif heading := _JSON_DAY.fullmatch(name):
+                yield f"Date: {heading[1]}"
+                yield from _json_lines(item, indent)
+
+
+def _json_note(text: str, fields: Mapping[str, Any]) -> str:
+    mark = next(
+        (_JSON_MARKS[said] for name in _JSON_MARK if (said := str(fields.get(name)).strip().lower()) in _JSON_MARKS), ""
+    )
+    sources: Any = next((fields[name] for name in _JSON_SOURCES if name in fields), None)
+    named = cast("list[Any]", sources) if isinstance(sources, list) else [sources]
+    numbers = [_JSON_NUMBER.fullmatch(str(item).strip()) for item in named]
+    cited = ", ".join(f"#{number[1]}" for number in numbers if number)
+    before = [mark, str(fields.get("time") or "")]
+    head = re.split(r"[^\W\d]", text, maxsplit=1)[0]  # before the first letter: a mark and a time, if it has them
+    parts = [*(part for part in before if part and part not in head), text, f"[{cited}]" if cited else ""]
+    return " ".join(filter(None, parts))
+
+
 _DRAFTS = re.compile(
     r"\A(?P<drafts>.*?)<\s*/\s*think(?:ing)?\s*>(?=\s*(?:```\w*\s*)?<\s*(?:diary|observations)\s*>)",
     re.IGNORECASE | re.DOTALL,
 )
 _BLOCK = re.compile(r"<\s*(/?)\s*(?:diary|observations|reflections|notes)\s*>", re.IGNORECASE)
-_LEAVES_DIARY = re.compile(
-    r"(?!\s*<\s*\w).*<\s*/\s*(?:diary|observations|reflections|notes)\s*>\s*$"
-    r"|\s*<\s*(?:current-task|suggested-response|thread-title)\s*>",
-    re.IGNORECASE,
-)
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w-]*\s*$")
+
+_MARK = r"(?:🔴|🟡|🟢|✅)"
+_BULLET = r"[-*+•–]\s+"
 _DATE = re.compile(
     r" ?(?:[#*_>][\s#*_>]*|-\s+(?=\W*date:\W*\d{4}-))?"
-    r"(?:\bdate[:：](?P<said>.*)"  # or a day alone, also after another language's word for it
+    r"(?:\bdate[:：](?P<said>.*)"  # or a day alone, also after the word for "date" in another language
     r"|(?:[^\W\d_]{1,12}[*_]*\s?[:：][\s*_]*)?(?P<day>\d{4}-\d\d-\d\d[\s*_]{0,5}(?:\([^()]*\))?[\s*_]{0,5})$)",
     re.IGNORECASE,
 )
-_NOTED = re.compile(r"\W*?(?:\bdate[:：]|🔴|🟡|🟢|✅)", re.IGNORECASE)
-_LIST_LINE = re.compile(r"\s*(?:[-*+•–]\s|\d{1,3}[.)]\s|🔴|🟡|🟢|✅)")
-_LABELLED = re.compile(
-    r"[\s#*_-]*(?P<label>current task|suggested response|thread title)[\s*_]*:[\s*_]*(?P<text>.*)$",
+_NOTED = re.compile(rf"\W*?(?:\bdate[:：]|{_MARK})", re.IGNORECASE)
+_LIST_LINE = re.compile(rf"\s*(?:{_BULLET}|\d{{1,3}}[.)]\s|\d\d:\d\d\b|{_MARK})")
+
+_DAY = r"(?:date[:：][\s*_]*)?(?:\d{4}-\d\d-\d\d|unknown)(?:\s?\([^()\n]{1,80}\))?[*_]{0,4}"
+_HEADED = re.compile(  # a heading with a note on its line
+    rf"(?P<heading>\s?[#*_>\s]{{0,8}}(?:{_DAY}|date[:：][^🔴🟡🟢✅\n]{{1,60}}?))[\s:：,;–-]{{0,8}}?\s"
+    rf"(?=(?:{_BULLET})?{_MARK}|(?:{_BULLET}|\d\d:\d\d\s)\S+\s\S+\s\S)",
     re.IGNORECASE,
 )
-_LABELS: dict[str, _Section] = {"current task": "task", "suggested response": "response", "thread title": "title"}
-_MAX_TAGS_PER_LINE = 20
+_LEAD = re.compile(rf"\s*(?:{_BULLET})?(?:{_MARK}\s*)*")
+_NEXT_HEADING = rf"[#*_]{{0,4}}\bdate[:：]\s?(?:\d{{4}}-\d\d-\d\d|unknown)[^🔴🟡🟢✅]{{0,60}}?{_MARK}"
+_NEXT = re.compile(rf"(?<!\s)\s+(?=(?:{_BULLET})?{_MARK}\s?\d\d:\d\d\b|{_NEXT_HEADING})", re.IGNORECASE)
+_NEXT_UNTIMED = re.compile(rf"(?<!\s)\s+(?={_BULLET}{_MARK}|{_NEXT_HEADING})", re.IGNORECASE)
+_WITHOUT_BULLET = re.compile(rf"{_MARK}|\d\d:\d\d\b")
+_TIMED = re.compile(rf"\W*?{_MARK}\s?\d\d:\d\d\b")
+
+_LABELLED = re.compile(
+    r"(?P<before>[\s#*_>-]*)(?P<label>current[ _-]?task|suggested[ _-]?response|thread[ _-]?title"
+    r"|diary|observations|reflections|notes)(?P<after>[\s*_]*[:：]?[\s*_]*)(?P<text>.*)$",
+    re.IGNORECASE,
+)
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _MAX_TITLE = 100
 _NOTHING = frozenset({"", "-", "none", "n/a", "na", "null", "nothing", "unknown", "..."})
 
@@ -68,46 +253,49 @@ class Notes:
 
     Attributes:
         text: Notes under their ``Date:`` headings; empty when the answer holds none.
-        current_task: None when there is none, or the model wrote "none".
+        current_task: None if it is missing or "none".
         suggested_response: Likewise.
         thread_title: Likewise; one line of at most 100 characters.
+        whole: All notes are there: the answer was not cut off before their end.
     """
 
     text: str
     current_task: str | None = None
     suggested_response: str | None = None
     thread_title: str | None = None
+    whole: bool = True
 
 
-def parse_notes(output: str) -> Notes:
-    """Read a model's answer. Never raises.
+def parse_notes(output: str, *, cut: bool = False) -> Notes:
+    """Parse a model's answer. Never raises.
 
-    Several blocks are joined; a missing closing tag ends where the next block begins; code fences
-    are dropped, and so are lines of the form in our prompts that a small model copied, and what a model thought
-    before the block. An answer without a block of notes gives its list lines and date headings only, if one of
-    them has a mark or is a heading: else it is a list of something else.
+    Several blocks are joined; a missing closing tag is assumed where the next block begins. Code fences, prose
+    between notes, copied lines of our form and reasoning before the block are dropped. Of an answer without a block
+    only list lines and date headings are read, and only if one of them has a mark or is a heading.
+
+    Args:
+        cut: The answer was cut off. Its last line or hint, if incomplete, is left out.
     """
     reader = _Reader()
-    for line in _without_drafts(output).splitlines():
+    from_json = json_as_notes(output)
+    for line in (from_json or dedent(_without_drafts(output))).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
+    if cut:
+        reader.drop_unfinished(mid_line=from_json is None and not output.endswith("\n"))
     loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
         text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(loose)),
         current_task=_hint(reader.lines["task"]),
         suggested_response=_hint(reader.lines["response"]),
         thread_title=_title(reader.lines["title"]),
+        whole=not cut or not reader.in_notes,
     )
 
 
-def escape_tags(text: str) -> str:
-    """``text`` in which none of our tags can open or close anything: ``<`` before a name is ``&lt;``."""
-    return _ANY_TAG.sub("&lt;", text)
-
-
 def _without_drafts(output: str) -> str:
-    """The answer without thoughts that end right before the notes: a block in them is a draft. Where a block is
-    still open there, the notes speak of such tags."""
+    """Remove reasoning that ends right before the notes; blocks inside it are drafts. If a block is still open there,
+    the tags are part of the notes."""
     thoughts = _DRAFTS.match(output)
     if thoughts is None:
         return output
@@ -116,76 +304,121 @@ def _without_drafts(output: str) -> str:
 
 
 class _Reader:
-    """Sorts lines by the section that they stand in."""
+    """Sorts lines by section."""
 
     def __init__(self) -> None:
-        self.lines: dict[_Section, list[str]] = {
-            "diary": [],
-            "task": [],
-            "response": [],
-            "title": [],
-            "thinking": [],
-        }
+        self.lines: dict[Section, list[str]] = {"diary": [], "task": [], "response": [], "title": [], "thinking": []}
         self.loose: list[str] = []
-        self._section: _Section | None = None
+        self._section: Section | None = None
+        self._under_heading = False
+        self._last: list[str] = self.loose  # list that got the last line; an unused one after a closing tag
 
     def read(self, line: str) -> None:
-        if self._section == "diary" and line[:1].isspace() and not _LEAVES_DIARY.match(line):
-            self._keep(line)  # a detail of a note, which may quote tags
-            return
-        rest = line
-        for _ in range(_MAX_TAGS_PER_LINE):
-            tag = _TAG.match(rest, len(rest) - len(rest.lstrip()))
-            if tag is None:
-                break
-            rest = self._enter(None if tag[1] else _SECTIONS[tag[2].lower()], rest[tag.end() :])
-            if not rest.strip():
-                return
-        end = _TAG_AT_END.search(rest)
-        if end and not end[1] and self._section == "diary" and _SECTIONS[end[2].lower()] in ("diary", "thinking"):
-            end = None  # the note speaks of it
-        self._keep(rest[: end.start()] if end else rest)
-        if end:
-            self._section = None if end[1] else _SECTIONS[end[2].lower()]
+        for piece in split_tags(line, in_diary=self._section == "diary"):
+            if isinstance(piece, Tag):
+                self._pass(piece)
+            else:
+                self._keep(piece)
 
-    def _enter(self, section: _Section | None, rest: str) -> str:
-        """Begin a section; if it also ends on this line, keep its text and return what follows."""
-        self._section = section
-        for tag in _TAG.finditer(rest) if section else ():
-            if tag[1] and _SECTIONS[tag[2].lower()] == section:
-                self._keep(rest[: tag.start()])
-                self._section = None
-                return rest[tag.end() :]
-        return rest
+    @property
+    def in_notes(self) -> bool:
+        """Return whether notes could continue after the last line."""
+        return self._last is self.lines["diary"] or (self._last is self.loose and not self.lines["diary"])
+
+    def drop_unfinished(self, *, mid_line: bool) -> None:
+        """Drop the incomplete hint or line at the end of a cut answer."""
+        if self._section in HINTS:
+            self.lines[self._section].clear()
+        elif mid_line:
+            del self._last[-1:]
+
+    def _pass(self, tag: Tag) -> None:
+        if tag.opens:
+            self._enter(None if tag.closes else tag.section)
+        elif self._section in (tag.section, *HINTS):  # any tag ends a hint; a diary may mention other tags
+            self._enter(None)
+
+    def _enter(self, section: Section | None, *, under_heading: bool = False) -> None:
+        self._section, self._under_heading = section, under_heading
+        self._last = [] if section is None else self.lines[section]
 
     def _keep(self, line: str) -> None:
         line = escape_tags(line.rstrip())
-        if self._section in ("task", "response", "title") and _DATE.match(line):
-            self._section = None  # its closing tag is missing, and the notes go on
-        if self._section is not None:
-            self.lines[self._section].append(line)
-        elif labelled := _LABELLED.match(line):
-            self.lines[_LABELS[labelled["label"].lower()]].append(labelled["text"])
-        elif _DATE.match(line) or _LIST_LINE.match(line):
-            self.loose.append(line)
+        if self._section != "thinking" and self._label(line):
+            return
+        if self._section in HINTS and (_DATE.match(line) or (self._under_heading and not line and self._last)):
+            self._section = None  # its closing tag is missing
+        if self._section is None:
+            found = [part for part in _lines_of(line) if _DATE.match(part) or _LIST_LINE.match(part)]
+            self._last = self.loose if found else self._last
+            self.loose += found
+        else:
+            self._last = self.lines[self._section]
+            self._last += [line] if self._section in HINTS else _lines_of(line)
+
+    def _label(self, line: str) -> bool:
+        """Read a line that names a section, such as ``### Current Task``; return whether it did."""
+        found = _LABELLED.match(line)
+        if found is None or (self._section == "diary" and (line[:1].isspace() or "-" in found["before"])):
+            return False
+        section, text = section_named(found["label"]), found["text"]
+        heading = any(sign in found["before"] for sign in ("#", "**", "__"))
+        if text and section in HINTS and (":" in found["after"] or "：" in found["after"]):
+            self._last = self.lines[section]
+            self._last.append(text)
+            return True
+        if text or not (heading or (section in HINTS and found["after"].strip())):
+            return False
+        self._enter(section, under_heading=True)
+        return True
 
 
-def _tidy(lines: list[str]) -> str:
-    """Plain date headings, no blank lines in a row, none at the ends."""
+def _lines_of(line: str) -> Iterator[str]:
+    """Yield the notes of a line, which a heading and several notes may share."""
+    if not (_HEADED.match(line) or _LIST_LINE.match(line)):
+        yield line
+        return
+    start: int | None = 0
+    while start is not None:
+        if headed := _HEADED.match(line, start):
+            yield headed["heading"].strip(" *_#>")
+            start = headed.end()
+        following = _NEXT if _TIMED.match(line, start) else _NEXT_UNTIMED
+        lead = _LEAD.match(line, start)
+        gap = following.search(line, lead.end() if lead else start)
+        yield line[start : gap.start() if gap else len(line)]
+        start = gap.end() if gap else None
+
+
+def _tidy(lines: Sequence[str]) -> str:
+    """Return notes under plain date headings, without prose, repeated headings and extra blank lines."""
     kept: list[str] = []
+    heading, in_note = "", False
     for line in dedent("\n".join(lines)).splitlines():
-        if heading := _DATE.match(line):
-            line = ("Date: " + (heading["said"] or heading["day"] or "").strip(" *_\t")).rstrip()
+        if found := _DATE.match(line):
+            line = ("Date: " + (found["said"] or found["day"] or "").strip(" *_\t")).rstrip()
+            if line == heading:
+                continue
+            heading, in_note = line, False
+        elif not line.strip():
+            in_note = False
+        elif _LIST_LINE.match(line) or _NOTED.match(line) or has_citation(line):
+            line = f"- {line}" if _WITHOUT_BULLET.match(line) else line
+            in_note = True
+        elif not in_note or not (line[0].isspace() or not line[0].isupper()):
+            continue
         if line or (kept and kept[-1]):
             kept.append(line)
     return "\n".join(kept).strip("\n")
 
 
-def _hint(lines: list[str]) -> str | None:
+def _hint(lines: Sequence[str]) -> str | None:
     text = "\n".join(lines).strip()
-    return None if text.lower().strip(" .*_()[]") in _NOTHING or is_form(text) else text
+    if text.lower().strip(" .*_()[]") in _NOTHING or is_form(text):
+        return None
+    return text[1:-1].strip() if _IN_BRACKETS.fullmatch(text) else text
 
 
-def _title(lines: list[str]) -> str | None:
+def _title(lines: Sequence[str]) -> str | None:
     text = " ".join((_hint(lines) or "").split()).strip(" :\"'“”*_#")
     return text[:_MAX_TITLE].rstrip() or None

@@ -1,8 +1,9 @@
-"""The Reflector: a model that condenses entries of the log into one shorter text."""
+"""The Reflector: condense entries of the log into one shorter text with a model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from diarist.chunks import Usage
@@ -25,6 +26,7 @@ from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
 MAX_ATTEMPTS = 4
+_MAX_CUTS = 2
 
 _DEFAULTS = ModelSettings(temperature=0.0, max_output_tokens=MAX_OUTPUT_TOKENS)
 _LEVELS = 5
@@ -33,9 +35,9 @@ _LEVELS = 5
 class ModelReflector:
     """Reflects with a language model.
 
-    It asks for light condensing first (level 1 of 0 to 4; level 0, none, when the caller gives
-    guidance) and for one level more after each answer that is not below the target, four times at
-    most. Arguments as for ``ModelObserver``; the temperature is 0 unless ``settings`` has one.
+    It asks for light condensing first (level 1 of 0 to 4; level 0 if the caller gives guidance) and for one level
+    more after each answer that is not below the target, at most four times. Arguments as for ``ModelObserver``; the
+    temperature is 0 unless ``settings`` has one.
     """
 
     def __init__(
@@ -54,12 +56,11 @@ class ModelReflector:
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
-        """See ``ReflectorRole``. The first result below the target, else the smallest one.
+        """See ``ReflectorRole``. Return the first result below the target, else the smallest one.
 
-        Empty answers and loops count as attempts, never as results. When a later call fails and
-        there is a result already, that one is returned with a warning. An answer that was cut off at the
-        output limit lacks the newest notes: the next call asks for what fits, and the last of
-        them is the result only where no whole answer came, with a warning.
+        Empty answers and loops count as attempts, not as results. If a later call fails, the best result so far is
+        returned with a warning. After an answer that was cut off, the next call asks for a length that fits. If that
+        is cut off too, only the older half of the entries is condensed; a single entry stays as it is.
         """
         attempts = _Attempts(self._counter)
         start = 0 if guidance else 1
@@ -76,17 +77,47 @@ class ModelReflector:
             attempts.usage += reply.usage
             attempts.calls += reply.calls
             attempts.warnings += reply.warnings
-            if attempts.judge(reply, level) < target_tokens:
+            if attempts.judge(reply, level) < target_tokens or attempts.cuts == _MAX_CUTS:
                 break
+        if attempts.best is None and attempts.cuts:
+            return await self._reflect_older(entries, target_tokens, guidance, attempts)
         return attempts.result()
+
+    async def _reflect_older(
+        self, entries: Sequence[Observation], target_tokens: int, guidance: str | None, spent: _Attempts
+    ) -> Reflected:
+        half = len(entries) // 2
+        newer = "\n".join(entry.text for entry in entries[half:])
+        what = f"no answer had room for all notes; {len(entries) - half} of {len(entries)} entries stay as they are"
+        made = Reflected(
+            text=newer,
+            usage=spent.usage,
+            model=spent.model,
+            calls=spent.calls,
+            warnings=(*spent.warnings, what),
+        )
+        if not half:
+            return made
+        older_tokens = self._counter.count("\n".join(entry.text for entry in entries[:half]))
+        target = max(target_tokens - self._counter.count(newer), older_tokens // 4, 1)
+        older = await self.reflect(entries[:half], target_tokens=target, guidance=guidance)
+        return replace(
+            made,
+            text=f"{older.text}\n{newer}",
+            usage=made.usage + older.usage,
+            model=older.model,
+            calls=made.calls + older.calls,
+            warnings=made.warnings + older.warnings,
+        )
 
 
 class _Attempts:
-    """The best of several answers, and what they cost together.
+    """The best of several answers, and their usage together.
 
     Attributes:
-        smallest: Tokens of the best one.
-        room: Tokens that an answer may have, as far as cut ones show.
+        smallest: Tokens of the best answer.
+        room: Tokens that fit into an answer, judging by those that were cut off.
+        cuts: Number of answers that were cut off.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -95,46 +126,44 @@ class _Attempts:
         self.usage = Usage()
         self.calls = 0
         self.warnings: list[str] = []
+        self.cuts = 0
         self._counter = counter
-        self._model = ""
-        self._cut: Notes | None = None
+        self.model = ""
 
     def judge(self, reply: Reply, level: int) -> float:
-        """Tokens of the answer's notes; infinitely many when they are no result."""
+        """Return the tokens of the answer's notes; infinity if the answer is no result."""
         if self.best is None:
-            self._model = reply.model
+            self.model = reply.model
         if reply.looping:
             self.warnings.append(f"level {level}: the model repeated itself")
             return inf
-        notes = parse_notes(reply.text)
+        notes = parse_notes(reply.text, cut=reply.cut)
         if not notes.text:
             self.warnings.append(f"level {level}: the model gave no notes")
             return inf
         tokens = self._counter.count(notes.text)
-        if reply.cut and room_after(tokens) == inf:
-            self.warnings.append(f"level {level}: the model's thoughts took the room")
+        if not notes.whole and room_after(tokens) == inf:
+            self.warnings.append(f"level {level}: the model's reasoning used the output limit")
             return inf
-        if reply.cut:
-            self._cut, self.room = notes, min(self.room, room_after(tokens))
+        if not notes.whole:
+            self.cuts += 1
+            self.room = min(self.room, room_after(tokens))
             return inf
         if tokens < self.smallest:
-            self.best, self.smallest, self._model = notes, tokens, reply.model
+            self.best, self.smallest, self.model = notes, tokens, reply.model
         return tokens
 
     def result(self) -> Reflected:
-        if self.best is None and self._cut is not None:
-            self.best = self._cut
-            self.warnings.append("no whole answer came; what this one did not reach is in the earlier generation")
         if self.best is None:
             raise RoleError(
-                f"the Reflector {self._model} gave nothing usable in {self.calls} calls: " + "; ".join(self.warnings)
+                f"the Reflector {self.model} gave nothing usable in {self.calls} calls: " + "; ".join(self.warnings)
             )
         return Reflected(
             text=self.best.text,
             current_task=self.best.current_task,
             suggested_response=self.best.suggested_response,
             usage=self.usage,
-            model=self._model,
+            model=self.model,
             calls=self.calls,
             warnings=tuple(self.warnings),
         )

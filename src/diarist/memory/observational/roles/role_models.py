@@ -1,4 +1,4 @@
-"""Who observes and who reflects: from the configuration to the two roles."""
+"""Build Observer and Reflector from the configuration."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import cast
 
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.role_config import FixedModel, ModelChoice
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.roles.calling import RoleModel
-from diarist.memory.observational.roles.hooked_roles import hooked
-from diarist.memory.observational.roles.model_choice import ByInputTokens, FixedModel, ModelChoice
+from diarist.memory.observational.roles.hooks import HookedObserver, HookedReflector, MemoryHooks
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.memory.observational.roles.reflector import ModelReflector
-from diarist.memory.working.keeping import Keeper
+from diarist.memory.working.keeper import Keeper
 from diarist.models.base import Model
 from diarist.models.entry import ModelEntry, entries_of
 from diarist.models.resolve import has_credentials, resolve
 from diarist.tokens import TokenCounter
 
 DEFAULT_MODEL = "google/gemini-2.5-flash"
-"""Used where no model is configured and its key is present: cheap, quick, and takes a million tokens."""
+"""Used if no model is configured and its key is set: cheap, fast, with a window of a million tokens."""
 
 EXTRACTIVE = "extractive"
 
@@ -30,7 +30,7 @@ logger = logging.getLogger("diarist")
 
 
 class RoleModels:
-    """The models of both roles, as a configuration names them: each is resolved once and closed here."""
+    """Resolves the models that a configuration names, each once, and closes them."""
 
     def __init__(
         self, config: ObservationalMemoryConfig, counter: TokenCounter, *, keeper: Keeper | None = None
@@ -41,18 +41,21 @@ class RoleModels:
         self._resolved: dict[str, Model] = {}
 
     def roles(self, actor: Model | None) -> tuple[ObserverRole, ReflectorRole]:
-        """Observer and Reflector for an agent with the model ``actor``.
+        """Return Observer and Reflector for an agent with the model ``actor``.
 
-        Where no model is named (or ``"default"``): ``DEFAULT_MODEL`` if its key is present, else ``actor``; a
-        log line says which.
+        Without a configured model (or with ``"default"``) they use ``DEFAULT_MODEL`` if its key is set, else
+        ``actor``; a log line says which.
 
         Raises:
             ConfigError: A model cannot be used, or none is named and there is neither a key nor an agent.
         """
-        return hooked(self._observer(actor), self._reflector(actor), self._config)
+        observer, reflector, hooks = self._observer(actor), self._reflector(actor), self._config.hooks
+        if hooks == MemoryHooks():
+            return observer, reflector
+        return HookedObserver(observer, hooks, timezone=self._config.timezone), HookedReflector(reflector, hooks)
 
     def check(self) -> None:
-        """Refuse a model that is named and cannot be used now, not when it is needed first. Raises ConfigError."""
+        """Raise ConfigError if a configured model cannot be used."""
         for choice, role in ((self._config.observer_model, "Observer"), (self._config.reflector_model, "Reflector")):
             if choice is None or isinstance(choice, bool) or choice == "default":
                 continue
@@ -60,7 +63,7 @@ class RoleModels:
                 self._choose(cast("ModelChoice", choice), None, role)
 
     async def close(self) -> None:
-        """Close the models that were resolved here; a model object is its maker's to close."""
+        """Close the models that were resolved here. Model objects are closed by their creator."""
         for model in self._resolved.values():
             await model.close()
 
@@ -69,7 +72,7 @@ class RoleModels:
         model = self._choose(config.observer_model, actor, "Observer")
         if model is None:
             from diarist.memory.observational.roles.extractive import (
-                ExtractiveObserver,  # few need it, and it has many parts
+                ExtractiveObserver,  # loaded only if used
             )
 
             return ExtractiveObserver(
@@ -111,12 +114,9 @@ class RoleModels:
         )
 
     def _choose(self, choice: ModelChoice, actor: Model | None, role: str) -> RoleModel | None:
-        """The role's model; None for the one that works without a model."""
+        """Return the role's model; None for ``"extractive"``."""
         if choice == EXTRACTIVE:
             return None
-        if isinstance(choice, ByInputTokens):
-            for fixed in choice.up_to.values():  # a model that cannot be used is refused now, not when it is needed
-                self._entries(fixed, actor, role)
         if callable(choice):
             return lambda tokens: self._entries(choice(tokens), actor, role)
         return self._entries("default" if choice in (None, True) else choice, actor, role)
@@ -130,7 +130,7 @@ class RoleModels:
         if choice == "default":
             return self._default(actor, role)
         if choice == EXTRACTIVE:
-            raise ConfigError(f"the {role}: 'extractive' stands alone, not in a list or a choice of models")
+            raise ConfigError(f"the {role}: 'extractive' cannot be part of a list or a choice of models")
         if not isinstance(choice, str):
             return resolve(choice)
         if choice not in self._resolved:

@@ -1,7 +1,7 @@
-"""Messages as a quoted transcript: what an Observer reads, and nothing that could command it.
+"""Render messages as a quoted transcript for the Observer.
 
-Headings, labels and speakers begin at the margin; every further line of a message is indented and
-our own tags are escaped, so that nothing inside a message can pass for the frame around it.
+Headings, labels and speakers begin at the margin; further lines of a message are indented and our own tags are
+escaped, so that no message can imitate the frame around it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.prompt.threads import by_thread, thread_label
-from diarist.memory.observational.roles.citations import label
+from diarist.memory.observational.roles.coverage import label
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
 from diarist.tokens import TokenCounter, default_counter
@@ -41,22 +41,22 @@ def render_transcript(
     obscure_threads: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> str:
-    """The transcript of ``messages``; empty when none of them says anything.
+    """Return the transcript of ``messages``; empty if none has visible content.
 
-    Each message is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, under a heading with its
-    date. Messages of several threads stand thread by thread, and the headings name the thread. System messages,
-    reasoning, data parts and what memory itself sent are left out.
+    Each message is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, under a heading with its date.
+    Several threads are written one after the other, named in the headings. System messages, reasoning, data parts
+    and messages of memory itself are left out.
 
     Args:
         messages: In their order.
         timezone: IANA name; dates and 24-hour times are in it.
-        counter: Counts what is cut; o200k_base by default.
+        counter: Counts tokens; o200k_base by default.
         tool_result_tokens: A longer tool result keeps its beginning and end, with a note between.
         message_tokens: A longer message is cut, its longest parts first; None never cuts.
         temporal_markers: Say how long a pause of ten minutes or more before a user message was.
-        name_threads: Name the thread in the headings even where there is only one.
+        name_threads: Name the thread in the headings even if there is only one.
         obscure_threads: Name threads by a hash of their ids.
-        numbers: Of the messages, for their labels; 1, 2 … by default.
+        numbers: Numbers of the messages for their labels; 1, 2 … by default.
 
     Raises:
         ConfigError: The time zone is not known.
@@ -88,13 +88,13 @@ def render_transcript(
 
 
 def numbered_files(messages: Sequence[Message]) -> list[tuple[int, FilePart]]:
-    """The attachments of ``messages`` with the numbers that they have in the transcript."""
+    """Return the attachments of ``messages`` with their numbers in the transcript."""
     parts = (part for message in messages if message.role != "system" for part in message.parts)
     return list(enumerate((part for part in parts if isinstance(part, FilePart)), start=1))
 
 
 def load_zone(name: str) -> tzinfo:
-    """The time zone of an IANA name such as ``Europe/Rome``; ConfigError when there is none."""
+    """Return the time zone of an IANA name such as ``Europe/Rome``. Raise ConfigError if it is unknown."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -106,7 +106,7 @@ def local_time(message: Message, zone: tzinfo) -> datetime | None:
 
 
 def in_zone(moment: datetime, zone: tzinfo) -> datetime:
-    """The moment there; in UTC where the first or last day of the calendar has no such time, as .NET's empty date."""
+    """Convert a moment to a time zone, or to UTC if the result would be out of the range of ``datetime``."""
     try:
         return moment.astimezone(zone)
     except OverflowError:
@@ -114,14 +114,14 @@ def in_zone(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def date_heading(said: datetime | None, thread: str | None = None) -> str:
-    """``Date: 2026-03-02``, or the undated heading; with the thread's name, ``Date: 2026-03-02 (thread x)``."""
+    """Return ``Date: 2026-03-02`` or ``Date: 2026-03-02 (thread x)``; ``UNDATED`` without a time."""
     date = f"Date: {said:%Y-%m-%d}" if said else UNDATED
     return date if thread is None else f"{date} (thread {thread})"
 
 
 def name_pause(before: datetime, after: datetime) -> str | None:
     """``2 hours 5 minutes later``, for a pause of ten minutes or more; None for a shorter one."""
-    pause = after.timestamp() - before.timestamp()  # in one time zone, a difference of datetimes forgets summer time
+    pause = after.timestamp() - before.timestamp()  # subtracting datetimes of one zone ignores changes to summer time
     if pause < _MARKED_PAUSE:
         return None
     minutes = int(pause) // 60
@@ -131,7 +131,7 @@ def name_pause(before: datetime, after: datetime) -> str | None:
 
 
 def speaker(message: Message) -> str:
-    """Who speaks: the message's ``metadata["name"]`` on one line, else its role."""
+    """Return the speaker's name: ``metadata["name"]`` on one line, else the role."""
     name = message.metadata.get("name")
     if isinstance(name, str) and (clean := _SPACE.sub(" ", name).strip(" :[]<>")):
         return escape_tags(clean[:60])
@@ -139,16 +139,16 @@ def speaker(message: Message) -> str:
 
 
 def outline_arguments(args: dict[str, object]) -> str:
-    """Arguments as ``city="Rome", days=3``, long values cut: on one line, at most 600 characters."""
+    """Write arguments as ``city="Rome", days=3`` on one line of at most 600 characters; long values are cut."""
     outline = ", ".join(f"{name}={_shorten(_as_argument(value), _ARGUMENT_LENGTH)}" for name, value in args.items())
     return _shorten(_SPACE.sub(" ", outline), _ARGUMENTS_LENGTH)
 
 
 def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
-    """``text`` if it has at most ``tokens``, else its first two thirds and last third of that.
+    """Return ``text``, cut to about ``tokens``: two thirds of them from its beginning, one third from its end.
 
-    The cut goes by the average length of a token, so the result may be some percent off. A note in
-    between says how many tokens are left out.
+    The cut is based on the average length of a token, so it may be a few percent off. A note in between says how many
+    tokens are left out.
     """
     if _bytes(text) <= tokens:  # no token is shorter than a byte
         return text
@@ -161,7 +161,7 @@ def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
 
 
 class _Writer:
-    """Writes the lines of one message after the other."""
+    """Writes messages as lines of the transcript."""
 
     def __init__(
         self, counter: TokenCounter, tool_result_tokens: int, limit: int | None, files: Mapping[int, int]
@@ -172,7 +172,7 @@ class _Writer:
         self._files = files
 
     def message(self, message: Message) -> list[str]:
-        """One entry per part that says something, with further lines indented."""
+        """Return one entry per part with visible content, further lines indented."""
         if message.role == "system":
             return []
         who = speaker(message)
@@ -186,7 +186,7 @@ class _Writer:
         return [f"{title}{_quote(text)}" for title, text in blocks]
 
     def _part(self, part: Part, who: str, size: int | None) -> list[tuple[str, str]]:
-        """``size``: tokens of the part, where they are known."""
+        """Return title and text of a part; ``size`` is its number of tokens, if known."""
         match part:
             case TextPart() if part.text.strip():
                 return [(f"{who}: ", part.text.strip())]
@@ -219,7 +219,7 @@ class _Writer:
 
 
 def _fair_share(sizes: list[int], limit: int) -> int:
-    """The largest size at which all parts, cut to it, fit into ``limit`` together; at least 1."""
+    """Return the size, at least 1, to which parts must be cut to fit into ``limit`` together."""
     left = limit
     ordered = sorted(sizes)
     for position, size in enumerate(ordered):
@@ -231,7 +231,7 @@ def _fair_share(sizes: list[int], limit: int) -> int:
 
 
 def _quote(text: str) -> str:
-    """On as many lines as it has, all but the first indented; no line end of any kind survives."""
+    """Indent all lines but the first; every kind of line break becomes a plain newline."""
     return _INDENT.join(escape_tags(text).splitlines())
 
 

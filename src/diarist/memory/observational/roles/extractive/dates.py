@@ -1,7 +1,7 @@
-"""Dates that are said in relation to a message ("next Friday") as calendar dates.
+"""Compute the calendar dates of phrases such as "next Friday" or "two weeks ago".
 
-English only. What cannot be computed, or could mean two things, stays as it is. "Next Friday" is the
-Friday of the week after the message's (weeks begin on Monday), "last Friday" the latest one before it.
+English only. Ambiguous phrases get no date. "Next Friday" is the Friday of the week after the message (weeks begin on
+Monday), "last Friday" the latest one before it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _PAST = re.compile(
 
 
 def annotate_dates(sentence: str, said: date | None) -> str:
-    """``sentence`` with ``(meaning 13 March 2026)`` after each phrase that can be computed.
+    """Add ``(meaning 13 March 2026)`` after each phrase whose date can be computed.
 
-    ``said`` is the day of the message in the user's time zone; without it nothing is computed.
-    "Today" is left alone: a note stands under its date.
+    ``said`` is the day of the message in the user's time zone; without it nothing is computed. "Today" gets no date,
+    since each note is under its date.
     """
     if said is None:
         return sentence
@@ -87,12 +87,12 @@ def annotate_dates(sentence: str, said: date | None) -> str:
 
 
 def has_date(sentence: str) -> bool:
-    """Whether it names a day, as a date or in relation to another day."""
+    """Return whether a sentence names a day, as a date or relative to another day."""
     return _PHRASE.search(sentence) is not None
 
 
 class _Tense:
-    """Whether the clause around a phrase looks back or ahead; found out only when that matters."""
+    """The tense of the clause around a phrase."""
 
     def __init__(self, phrase: re.Match[str]) -> None:
         before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
@@ -133,8 +133,8 @@ def _meaning(phrase: re.Match[str], said: date, tense: _Tense) -> str | None:
 
 
 def _day_of_month(name: str, day: int, said: date, tense: _Tense) -> str | None:
-    """A day without a year: the next one if the sentence looks ahead, the last one if it looks back
-    by two months at most; a day that comes round every year has no one meaning."""
+    """Return the next such day if the clause looks ahead, or the last one if it looks back by at most two months;
+    None for days that recur every year, such as birthdays."""
     if not name[0].isupper() or _YEARLY.search(tense.clause):
         return None
     month = next(i for i, full in enumerate(_MONTHS, start=1) if full[:3] == name[:3].title())
@@ -197,7 +197,7 @@ def _weekday(which: str, weekday: int, said: date, tense: _Tense) -> date:
 
 
 def _bare_weekday(phrase: re.Match[str], said: date, tense: _Tense) -> str | None:
-    """ "On Friday": ahead unless the sentence looks back; said on a Friday it could be either."""
+    """Return the day of "on Friday" by the tense of its clause; None if it was said on a Friday."""
     weekday = _WEEKDAYS.index(phrase["weekday"].title())
     prefix = (phrase["on"] or "").lower()
     recurring = _RECURRING.search(phrase.string[max(0, phrase.start() - 12) : phrase.start()])

@@ -1,36 +1,95 @@
-"""The Reflector that needs no model."""
+"""The Reflector that needs no model, and the lines of the diary as both extractive roles write them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from diarist.chunks import Usage
 from diarist.memory.observational.roles.base import Reflected, RoleError
-from diarist.memory.observational.roles.extractive.lines import (
-    Line,
-    body,
-    fingerprint,
-    read_lines,
-    write_lines,
-)
-from diarist.memory.observational.roles.extractive.observer import MODEL
-from diarist.memory.observational.roles.extractive.sentences import shorten
+from diarist.memory.observational.roles.extractive.tools import shorten
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
+MODEL = "extractive"
+"""The value of ``Observed.model`` and ``Reflected.model``."""
+
+MARKS = ("🔴", "✅", "🟡", "🟢")
+"""The most important first."""
+
 _LENGTHS = (160, 100, 60)
+
+_LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>🔴|🟡|🟢|✅)\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
+_MEANING = re.compile(r"\s?\(meaning[^()]*\)")
+_SIGNS = re.compile(r"[\W_]+")
+_SPEAKER = re.compile(r"^Assistant called\s|^[^:]{1,80}? (?:stated|said|asked|requested|answered):\s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One note.
+
+    Attributes:
+        date: The heading above it; empty if there is none.
+        mark: One of ``MARKS``, or empty.
+        time: ``09:12``, or empty.
+        detail: The line is indented below the one before it.
+        messages: Places of the messages that it was made from; empty if unknown.
+    """
+
+    date: str
+    mark: str
+    time: str
+    text: str
+    detail: bool = False
+    messages: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words = (part for part in (self.mark, self.time, self.text) if part)
+        return f"{'  ' if self.detail else ''}- {' '.join(words)}"
+
+
+def write_lines(lines: Iterable[Line]) -> str:
+    """Join lines under their date headings."""
+    out: list[str] = []
+    date = ""
+    for line in lines:
+        if line.date != date:
+            out.append(line.date)
+            date = line.date
+        out.append(str(line))
+    return "\n".join(out)
+
+
+def read_lines(text: str) -> Iterator[Line]:
+    """Yield the lines of a diary, also of one that a model wrote; blank lines are left out."""
+    date = ""
+    for raw in text.splitlines():
+        if raw.startswith("Date:"):
+            date = raw.strip()
+        elif raw.strip() and (match := _LINE.fullmatch(raw)):
+            indented = len(match["indent"]) >= 2
+            mark, time, words = match["mark"] or "", match["time"] or "", match["text"].strip()
+            yield Line(date=date, mark=mark, time=time, text=words, detail=indented)
+
+
+def body(text: str) -> str:
+    """Return a note without its speaker and without computed dates."""
+    return _MEANING.sub("", _SPEAKER.sub("", text))
+
+
+def fingerprint(text: str) -> str:
+    """Return the same string for texts that differ only in case, blanks and punctuation."""
+    return _SIGNS.sub(" ", text.casefold()).strip()
 
 
 class ExtractiveReflector:
     """Condenses a log by leaving out lines, by fixed rules.
 
-    Notes of one day come under one heading; of notes that say the same only the newest stays. Then,
-    the oldest first and only until the rest is below the target, it drops lines marked 🟢, lines
-    marked 🟡 or not at all, and details; what the user stated, 🔴 and ✅ always stay. If they
-    alone are too much they are cut to 160, 100 and at last 60 characters.
-
-    It cannot put two notes into one sentence or see that one contradicts another; a model can.
+    Notes of one day come under one heading; of notes that say the same only the newest stays. Then it drops lines,
+    the oldest first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, then details.
+    Lines marked 🔴 or ✅ stay. If they alone are too long they are cut to 160, 100 and at last 60 characters.
 
     Args:
         counter: Counts the result; o200k_base by default.
@@ -42,77 +101,44 @@ class ExtractiveReflector:
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
-        """See ``ReflectorRole``. Guidance is not understood: a warning says so."""
+        """See ``ReflectorRole``. Guidance has no effect, which a warning says."""
         lines = _merged([line for entry in entries for line in read_lines(entry.text)])
         if not lines:
             raise RoleError("there are no notes to reflect on")
-        lines = self._drop(lines, target_tokens)
-        lines = self._cut(lines, target_tokens)
-        text = write_lines(lines)
-        warnings: list[str] = []
-        if guidance:
-            warnings.append("the extractive Reflector does not follow guidance")
-        if (tokens := self._counter.count(text)) >= target_tokens:
-            warnings.append(f"{tokens:,} tokens are left; no more may be dropped without a model")
-        return Reflected(text=text, usage=Usage(), model=MODEL, calls=0, warnings=tuple(warnings))
-
-    def _drop(self, lines: list[Line], target: int) -> list[Line]:
-        costs = [self._counter.count(f"{line}\n") for line in lines]
-        excess = self._counter.count(write_lines(lines)) - target
-        dropped: set[int] = set()
-        for rank in (0, 1, 2):
-            for index, line in enumerate(lines):
-                if excess < 0:
-                    return _without(lines, dropped)
-                if index not in dropped and _rank(line) == rank:
-                    gone = {index, *_details(lines, index)} - dropped
-                    excess -= sum(costs[each] for each in gone)
-                    dropped |= gone
-        return _without(lines, dropped)
-
-    def _cut(self, lines: list[Line], target: int) -> list[Line]:
+        excess = self._counter.count(write_lines(lines)) - target_tokens
+        for drop in (0, 1, 2):
+            kept: list[Line] = []
+            below_dropped = False
+            for line in lines:
+                goes = _rank(line) == drop or (below_dropped and line.detail and _rank(line) < 3)
+                if goes and excess >= 0:
+                    excess -= self._counter.count(f"{line}\n")
+                else:
+                    kept.append(line)
+                below_dropped = (goes and excess >= 0) if not line.detail else below_dropped
+            lines = kept
         for length in _LENGTHS:
-            if self._counter.count(write_lines(lines)) < target:
-                break
-            lines = [replace(line, text=shorten(line.text, length)) for line in lines]
-        return lines
+            if self._counter.count(write_lines(lines)) >= target_tokens:
+                lines = [replace(line, text=shorten(line.text, length)) for line in lines]
+        text = write_lines(lines)
+        warnings = ["the extractive Reflector does not follow guidance"] if guidance else []
+        if (tokens := self._counter.count(text)) >= target_tokens:
+            warnings.append(f"{tokens:,} tokens are left; only a model could drop more")
+        return Reflected(text=text, usage=Usage(), model=MODEL, calls=0, warnings=tuple(warnings))
 
 
 def _merged(lines: list[Line]) -> list[Line]:
-    """Days in the order of their first line, each with its lines in their order, without doubles."""
-    newest = {_key(line): index for index, line in enumerate(lines)}
-    kept = [line for index, line in enumerate(lines) if newest[_key(line)] == index]
+    """Return the lines by day, in the order of each day's first line, without duplicates."""
+    newest = {fingerprint(body(line.text)) or line.text: line for line in lines}
     days: dict[str, list[Line]] = {}
-    for line in kept:
-        days.setdefault(line.date, []).append(line)
+    for line in lines:
+        if newest[fingerprint(body(line.text)) or line.text] is line:
+            days.setdefault(line.date, []).append(line)
     return [line for day in days.values() for line in day]
 
 
-def _key(line: Line) -> str:
-    return fingerprint(body(line.text)) or line.text
-
-
 def _rank(line: Line) -> int:
-    """Which round drops it; 3 is never."""
+    """Return the round that drops a line; 3 is never."""
     if line.mark in ("🔴", "✅"):
         return 3 if not line.detail or line.mark == "✅" else 2
-    if line.text.startswith("User stated"):
-        return 3
     return 0 if line.mark == "🟢" else 1
-
-
-def _details(lines: list[Line], index: int) -> list[int]:
-    """The details below a line that go with it: none of a detail, and none that must stay."""
-    found: list[int] = []
-    if lines[index].detail:
-        return found
-    for below in range(index + 1, len(lines)):
-        if not lines[below].detail:
-            break
-        if _rank(lines[below]) < 3:
-            found.append(below)
-    return found
-
-
-def _without(lines: list[Line], dropped: set[int]) -> list[Line]:
-    return [line for index, line in enumerate(lines) if index not in dropped]

@@ -1,112 +1,78 @@
-"""A tool call and its result in one line."""
+"""A tool call and its result on one line."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, cast
 
 import orjson
 
-from diarist.memory.observational.roles.extractive.outline import outline, scalar
-from diarist.memory.observational.roles.extractive.sentences import shorten
 from diarist.memory.observational.roles.transcript import outline_arguments
 from diarist.messages import Json, ToolPart, as_text
 
-_ROOM = 220
-_ARGUMENTS = 130
-_BRIEF = 100
+_ROOM, _ARGUMENTS, _BRIEF, _LIST_ROOM, _FIELD = 220, 130, 100, 110, 70
 _MAX_JSON = 4_000_000
+_MAX_FIELDS, _MAX_ITEMS = 300, 5
+_LONGEST_TEXT, _LONGEST_END = 100_000, 20_000
+"""Characters of a text that are read, and how many of them at its end."""
+
 _SPACE = re.compile(r"\s+")
-_WRITES = re.compile(
-    r"(?:^|[_\W])(?:book|create|update|cancel|send|delete|write|edit|pay|add|remove|submit|transfer|schedule|"
-    r"reschedule|modify|insert|post|commit|deploy|exchange|return|refund|order|reserve|issue|register|upload|"
-    r"publish|merge|move|rename|save)(?:$|[_\W])"
-)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_FAILED = re.compile(
-    r"\s*(?:<\w+>)?\s*(?:\w*error\b|\w*exception\b|traceback|failed|failure|fatal|permission denied|"
-    r"exit code [1-9]|command failed|not found|invalid|cannot|unable to|no such)",
+_WRITES = re.compile(
+    r"(?:^|[_\W])(?:book|create|update|cancel|send|delete|write|edit|pay|add|remove|submit|transfer|schedule|modify|"
+    r"insert|post|commit|deploy|exchange|refund|order|reserve|upload|publish|move|save)(?:$|[_\W])"
+)
+_ERROR = re.compile(r"\s*(?:\w*error\b|\w*exception\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
+_ERROR_LINE = re.compile(r"^\s*(?:E\s+)?\w*(?:Error|Exception)\b.{0,300}|^\s*(?:error|fatal):.{1,300}")
+_SUMMARY = re.compile(
+    r"\b\d+ (?:\w+ )?(?:passed|failed|errors?|warnings?|tests?|files? changed|rows?|results?|matches|problems?)\b",
+    re.IGNORECASE,
+)
+_TELLING = re.compile(
+    r"error|message|status|success|confirm|reference|total|price|amount|balance|title|name|result|summary|count|"
+    r"(?:^|_)(?:id|number|code)$|date|time",
     re.IGNORECASE,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolNote:
-    """One call.
-
-    Attributes:
-        name, call: The tool's name; name and those arguments that are short.
-        outcome: What came out, on one line; empty while nothing did.
-        failed: The result is an error or a denial, by its state or by how it begins.
-        changes: The tool's name says that it changes something (``book_…``, ``Edit``).
-        vague: It has arguments, but none that is short enough to tell what it was about.
-    """
-
-    name: str
-    call: str
-    outcome: str
-    failed: bool
-    changes: bool
-    vague: bool
-
-    @property
-    def text(self) -> str:
-        return f"{self.call} → {self.outcome}" if self.outcome else f"{self.call} (no result yet)"
-
-
-def note_tool(part: ToolPart) -> ToolNote:
-    """Read a tool part; a result that is JSON gives its telling fields, another one its telling lines."""
-    name = _SPACE.sub(" ", part.name)
-    brief = {key: value for key, value in part.args.items() if _is_brief(value)}
+def note_tool(part: ToolPart) -> tuple[str, str]:
+    """Return a line such as ``search(city="Rome") → 3 items: …`` and its mark: ✅ for a change that succeeded."""
+    brief = {key: value for key, value in part.args.items() if len(as_text(value)[: _BRIEF + 1]) <= _BRIEF}
     arguments = shorten(outline_arguments(brief), _ARGUMENTS)
     if len(brief) < len(part.args):
         arguments = f"{arguments}, …" if arguments else "…"
-    value = _value(part.result) if part.state != "call" else None
-    failed = part.state in ("error", "denied") or _has_failed(value)
-    return ToolNote(
-        name=name,
-        call=f"{name}({arguments})",
-        outcome=_outcome(part, value, failed),
-        failed=failed,
-        changes=_writes(part.name),
-        vague=bool(part.args) and not brief and not failed,
-    )
-
-
-def _writes(name: str) -> bool:
-    return _WRITES.search(_CAMEL.sub("_", name).lower()) is not None
-
-
-def _is_brief(value: Json) -> bool:
-    if isinstance(value, str):
-        return len(value) <= _BRIEF and "\n" not in value
-    return not isinstance(value, list | dict) or len(as_text(value)) <= _BRIEF
-
-
-def _repeats_arguments(text: str, args: dict[str, Json]) -> bool:
-    """A result such as "The file a.py has been updated" says no more than the call did."""
-    head = text[:300]
-    return any(isinstance(value, str) and len(value) > 5 and value in head for value in args.values())
-
-
-def _outcome(part: ToolPart, value: Json, failed: bool) -> str:
-    """What the result says, without the values that the call has named already."""
+    name = _SPACE.sub(" ", part.name)
     if part.state == "call":
-        return ""
-    if part.state == "denied":
-        return shorten(f"denied: {outline(value, _ROOM // 2)}", _ROOM // 2)
-    said = outline(value, _ROOM, _echoes(part.args)) or "(empty)"
-    said_before = isinstance(value, str) and _repeats_arguments(value, part.args)
-    if said_before and not failed and _writes(part.name):
-        return "done"
-    if failed and not said.lower().startswith(("error", "failed")):
-        said = f"error: {said}"
-    return shorten(said, _ROOM)
+        return f"{name}({arguments}) (no result yet)", "🟢"
+    value = _value(part.result)
+    outcome = shorten(_outline(value, _ROOM) or "(empty)", _ROOM)
+    failed = part.state in ("error", "denied") or _has_failed(value)
+    if failed and not outcome.lower().startswith(("error", "failed")):
+        outcome = f"{'denied' if part.state == 'denied' else 'error'}: {outcome}"
+    changes = _WRITES.search(_CAMEL.sub("_", part.name).lower()) is not None
+    return f"{name}({arguments}) → {outcome}", "✅" if changes and not failed else "🟡"
 
 
-def _value(result: Json) -> Json:
-    """The result as data where it is JSON, also inside the text parts of a list of content parts."""
+def shorten(text: str, length: int) -> str:
+    """Cut ``text`` to at most ``length`` characters, between words if possible."""
+    if len(text) <= length:
+        return text
+    head = text[: length - 1]
+    space = head.rfind(" ", length * 2 // 3)
+    return f"{head[:space] if space > 0 else head} …"
+
+
+def clip(text: str) -> str:
+    """Return the text, or the beginning and the end of one with more than 100,000 characters."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[: _LONGEST_TEXT - _LONGEST_END]}\n{text[-_LONGEST_END:]}"
+
+
+def _value(result: Any) -> Json:
+    """Return the result as data if it is JSON, or if it is a list of text parts that contain JSON."""
     if isinstance(result, str):
         if len(result) < _MAX_JSON and result.lstrip()[:1] in ("{", "["):
             try:
@@ -114,34 +80,84 @@ def _value(result: Json) -> Json:
             except orjson.JSONDecodeError:
                 return result
         return result
-    if isinstance(result, list):
-        parts = cast("list[Any]", result)
-        texts = [_text_of(part) for part in parts]
-        if parts and None not in texts:
-            return _value("\n".join(text for text in texts if text))
-        return cast(Json, parts)
-    return result
-
-
-def _text_of(part: Json) -> str | None:
-    if not isinstance(part, dict):
-        return None
-    fields = cast("dict[str, Any]", part)
-    text = fields.get("text")
-    return text if fields.get("type") == "text" and isinstance(text, str) else None
+    if isinstance(result, list) and result:
+        parts = [cast("dict[str, Any]", part) if isinstance(part, dict) else {} for part in cast("list[Any]", result)]
+        texts = [part.get("text") for part in parts if part.get("type") == "text"]
+        if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
+            return _value("\n".join(cast("list[str]", texts)))
+    return cast(Json, result)
 
 
 def _has_failed(value: Json) -> bool:
     if isinstance(value, str):
-        return _FAILED.match(value[:300]) is not None
+        return _ERROR.match(value[:300]) is not None
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        status = fields.get("status")
-        return bool(fields.get("error")) or (
-            isinstance(status, str) and status.lower() in ("error", "failed", "failure")
-        )
+        return bool(fields.get("error")) or str(fields.get("status")).lower() in ("error", "failed", "failure")
     return False
 
 
-def _echoes(args: dict[str, Json]) -> frozenset[str]:
-    return frozenset(text for text in map(scalar, args.values()) if len(text) > 2)
+def _outline(value: Json, room: int) -> str:
+    """Write a value in about ``room`` characters: the telling fields, the first items, or the telling line."""
+    if isinstance(value, str):
+        return _outline_text(value, room)
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        head = f"{len(items)} item{'s' if len(items) != 1 else ''}"
+        shown: list[str] = []
+        for item in items[:_MAX_ITEMS]:
+            text = _outline(item, max(36, room // 4))
+            room -= len(text) + 2
+            if room < len(head):
+                break
+            shown.append(text)
+        more = "; …" if len(shown) < len(items) else ""
+        return f"{head}: {'; '.join(shown)}{more}" if shown else head
+    if isinstance(value, dict):
+        fields = list(_fields(cast("dict[str, Any]", value)))
+        ranked = sorted(range(len(fields)), key=lambda n: (not _TELLING.search(fields[n][0]), n))
+        chosen: list[int] = []
+        for n in ranked:
+            cost = len(fields[n][0]) + len(fields[n][1]) + 3
+            if cost <= room or not chosen:
+                chosen.append(n)
+                room -= cost
+        return ", ".join(" ".join(fields[n]) for n in sorted(chosen))
+    return "" if value is None else _scalar(value)
+
+
+def _fields(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of at most 300 simple fields, outer ones first; a list counts as one field."""
+    queue = deque([fields])
+    found = 0
+    while queue:
+        for name, value in queue.popleft().items():
+            if isinstance(value, dict):
+                queue.append(cast("dict[str, Any]", value))
+            elif value not in (None, "", []):
+                found += 1
+                if found > _MAX_FIELDS:
+                    return
+                yield (
+                    str(name),
+                    _outline(value, _LIST_ROOM) if isinstance(value, list) else shorten(_scalar(value), _FIELD),
+                )
+
+
+def _outline_text(text: str, room: int) -> str:
+    """Return a short text as it is; for a long one, its number of lines and one line: error, summary or first."""
+    text = text.strip()
+    if len(text) <= room:
+        return _SPACE.sub(" ", text)
+    total = text.count("\n") + 1
+    lines = [line[:400] for line in clip(text).splitlines() if any(map(str.isalnum, line[:200]))]
+    if total == 1 or not lines:
+        return shorten(_SPACE.sub(" ", text[: 2 * room]), room)
+    tail = lines[:-40:-1]
+    errors = (error[0] for line in tail if (error := _ERROR_LINE.match(line)))
+    telling = next(errors, None) or next((line for line in tail if _SUMMARY.search(line)), None) or lines[0]
+    return f"{total} lines: {shorten(_SPACE.sub(' ', telling).strip(), room)}"
+
+
+def _scalar(value: Json) -> str:
+    return _SPACE.sub(" ", as_text(value)[:400]).strip()

@@ -1,0 +1,174 @@
+"""Tool calls that wait for an answer: for approval by ``resume``, or for a result that the client sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diarist.agent.tools import WaitsFor
+from diarist.exceptions import ConfigError, InputError
+from diarist.message_list import MessageList
+from diarist.messages import Json, Message, Part, ToolPart
+from diarist.prompting import APPROVED_KEY, open_calls
+from diarist.run_context import RunContext
+from diarist.tools import Tool
+
+APPROVAL_KEY = "diarist_waits_for_approval"
+"""Metadata of a message: the ids of the calls that waited for approval when its run ended."""
+
+PROCESSORS_KEY = "diarist_processors"
+"""Metadata of a message whose calls wait for approval: each processor's ``id`` and, if it dumps one, its ``state``."""
+
+
+# -- approvals
+
+
+def check_approvals(approvals: Any) -> dict[str, bool | str]:
+    """Return the approvals given to ``resume`` as a dictionary. Raises InputError."""
+    if not isinstance(approvals, Mapping):
+        raise InputError(f"approvals must be a dictionary from call id to True, False or a reason, not {approvals!r}")
+    answers: dict[str, bool | str] = dict(approvals)  # pyright: ignore[reportUnknownArgumentType]
+    if not answers:
+        raise InputError("resume needs an answer for at least one call of result.pending")
+    for call_id, answer in answers.items():
+        if not isinstance(answer, bool | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"the answer to the call {call_id!r} must be True, False or a reason to decline it, not {answer!r}"
+            )
+    return answers
+
+
+def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
+    """Note with the waiting calls the run's processors and their states, and which calls wait for approval."""
+    holder = next(message for message in reversed(messages.response) if message.tool_parts)
+    holder.metadata[PROCESSORS_KEY] = dumped
+    if ids := [call_id for call_id, awaited in waiting.items() if awaited == "approval"]:
+        holder.metadata[APPROVAL_KEY] = ids
+
+
+def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
+    """Return what ``suspend`` noted with the calls that still wait. Raises ConfigError for other processors."""
+    if not waiting_calls(messages):
+        return []
+    holder = next((message for message in reversed(_history(messages)) if PROCESSORS_KEY in message.metadata), None)
+    if holder is None:
+        return []
+    dumped: list[dict[str, Json]] = holder.metadata[PROCESSORS_KEY]
+    had = [entry["id"] for entry in dumped]
+    if had != list(ids):
+        raise ConfigError(f"resume needs the processors that the run had, {had}, but this agent has {list(ids)}")
+    return dumped
+
+
+def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:
+    """Return the calls that wait, by id."""
+    history = _history(messages)
+    return {part.call_id: part for message in history for part in open_calls(history, message)}
+
+
+def missing_tools(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> bool:
+    """Return True if the tool of an approved call is not there."""
+    return any(yes is True and key in calls and calls[key].name not in tools for key, yes in answers.items())
+
+
+def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> None:
+    """Raise InputError for a call that does not wait for approval, ConfigError where its tool is not there."""
+    approved = [calls[call_id].name for call_id, yes in answers.items() if yes is True and call_id in calls]
+    if missing := [name for name in approved if name not in tools]:
+        raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
+    if unknown := answers.keys() - calls.keys():
+        known = ", ".join(calls) or "none"
+        raise InputError(f"no tool call {sorted(unknown)} waits for approval; waiting: {known}")
+    for call_id, answer in answers.items():
+        call = calls[call_id]
+        if answer is True and waits_for(call, tools) == "client_tool":
+            raise InputError(
+                f"the call {call_id!r} of {call.name} waits for the client's result, not for approval; "
+                "send the result as a message of role 'tool'"
+            )
+
+
+def waits_for(call: ToolPart, tools: Mapping[str, Tool]) -> WaitsFor:
+    """Return the kind of answer an open call waits for."""
+    tool = tools.get(call.name)
+    return "client_tool" if tool is not None and tool.function is None else "approval"
+
+
+async def answer_calls(
+    context: RunContext[Any], answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart]
+) -> Message:
+    """Add a message of role ``tool`` with a part per answered call, before the caller's new input, and return it.
+
+    Approvals are stored first: however this run ends, no approved call can run twice.
+    """
+    messages = context.messages
+    history = _history(messages)
+    for message in history:
+        if ids := [call.call_id for call in open_calls(history, message) if answers.get(call.call_id) is True]:
+            await context.approve(message, ids)
+    parts: list[Part] = []
+    for call_id, answer in answers.items():
+        call = calls[call_id]
+        part = ToolPart(call_id=call.call_id, name=call.name, args=dict(call.args))
+        if answer is not True:
+            part.state, part.result = "denied", answer or "The user declined this call."
+        parts.append(part)
+    results = Message(role="tool", parts=parts, run_id=context.run_id)
+    said = messages.input
+    messages.remove([message.id for message in said])
+    messages.add(results, "response")
+    for message in said:
+        messages.add(message, "input")
+    return results
+
+
+def _history(messages: MessageList) -> list[Message]:
+    """All messages except the new input that comes with an approval: it does not close the open calls."""
+    return [m for m in messages.all if m.role == "tool" or messages.source_of(m.id) != "input"]
+
+
+# -- results of client tools
+
+
+def check_results(messages: MessageList) -> None:
+    """Check the tool results that came with this call.
+
+    A result for an unknown call counts as a late one if no call waits: memory may hold only part of the thread.
+
+    Raises InputError for a result of a call that waits for approval, and for an unknown call while others wait.
+    """
+    known = set[str]()
+    waiting = dict[str, str]()
+    approval = set[str]()
+    for message in messages.all:
+        from_caller = message.run_id is None and messages.source_of(message.id) == "input"
+        if from_caller and message.role == "tool":
+            _check_results(message, known, waiting, approval)
+        ids = {part.call_id for part in message.tool_parts}
+        if not from_caller:
+            approval -= ids
+        if message.role == "tool":
+            answered = ids
+        else:
+            answered = set[str]()
+            known |= ids
+            waiting |= {p.call_id: p.name for p in message.tool_parts if p.state == "call" and not p.provider_executed}
+        if message.role == "user":
+            waiting.clear()
+        approved = set[str](message.metadata.get(APPROVED_KEY, ()))
+        approval |= set(message.metadata.get(APPROVAL_KEY, ()))
+        approval -= approved
+        for call_id in answered | approved:
+            waiting.pop(call_id, None)
+
+
+def _check_results(results: Message, known: set[str], waiting: Mapping[str, str], approval: set[str]) -> None:
+    for part in results.tool_parts:
+        if part.call_id in approval and part.state != "denied":
+            raise InputError(
+                f"the call {part.call_id!r} waits for approval, which a message of role 'tool' cannot give; "
+                f"answer it with agent.resume({{{part.call_id!r}: True or False}})"
+            )
+        if waiting and part.call_id not in known:
+            names = ", ".join(f"{call_id!r} of {name}" for call_id, name in waiting.items())
+            raise InputError(f"there is no tool call {part.call_id!r} to answer; waiting: {names}")

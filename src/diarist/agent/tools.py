@@ -1,0 +1,243 @@
+"""Runs the tool calls of a step, at most ten at once. Errors of tools become text for the model."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, Literal
+
+from diarist.chunks import Chunk, ToolErrorChunk, ToolErrorPayload, ToolResultChunk, ToolResultPayload
+from diarist.concurrency import being_cancelled, gather_or_cancel
+from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
+from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
+from diarist.processors.hook_calls import OnToolCall, OnToolResult
+from diarist.processors.pipeline import PipelineRun
+from diarist.run_context import RunContext
+from diarist.tools import Tool, ToolContext
+from diarist.tracing import span
+
+MAX_PARALLEL = 10
+
+WaitsFor = Literal["approval", "client_tool"]
+
+CANCELLED = "cancelled"
+"""The result of a call that was cut short, as the model sees it in a later run."""
+
+logger = logging.getLogger("diarist")
+
+
+class ToolCalls:
+    """The tool calls of one step: the calls that have to wait, and how the others run.
+
+    Args:
+        send: Sends the chunk of a finished call.
+        args_errors: Per call id, why the model's arguments could not be read.
+
+    Attributes:
+        started: A tool's function was called, which cannot be undone.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[ToolPart],
+        tools: Mapping[str, Tool],
+        context: RunContext[Any],
+        pipeline: PipelineRun,
+        send: Callable[[Chunk], Awaitable[None]],
+        args_errors: Mapping[str, str] | None = None,
+    ) -> None:
+        self._send = send
+        self._calls = calls
+        self._tools = tools
+        self._context = context
+        self._pipeline = pipeline
+        self._args_errors = dict(args_errors or {})
+        self._running = asyncio.Semaphore(MAX_PARALLEL)
+        self._done: set[str] = set()
+        self.started = False
+
+    async def consider(self) -> None:
+        """Ask ``process_tool_call`` about every call, before any tool runs.
+
+        A processor may change the arguments, answer for the tool, deny the call, or block the run.
+        """
+        if not self._pipeline.has("process_tool_call"):
+            return
+        for call in self._calls:
+            case = OnToolCall(
+                messages=self._context.messages,
+                step=self._pipeline.state.step_number,
+                call=call,
+                tool=self._tools.get(call.name),
+                args_error=self._args_errors.get(call.call_id),
+            )
+            await self._pipeline.ask(case)
+            if case.args_error is None:
+                self._args_errors.pop(call.call_id, None)
+
+    def waiting(self) -> dict[str, WaitsFor]:
+        """Return the calls that cannot run now, by id: they wait for approval, or for the client."""
+        out: dict[str, WaitsFor] = {}
+        for call in self._calls:
+            tool = self._tools.get(call.name)
+            if call.state != "call" or tool is None or call.call_id in self._args_errors:
+                continue
+            if tool.function is None:
+                out[call.call_id] = "client_tool"
+            elif self._must_be_approved(tool, call):
+                out[call.call_id] = "approval"
+        return out
+
+    def _must_be_approved(self, tool: Tool, call: ToolPart) -> bool:
+        try:
+            return tool.must_be_approved(call.args)
+        except Exception as error:  # an application's function: the tool does not run, and the model sees why
+            logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
+            _fail(call, error)
+            return False
+
+    async def run(self, *, but: Collection[str] = ()) -> None:
+        """Run all calls except ``but``, fill in their results, and send a chunk for each as it finishes."""
+        await gather_or_cancel([self._one(call) for call in self._calls if call.call_id not in but])
+
+    def cut_short(self) -> None:
+        """Mark the calls that have no judged result as cancelled."""
+        for call in self._calls:
+            if call.call_id not in self._done:
+                call.state, call.result = "error", CANCELLED
+
+    async def _one(self, call: ToolPart) -> None:
+        async with self._running:
+            if call.state == "call":
+                attributes = {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": call.name,
+                    "gen_ai.tool.call.id": call.call_id,
+                }
+                with span(f"execute_tool {call.name}", **attributes) as current:
+                    if (error := await self._run(call)) is not None:
+                        current.fail(error, kind="tool_error")
+            if self._pipeline.has("process_tool_result"):
+                await self._judge(call)
+            self._done.add(call.call_id)
+            await self._send(_chunk(call))
+
+    async def _run(self, call: ToolPart) -> BaseException | None:
+        """Run one call and fill in its result. An error becomes the result, and is returned."""
+        try:
+            result = plain(await self._invoke(call))
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            _fail(call, error)  # the tool waited for something that was cancelled
+            return error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the model sees every error, also the SystemExit of argparse
+            if not isinstance(error, ToolError):
+                logger.warning("tool %s failed", call.name, exc_info=error)
+            _fail(call, error)
+            return error
+        call.state, call.result = "result", result
+        return None
+
+    async def _invoke(self, call: ToolPart) -> Any:
+        if args_error := self._args_errors.get(call.call_id):
+            raise ToolError(f"the arguments of {call.name} cannot be used: {args_error}")
+        tool = self._tools.get(call.name)
+        if tool is None:
+            raise ToolError(f"there is no tool {call.name!r}; available: {', '.join(self._tools) or 'none'}")
+        bound = tool.bind(call.args, ToolContext(run=self._context, call_id=call.call_id, tool_name=call.name))
+        self.started = True
+        limit = asyncio.timeout(tool.timeout)
+        try:
+            async with limit:
+                value = bound() if tool.is_async else await in_thread(bound)
+                return await value if inspect.isawaitable(value) else value
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ToolError(f"{call.name} took longer than {tool.timeout:g} s and was stopped") from error
+
+    async def _judge(self, call: ToolPart) -> None:
+        step, tool = self._pipeline.state.step_number, self._tools.get(call.name)
+        try:
+            await self._pipeline.ask(OnToolResult(messages=self._context.messages, step=step, call=call, tool=tool))
+        except ProcessorAbort as abort:
+            if abort.retry:
+                raise ProcessorResultError(
+                    f"processor {abort.processor_id!r} asked for a retry from process_tool_result at step {step}; the "
+                    "tool has run, so that the step cannot be repeated: block, or return another result",
+                    processor_id=abort.processor_id,
+                    hook="process_tool_result",
+                    step=step,
+                ) from abort
+            raise
+
+
+def _fail(call: ToolPart, error: BaseException) -> None:
+    call.state, call.result = "error", message_of(error) if isinstance(error, ToolError) else described(error)
+
+
+def _chunk(call: ToolPart) -> ToolResultChunk | ToolErrorChunk:
+    if call.state == "result":
+        return ToolResultChunk(
+            payload=ToolResultPayload(
+                tool_call_id=call.call_id, tool_name=call.name, args=call.args, result=call.result
+            )
+        )
+    return ToolErrorChunk(
+        payload=ToolErrorPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args, error=call.result_text)
+    )
+
+
+def plain(value: Any) -> Json:
+    """Return a tool's return value as JSON: models and dataclasses become dictionaries. Raises ToolError."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        result = to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        raise ToolError(f"the result has no JSON form: {error}") from error
+    if too_deep(result):
+        raise ToolError(f"the result is nested more than {MAX_NESTING} deep")
+    return result
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a daemon thread of its own, with the caller's context variables.
+
+    A pool could run dry: tools that call agents wait for each other. After a cancellation the thread runs on.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is None:
+            outcome.set_result(result)
+        else:
+            # StopIteration cannot be set on a future, and GeneratorExit would close the awaiting coroutine.
+            ending = isinstance(error, StopIteration | GeneratorExit)
+            outcome.set_exception(RuntimeError(repr(error)) if ending else error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(function)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed: the call was abandoned
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=work, name="diarist-tool", daemon=True).start()
+    return await outcome

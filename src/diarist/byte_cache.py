@@ -1,0 +1,114 @@
+"""Caches with a limit in bytes: a long text takes the room of many short ones."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from sys import getsizeof
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+P = ParamSpec("P")
+
+_OF_AN_ENTRY = 300
+"""Bytes of an entry besides its key and value: its slot in the dictionary, tuples, numbers and links."""
+
+
+class ByteCache(Generic[K, V]):
+    """A cache that evicts the least recently used values above a limit in bytes. Thread-safe.
+
+    Values of more than ``largest`` bytes are not kept, since they would evict the others.
+
+    Args:
+        most: Limit of all values together, in bytes.
+        largest: Limit of one value; an eighth of ``most`` by default. A value above ``most`` is kept alone.
+    """
+
+    def __init__(self, most: int, *, largest: int | None = None) -> None:
+        self._most = most
+        self._largest = most // 8 if largest is None else largest
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all kept values."""
+        return self._size
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep a value of about ``size`` bytes, replacing the key's last one."""
+        with self._lock:
+            self._drop(key)
+            if size > self._largest:
+                return
+            self._values[key] = value, size
+            self._size += size
+            while self._size > self._most and len(self._values) > 1:
+                self._drop(next(iter(self._values)))
+
+    def drop(self, key: K) -> None:
+        """Remove a key."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: K) -> None:
+        found = self._values.pop(key, None)
+        if found is not None:
+            self._size -= found[1]
+
+
+def cached(most: int) -> Callable[[Callable[P, V]], Callable[P, V]]:
+    """Cache a function's results by its positional arguments, in at most ``most`` bytes by ``size_of``.
+
+    The function must not return None.
+    """
+
+    def decorate(function: Callable[P, V]) -> Callable[P, V]:
+        cache: ByteCache[Any, V] = ByteCache(most)
+
+        @wraps(function)
+        def remembered(*args: P.args, **kwargs: P.kwargs) -> V:
+            if kwargs:
+                return function(*args, **kwargs)
+            found = cache.get(args)
+            if found is None:
+                found = function(*args, **kwargs)
+                cache.put(args, found, _OF_AN_ENTRY + size_of(args, found))
+            return found
+
+        return remembered
+
+    return decorate
+
+
+def size_of(*values: object) -> int:
+    """Return the bytes of values in memory, including their parts; shared parts count once."""
+    todo, seen, size = list[object](values), set[int](), 0
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        size += getsizeof(item)
+        if isinstance(item, dict):
+            both = cast("dict[object, object]", item)
+            todo += both.keys()
+            todo += both.values()
+        elif isinstance(item, tuple | list | set | frozenset):
+            todo += cast("list[object]", item)
+        elif is_dataclass(item):
+            todo += [getattr(item, field.name) for field in fields(item)]
+    return size

@@ -1,0 +1,247 @@
+"""``diarist export`` and ``diarist import``: threads between files and databases."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO, cast
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from diarist.cli.databases import files_of, storage_at
+from diarist.exceptions import InputError, NotFoundError
+from diarist.memory.conversations import Conversation, read_conversations, thread_id_of
+from diarist.memory.memory import Memory
+from diarist.memory.transfer.format import Moved
+from diarist.memory.transfer.mastra import is_mastra, mastra_lines
+from diarist.storage.codec import from_json
+
+STANDARD_INPUT = "standard-input"
+_SHOW_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversations:
+    """Options of ``diarist import`` for files of conversations."""
+
+    thread: str | None = None
+    resource: str | None = None
+    select: int | None = None
+    format: str | None = None
+    timezone: str | None = None
+
+
+def export_file(address: str, file: Path, *, thread: str | None, resource: str | None) -> None:
+    """Write threads to a file, which appears only when it is complete."""
+    _check_target(file, address)
+    memory = Memory(storage=storage_at(address, new=False))
+    with _target(file) as target:
+        moved = asyncio.run(_export(memory, target, thread, resource))
+    counts = {name: moved[f"{name}s"] for name in ("thread", "message", "resource")}
+    typer.echo(f"Exported {_counted(counts)}.", err=True)
+
+
+def _check_target(file: Path, address: str) -> None:
+    """Raise InputError if the file cannot be written, or belongs to the database."""
+    if file.is_dir():
+        raise InputError(f"{file} is a folder; name a file in it, such as {file / 'memory.jsonl'}")
+    if not file.parent.is_dir():
+        raise InputError(f"the folder {file.parent} does not exist")
+    own = files_of(address)
+    if file.resolve() in own or any(path.exists() and file.exists() and path.samefile(file) for path in own):
+        raise InputError(f"{file} is a file of the database itself; name another file")
+
+
+@contextmanager
+def _target(file: Path) -> Generator[TextIO]:
+    """Open a temporary file next to ``file`` that replaces it when the block ends without an error."""
+    if str(file) == "-":
+        yield sys.stdout
+        return
+    if file.exists() and not file.is_file():  # a pipe or a device cannot be replaced
+        with file.open("w", encoding="utf-8", newline="\n") as target:
+            yield target
+        return
+    part = file.with_name(f"{file.name}.{token_hex(4)}.part")
+    try:
+        target = part.open("x", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}") from error
+    try:
+        with target:
+            yield target
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+async def _export(memory: Memory, target: TextIO, thread: str | None, resource: str | None) -> dict[str, int]:
+    """Write the lines and return the last one, which contains the counts."""
+    lines = (
+        memory.threads.export_all(resource=resource)
+        if thread is None
+        else memory.threads.export(thread, resource=resource)
+    )
+    with _progress("Exporting") as show:
+        async with memory, aclosing(lines):
+            try:
+                first, last = await anext(lines), await anext(lines)
+            except NotFoundError as error:
+                raise InputError(str(error)) from error
+            if resource is not None and from_json(last)["type"] == "end":
+                raise InputError(f"no thread of resource {resource!r} in {memory.storage.location}")
+            target.write(first + last)
+            count = 2
+            async for last in lines:
+                target.write(last)
+                count += 1
+                if count % _SHOW_EVERY == 0:
+                    show(f"{count:,} lines")
+    return cast("dict[str, Any]", from_json(last))
+
+
+def import_file(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
+    """Import a file of any known kind into a database; ``-`` is standard input."""
+    if str(file) == "-":
+        # A temporary file, since detecting the kind of file reads it more than once.
+        with TemporaryDirectory(prefix="diarist-") as folder:
+            copy = Path(folder, STANDARD_INPUT)
+            with copy.open("wb") as target:
+                shutil.copyfileobj(sys.stdin.buffer, target)
+            return import_file(copy, address, how, skip_existing=skip_existing)
+    if not file.is_file():
+        raise InputError(f"the file {file} does not exist")
+    asyncio.run(_import(file, address, how, skip_existing=skip_existing))
+
+
+async def _import(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
+    notes: list[str] = []
+    lines = _lines(file, how, notes.append)
+    chats = _read(file, how) if lines is None else []  # before a database file is created
+    with _progress("Importing") as show:
+        async with _filling(address) as memory:
+            if lines is None:
+                moved = await _save(memory, file, chats, how)
+            else:
+                moved = await memory.threads.import_all(
+                    lines,
+                    resource=how.resource,
+                    existing="skip" if skip_existing else "refuse",
+                    on_progress=lambda moved: show(_counted({"message": moved.messages, "thread": moved.threads})),
+                )
+    for note in notes:
+        typer.echo(f"Note: {note}", err=True)
+    typer.echo(_summary(moved), err=True)
+
+
+def _lines(file: Path, how: Conversations, on_note: Callable[[str], None]) -> AsyncIterator[str] | None:
+    """Return the lines of a file of threads; None for a file of conversations."""
+    try:
+        of_mastra, of_diarist = is_mastra(file), _is_export(file)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    if of_mastra:
+        _check_options(how, f"{file} is a database of Mastra")
+        return mastra_lines(file, on_note=on_note)
+    if of_diarist:
+        _check_options(how, f"{file} is an export of diarist")
+        return _each(file)
+    return None
+
+
+@asynccontextmanager
+async def _filling(address: str) -> AsyncGenerator[Memory]:
+    """Open the memory at an address. If the block raises before a thread is stored, remove a file created for it."""
+    files = files_of(address)
+    is_new = bool(files) and not files[0].exists()
+    is_empty = False
+    try:
+        async with Memory(storage=storage_at(address, new=True)) as memory:
+            try:
+                yield memory
+            except BaseException:
+                is_empty = is_new and not (await memory.threads.list(limit=1)).items
+                raise
+    finally:
+        for path in files if is_empty else ():
+            path.unlink(missing_ok=True)
+
+
+def _check_options(how: Conversations, what: str) -> None:
+    """Raise InputError for options that have no effect on such a file."""
+    for name in ("thread", "select", "format", "timezone"):
+        if getattr(how, name) is not None:
+            raise InputError(f"--{name} applies to conversations only, and {what}: leave it out")
+
+
+def _summary(moved: Moved) -> str:
+    new = {"message": moved.messages, "thread": moved.threads, "resource": moved.resources}
+    text = f"Imported {_counted(new)}." if any(new.values()) else "Nothing new: the database has all of it already."
+    if moved.skipped:
+        text += f"\nSkipped, since the database has them: {_counted({'thread': len(moved.skipped)})}"
+    return text
+
+
+async def _each(file: Path) -> AsyncIterator[str]:
+    try:
+        with file.open(encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                yield line
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8: {error}") from error
+
+
+def _read(file: Path, how: Conversations) -> list[Conversation]:
+    found = read_conversations(
+        file, select=how.select, format=how.format, timezone="UTC" if how.timezone is None else how.timezone
+    )
+    if how.thread is not None and len(found) > 1:
+        raise InputError(f"--thread: {file} holds {len(found)} conversations; choose one with --select")
+    return found
+
+
+async def _save(memory: Memory, file: Path, chats: list[Conversation], how: Conversations) -> Moved:
+    if how.thread is None and file.name == STANDARD_INPUT:
+        raise InputError("name --thread: a conversation from standard input has no path to derive a thread id from")
+    moved = Moved()
+    for chat in chats:
+        for note in chat.notes:
+            typer.echo(f"Note: {chat.title}: {note}", err=True)
+        thread = how.thread or thread_id_of(file, chat)
+        new = await memory.messages.save(chat.messages, thread=thread, resource=how.resource, title=chat.title)
+        moved.messages += new
+        moved.threads += bool(new)
+    return moved
+
+
+def _is_export(file: Path) -> bool:
+    with file.open("rb") as source:
+        return source.read(17).replace(b" ", b"") == b'{"type":"diarist"'[:17]
+
+
+def _counted(numbers: dict[str, int]) -> str:
+    """Return text such as ``2,000 messages, 1 thread``. Resources are named only if there are any."""
+    return ", ".join(
+        f"{number:,} {name if number == 1 else f'{name}s'}"
+        for name, number in numbers.items()
+        if number or name != "resource"
+    )
+
+
+@contextmanager
+def _progress(doing: str) -> Generator[Callable[[str], None]]:
+    """Show a progress line during the block, if standard error is a terminal."""
+    console = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), TextColumn(doing), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("")
+        yield lambda text: bar.update(task, description=text)

@@ -1,0 +1,563 @@
+"""PostgreSQL, through ``asyncpg``."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import random
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
+
+try:
+    import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+except ImportError as error:
+    raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
+
+from diarist.databases.base import (
+    Connection,
+    Database,
+    Dialect,
+    P,
+    R,
+    Row,
+    Schema,
+    Work,
+    do_nothing,
+    in_postgresql,
+    name_of,
+)
+from diarist.exceptions import ConfigError, InputError, StorageError
+
+T = TypeVar("T")
+Mode = Literal["read", "write"]
+
+ATTEMPTS = 8
+CONNECT_TIMEOUT = 10
+"""Timeout for connecting, in seconds."""
+IDLE_IN_TRANSACTION = 60
+"""Seconds after which the server ends an idle transaction."""
+_GOODBYE = 2.0
+"""Seconds to wait for the server to close a connection."""
+_STATEMENTS = 512
+"""Prepared statements that the driver keeps for each connection."""
+_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Errors of the driver and its connections. If a connection breaks between two answers, the driver raises an internal
+error."""
+_SCHEMA_LOCK = 0x64696172697374  # the letters "diarist": advisory locks of a database are named by numbers
+
+# Readers use one snapshot for all statements. Writers lock data before they read and change it, so they need the
+# state committed when they got the lock.
+_BEGIN: dict[Mode, str] = {
+    "read": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
+}
+
+
+class NoAnswerError(TimeoutError):
+    """The server did not answer in time."""
+
+
+class _PoolBusyError(Exception):
+    """No connection became free in time."""
+
+
+class _PoolClosedError(Exception):
+    """Work was submitted to a closed pool."""
+
+
+class PostgresConnection:
+    """A connection of ``asyncpg`` inside a transaction, with a limit on the time between two answers of the server.
+
+    The limit is not on the whole transaction, which may be long, and is not set in the server, which cannot enforce it
+    when it hangs. When the limit is exceeded, the transaction is cancelled and its connection closed.
+
+    Args:
+        driver: The connection.
+        timeout: Cancels the transaction when it expires.
+        seconds: The limit.
+    """
+
+    dialect: Dialect = "postgresql"
+    violations: type[Exception] = asyncpg.IntegrityConstraintViolationError
+
+    def __init__(self, driver: Any, timeout: asyncio.Timeout, seconds: float) -> None:
+        self._driver, self._timeout = driver, timeout
+        self._seconds: float | None = seconds
+        self._now = asyncio.get_running_loop().time
+
+    async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
+        text, names = in_postgresql(sql)
+        self.restart()
+        return await self._driver.fetch(text, *[values[name] for name in names])
+
+    async def first(self, sql: str, /, **values: Any) -> Row | None:
+        text, names = in_postgresql(sql)
+        self.restart()
+        return await self._driver.fetchrow(text, *[values[name] for name in names])
+
+    async def value(self, sql: str, /, **values: Any) -> Any:
+        row = await self.first(sql, **values)
+        return None if row is None else row[0]
+
+    async def execute(self, sql: str, /, **values: Any) -> int:
+        text, names = in_postgresql(sql)
+        self.restart()
+        status: str = await self._driver.execute(text, *[values[name] for name in names])
+        count = status.rpartition(" ")[2]
+        return int(count) if count.isdecimal() else 0
+
+    async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
+        text, names = in_postgresql(sql)
+        self.restart()
+        await self._driver.executemany(text, [[row[name] for name in names] for row in rows])
+
+    def lift_time_limit(self) -> None:
+        self._seconds = None
+        if not self._timeout.expired():
+            self._timeout.reschedule(None)
+
+    def restart(self) -> None:
+        """Restart the time limit for the next answer of the server."""
+        if self._seconds is not None and not self._timeout.expired():
+            self._timeout.reschedule(self._now() + self._seconds)
+
+
+class PostgresDatabase(Database):
+    """A database on a PostgreSQL server, shared by any number of processes and machines.
+
+    Each process has one pool of connections, in a thread with its own event loop, for callers in any thread or loop.
+
+    Args:
+        url: ``postgresql://user:password@host:port/name``, with libpq's parameters, such as ``?sslmode=require``;
+            ``postgres://`` and ``postgresql+asyncpg://`` mean the same.
+        tables: The tables that this object uses.
+        schema: PostgreSQL schema of the tables; created if it is missing. With None the user's search path decides.
+        pool_size: Maximum number of connections, which are opened when needed.
+        busy_timeout: Seconds to wait for a free connection, or for a lock that another program holds, before
+            StorageError.
+        statement_timeout: Seconds that the server may take for a statement, plus ``busy_timeout`` for locks. After that
+            the connection is closed and StorageError raised. Creating and migrating tables, and work that calls
+            ``lift_time_limit``, have no limit.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tables: Schema,
+        *,
+        schema: str | None = None,
+        pool_size: int = 10,
+        busy_timeout: float = 30.0,
+        statement_timeout: float = 30.0,
+    ) -> None:
+        if schema is not None:
+            check_schema_name(schema)
+        if pool_size < 1:
+            raise ConfigError(f"pool_size must be at least 1, not {pool_size}")
+        if not busy_timeout > 0:
+            raise ConfigError(f"busy_timeout must be a positive number of seconds, not {busy_timeout}")
+        if not statement_timeout > 0:
+            raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
+        self._location = without_password(url)
+        settings = {
+            "lock_timeout": str(max(1, int(busy_timeout * 1000))),
+            # A machine that disappears during a transaction must not hold its locks for hours.
+            "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION * 1000),
+        }
+        if schema is not None:
+            settings["search_path"] = _quoted(schema)
+        connect: Any = asyncpg.connect  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        self._connect = partial(  # without a reference to this object: see _Pool
+            connect,
+            "postgresql://" + url.partition("://")[2],
+            timeout=CONNECT_TIMEOUT,
+            server_settings=settings,
+            statement_cache_size=_STATEMENTS,
+        )
+        self._tables = tables
+        self._schema = schema
+        self._pool_size = pool_size
+        self._busy_timeout = busy_timeout
+        self._silence = busy_timeout + statement_timeout  # a statement may wait for a lock first
+        self._pool: _Pool | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    async def open(self) -> None:
+        await self.read(do_nothing)
+
+    async def close(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and pool.pid == os.getpid():
+            await asyncio.to_thread(pool.close)
+
+    async def erase(self) -> tuple[str, ...]:
+        return (
+            f"{self.location}: PostgreSQL keeps deleted rows in its files until it vacuums the tables and writes over"
+            " the space, and in its write-ahead log until that is recycled",
+        )
+
+    async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run("read", name_of(work), lambda connection: work(connection, *args, **kwargs))
+
+    async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run("write", name_of(work), lambda connection: work(connection, *args, **kwargs))
+
+    async def _run(self, mode: Mode, doing: str, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+        while True:
+            pool = self._pool
+            if pool is None or pool.pid != os.getpid():  # neither threads nor connections survive a fork
+                with self._lock:
+                    pool = self._pool
+                    if pool is None or pool.pid != os.getpid():
+                        self._pool = pool = _Pool(self._connect, self._pool_size, self._busy_timeout)
+                        weakref.finalize(self, pool.abandon).atexit = False
+            try:
+                job = pool.submit(partial(self._repeated, pool, mode, doing, work))
+            except _PoolClosedError:
+                continue  # another task closed it between opening and submitting: open again
+            return await asyncio.wrap_future(job)
+
+    async def _repeated(
+        self, pool: _Pool, mode: Mode, doing: str, work: Callable[[Connection], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Run the transaction, and repeat it after a conflict with another one or the loss of an idle connection."""
+        for attempt in range(1, ATTEMPTS + 1):
+            tried = _Try(mode, self._silence)
+            try:
+                if not pool.prepared:
+                    await self._prepare(pool)
+                return await tried.run(pool, work)
+            except (*_ERRORS, _PoolBusyError) as error:
+                if attempt == ATTEMPTS or not tried.may_repeat(error):
+                    raise self._mapped(doing, tried, error) from error
+            await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
+        raise AssertionError("unreachable")
+
+    async def _prepare(self, pool: _Pool) -> None:
+        """Prepare the database once for all waiting callers. A failure is raised in all of them, without retries."""
+        if pool.preparing is None:
+            pool.preparing = asyncio.create_task(self._make_ready(pool))
+        await asyncio.shield(pool.preparing)
+
+    async def _make_ready(self, pool: _Pool) -> None:
+        try:
+            await _Try("write", self._silence).run(pool, self._ensure)
+            pool.prepared = True
+        finally:
+            pool.preparing = None
+
+    async def _ensure(self, connection: Connection) -> None:
+        encoding = await connection.value("SHOW server_encoding")
+        if encoding != "UTF8":
+            raise StorageError(
+                f"{self.location} has the encoding {encoding}, which cannot hold all texts:"
+                " use a database that was created with ENCODING 'UTF8'"
+            )
+        if await self._tables.is_current(connection, self.location):
+            return
+        connection.lift_time_limit()
+        # If several processes open the database at once, one creates or migrates; the others wait and check again.
+        await connection.value("SELECT pg_advisory_xact_lock(:lock)", lock=_SCHEMA_LOCK)
+        if self._schema is not None:
+            found = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = :name"
+            if await connection.value(found, name=self._schema) is None:
+                await connection.execute(f"CREATE SCHEMA {_quoted(self._schema)}")
+        await self._tables.ensure(connection, self.location)
+
+    def _mapped(self, doing: str, tried: _Try, error: Exception) -> StorageError | InputError:
+        if isinstance(error.__cause__, UnicodeEncodeError):
+            return InputError(f"cannot {doing}: {error.__cause__.object!r} is not valid Unicode")
+        match _sqlstate(error):
+            case "22021":
+                return InputError(f"cannot {doing}: PostgreSQL keeps no NUL character in a key or title")
+            case "54000":
+                return InputError(
+                    f"cannot {doing}: an id or key is too long for an index of PostgreSQL: use at most 1,000 bytes"
+                )
+            case _:
+                reason = _explained(error, self._pool_size, self._busy_timeout)
+        if tried.committing and tried.mode == "write":
+            reason += "; it broke off at the commit, so it may have happened or not"
+        return StorageError(f"cannot {doing} in {self.location}: {reason}")
+
+
+class _Try:
+    """One attempt at a transaction, and its progress."""
+
+    def __init__(self, mode: Mode, silence: float) -> None:
+        self.mode: Mode = mode
+        self.committing = False
+        self._silence = silence
+        self._lost = False
+
+    async def run(self, pool: _Pool, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+        driver = await pool.acquire()
+        limit = asyncio.timeout(None)
+        connection = PostgresConnection(driver, limit, self._silence)
+        usable = False
+        try:
+            async with limit:
+                connection.restart()
+                await driver.execute(_BEGIN[self.mode])
+                try:
+                    result = await work(connection)
+                except Exception:
+                    if not driver.is_closed():
+                        connection.restart()
+                        with suppress(*_ERRORS):  # keep the first error
+                            await driver.execute("ROLLBACK")
+                            usable = True
+                    raise
+                self.committing = True
+                connection.restart()
+                await driver.execute("COMMIT")
+                usable = True
+            return result
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            pool.drop_idle()  # other connections may be dead as well
+            raise NoAnswerError(f"no answer to a statement within {self._silence:g} seconds") from error
+        except Exception as error:
+            self._lost = driver.is_closed() or isinstance(error, asyncpg.InternalClientError)
+            raise
+        finally:
+            pool.release(driver, usable=usable)
+
+    def may_repeat(self, error: Exception) -> bool:
+        """Return True if the attempt changed nothing and another one may succeed.
+
+        Reasons are: two transactions inserted the same row, and the second attempt will find it; the server closed an
+        idle connection, which its next use reports; or another program has changed the tables, so that a prepared
+        statement is outdated.
+        """
+        if _sqlstate(error) in _COLLISIONS or isinstance(error, asyncpg.InvalidCachedStatementError):
+            return True
+        broken = self._lost or _sqlstate(error) == "57P01"
+        return broken and (self.mode == "read" or not self.committing)
+
+
+_COLLISIONS = {
+    "23503",  # foreign key: the referenced row was just deleted
+    "23505",  # unique: the row was just inserted
+    "40001",  # serialization failure
+    "40P01",  # deadlock
+}
+
+
+class _Pool:
+    """The connections of an open database, and the thread with their event loop.
+
+    Holds no reference to its owner, so the owner can be garbage-collected, which closes the pool.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], size: int, busy_timeout: float) -> None:
+        self.pid = os.getpid()
+        self.prepared = False
+        self.preparing: asyncio.Task[None] | None = None
+        self._connect = connect
+        self._busy_timeout = busy_timeout
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Any] = []
+        self._in_use: set[Any] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="diarist-postgres", daemon=True)
+        self._thread.start()
+        _living.add(self)
+
+    def submit(self, job: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        with self._lock:
+            if self._closed:
+                raise _PoolClosedError
+            return asyncio.run_coroutine_threadsafe(job(), self._loop)
+
+    async def acquire(self) -> Any:
+        """Return a connection of the driver. Raises _PoolBusyError, and the driver's connection errors."""
+        try:
+            async with asyncio.timeout(self._busy_timeout if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _PoolBusyError from None
+        try:
+            while self._idle:
+                driver = self._idle.pop()
+                if not driver.is_closed():
+                    break
+            else:
+                driver = await self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+        self._in_use.add(driver)
+        return driver
+
+    def release(self, driver: Any, *, usable: bool) -> None:
+        """Return a connection to the pool. An unusable one is closed, so the server rolls back its transaction."""
+        self._free.release()
+        if usable and driver in self._in_use and not driver.is_closed():
+            self._idle.append(driver)
+        else:
+            self._close_soon(driver)
+        self._in_use.discard(driver)
+
+    def drop_idle(self) -> None:
+        """Close the connections that are idle now, and those in use when they are released."""
+        idle, self._idle = self._idle, []
+        for driver in idle:
+            self._close_soon(driver)
+        self._in_use.clear()
+
+    def _close_soon(self, driver: Any) -> None:
+        async def close() -> None:
+            with suppress(Exception):
+                await driver.close(timeout=_GOODBYE)
+
+        if not driver.is_closed():
+            task = asyncio.create_task(close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def close(self) -> None:
+        """Reject new work, wait for running work, and release the connections; blocks."""
+        if (ended := self._end(cancel=False)) is not None:
+            ended.result()
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Release the connections without waiting. Called in any thread when the owner is garbage-collected."""
+        if self.pid == os.getpid():
+            self._end(cancel=True)
+
+    def close_at_exit(self) -> None:
+        if self.pid == os.getpid():
+            self._end(cancel=True)
+            self._thread.join(timeout=2)
+
+    def _serve(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _end(self, *, cancel: bool) -> Future[None] | None:
+        with self._lock:
+            if self._closed:
+                return None
+            self._closed = True
+            ended = asyncio.run_coroutine_threadsafe(self._finish(cancel), self._loop)
+        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+        _living.discard(self)
+        return ended
+
+    async def _finish(self, cancel: bool) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            if cancel:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Close all at once, since a server may not answer; the driver drops connections that do not close in time.
+        self.drop_idle()
+        await asyncio.gather(*self._closing)
+
+
+_living: set[_Pool] = set()
+"""Pools to close at exit."""
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for pool in list(_living):
+        pool.close_at_exit()
+
+
+# --- addresses ---------------------------------------------------------------------------------------------
+
+_SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
+_EXAMPLE = "write postgresql://user:password@host:5432/name"  # never the URL itself, which may hold a password
+
+
+def without_password(url: str) -> str:
+    """Return the URL without its password. Raises ConfigError for other kinds of URL."""
+    try:
+        found = urlsplit(url)
+        query = [(name, value) for name, value in parse_qsl(found.query) if name != "password"]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}") from error
+    if not found.scheme or "://" not in url:
+        raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}")
+    if found.scheme not in _SCHEMES:
+        raise ConfigError(f"not a URL of a PostgreSQL database: it starts with {found.scheme}://; {_EXAMPLE}")
+    user, at, hosts = found.netloc.rpartition("@")
+    if any(
+        port and not port.isdecimal()
+        for port in (host.rpartition("]")[2].partition(":")[2] for host in hosts.split(","))
+    ):
+        raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}")
+    parameters = f"?{urlencode(query, quote_via=quote_plus, safe='/')}" if query else ""
+    return f"postgresql://{user.partition(':')[0]}{at}{hosts}{found.path}{parameters}"
+
+
+def check_schema_name(name: str) -> None:
+    """Raise ConfigError for a name that PostgreSQL would truncate, reject or misinterpret."""
+    size = len(name.encode(errors="replace"))
+    half = any("\ud800" <= character <= "\udfff" for character in name)
+    if not 1 <= size <= 63 or "\0" in name or name.startswith("pg_") or name == "$user" or half:
+        raise ConfigError(
+            "schema must be the name of a PostgreSQL schema, at most 63 bytes long and not starting with pg_,"
+            f" and not {name!r}"
+        )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+_REMEDIES = {
+    "28P01": "; correct the user or the password in the URL",
+    "28000": "; correct the user or the password in the URL, or let the server take them (pg_hba.conf)",
+    "3D000": "; create the database, or name another one in the URL",
+    "3F000": "; name a schema (schema=) that the user may create tables in",
+    "42501": "; grant the user what is missing, or connect as another one",
+    "25006": "; connect to the primary server, which takes writes",
+    "53100": "; free some space on the server's disk",
+    "53300": "; raise max_connections of the server, or lower pool_size here or elsewhere",
+    "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end that, or wait longer",
+    "57P03": "; wait until the server is up",
+}
+
+
+def _explained(error: Exception, pool_size: int, busy_timeout: float) -> str:
+    """Return the reason for an error, with a remedy if one is known."""
+    if isinstance(error, _PoolBusyError):
+        busy = f"all {pool_size} connections have been in use for {busy_timeout:g} seconds"
+        return f"{busy}; raise pool_size or busy_timeout, or do less at once"
+    if isinstance(error, NoAnswerError):
+        hung = "see whether the server hangs, or the network to it"
+        return f"{error} (busy_timeout and statement_timeout); {hung}, or allow more"
+    if type(error) is TimeoutError:
+        return f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
+    words = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details and hints
+    if not _sqlstate(error) and isinstance(error, OSError):
+        return f"{words}; start PostgreSQL there, or correct the URL"
+    return words + _REMEDIES.get(_sqlstate(error), "").format(seconds=busy_timeout)
+
+
+def _sqlstate(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""

@@ -1,0 +1,108 @@
+"""Background jobs of a memory. Turns wait for them only on request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import Context
+from dataclasses import dataclass, field
+
+from diarist.concurrency import inner_cancel_as_error, program_is_ending
+
+logger = logging.getLogger("diarist")
+
+_GLANCE = 1.0
+"""Interval, in seconds, at which a waiter checks that the job's loop still runs: a stopped loop sends no signal."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    loop: asyncio.AbstractEventLoop
+    done: Future[None] = field(default_factory=Future[None])
+    task: asyncio.Task[None] | None = None
+
+
+class Background:
+    """Runs jobs as tasks of the event loop that starts them, at most one job per name at a time.
+
+    Usable from several event loops and threads at once. Jobs end with their loop.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job] = {}
+        self._lock = threading.Lock()
+
+    def start(self, name: str, work: Callable[[], Awaitable[object]]) -> bool:
+        """Start ``work`` unless a job of this name is running; return True if it was started.
+
+        Its errors are logged; work cut off by the end of the program is silently left to the next run. The job does not
+        see the caller's tracing span or context variables.
+        """
+        job = _Job(asyncio.get_running_loop())
+        with self._lock:
+            if self._alive(name):
+                return False
+            self._jobs[name] = job
+        job.task = job.loop.create_task(_run(name, work), name=f"diarist {name}", context=Context())
+        job.task.add_done_callback(lambda task: self._end(name, job))
+        return True
+
+    def running(self, name: str) -> bool:
+        """Return True if a job of this name runs."""
+        return self._running(name) is not None
+
+    async def wait(self, name: str, timeout: float | None = None) -> None:
+        """Wait until no job of this name runs, at most ``timeout`` seconds. A job on a stopped loop does not block the
+        wait."""
+        job = self._running(name)
+        if job is None:
+            return
+        ended, clock = asyncio.wrap_future(job.done), asyncio.get_running_loop().time
+        deadline = math.inf if timeout is None else clock() + timeout
+        while self._running(name) is job:
+            await asyncio.wait([ended], timeout=max(0.0, min(_GLANCE, deadline - clock())))
+            if ended.done() or clock() >= deadline:
+                return
+
+    async def settled(self) -> None:
+        """Wait until no job runs, including jobs started during the wait."""
+        while names := self._names():
+            for name in names:
+                await self.wait(name)
+
+    def _running(self, name: str) -> _Job | None:
+        with self._lock:
+            return self._jobs.get(name) if self._alive(name) else None
+
+    def _names(self) -> list[str]:
+        with self._lock:
+            return [name for name in list(self._jobs) if self._alive(name)]
+
+    def _alive(self, name: str) -> bool:
+        """Return False for a job on a closed or stopped loop: it may never end. If one does continue, compare-and-set
+        protects the logs against a late save."""
+        job = self._jobs.get(name)
+        if job is not None and not job.loop.is_running():
+            del self._jobs[name]
+            return False
+        return job is not None
+
+    def _end(self, name: str, job: _Job) -> None:
+        with self._lock:
+            if self._jobs.get(name) is job:
+                del self._jobs[name]
+        job.done.set_result(None)
+
+
+async def _run(name: str, work: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await inner_cancel_as_error(work())
+    except Exception as error:  # no caller awaits this task, so its failure is logged here
+        if program_is_ending():
+            logger.debug("background work %s was cut off by the program's end: %r", name, error)
+        else:
+            logger.exception("background work %s failed", name)

@@ -1,0 +1,173 @@
+"""Finds messages of an input that a thread already has, if their ids do not identify them: clients that resend their
+whole conversation with each call often keep no ids."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Iterator, Sequence
+
+from diarist.encoding import dumps
+from diarist.memory.rows import seq_of
+from diarist.messages import FilePart, Message
+from diarist.storage.base import Storage
+from diarist.storage.records import Forgotten
+
+_NO_ID_OF_THE_CALLERS = re.compile(r"msg_[0-9a-f]{32}")
+_PAGE = 100
+
+
+async def resent(storage: Storage, thread_id: str, given: Sequence[Message], known: Collection[str]) -> set[str]:
+    """Return ids of the messages at the start of ``given`` that repeat the end of the stored conversation.
+
+    Messages are compared in order, by role and content. A message with an id of the caller's, or an id that the thread
+    has (``known``), matches only that row. The repeated messages contain an answer, and end with the last message of
+    the thread. The last message of ``given`` is never one of them: a question that a user repeats is new. Between
+    matches there may be stored rows that clients do not keep: steps with tool calls, and unanswered questions. A
+    deleted or changed message matches any message of its role, or none.
+    """
+    sent = given[:-1]
+    unknown = {message.id for message in sent if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)} - set(known)
+    answers = [count for count, message in enumerate(sent, 1) if message.role == "assistant"]
+    if not unknown or not answers:
+        return set()
+    forgotten = await storage.list_forgotten(thread_id)
+    rows = await _end_of(storage, thread_id, answers=len(answers))
+    history, changed = _History(sent, unknown), {message.id for message in forgotten}
+    ends = _Ends(0, 0)
+    for place in _with_gaps(rows, forgotten):
+        if isinstance(place, Forgotten):
+            ends = history.behind_gap(ends.or_begin(), place)
+        else:
+            ends = history.behind_row(ends.or_begin(), place, changed=place.id in changed)
+    count = ends.most
+    return {message.id for message in sent[:count]} if count >= answers[0] else set()
+
+
+async def _end_of(storage: Storage, thread_id: str, *, answers: int) -> list[Message]:
+    """Return the newest rows, in order, back to this number of answers: a client has every answer that it received."""
+    rows: list[Message] = []
+    while answers >= 0:
+        limit = max(_PAGE, len(rows))
+        before = rows[-1].seq if rows else None
+        page = await storage.list_messages(thread_id, before=before, limit=limit, newest_first=True)
+        rows += page
+        answers -= sum(not _may_lack(row) for row in page)
+        if len(page) < limit:
+            break
+    return rows[::-1]
+
+
+def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> Iterator[Message | Forgotten]:
+    """Yield the rows, and deleted messages at their places between them. A changed message is yielded as its row."""
+    ids = {row.id for row in rows}
+    gaps = deque(gap for gap in forgotten if gap.id not in ids)
+    for row in rows:
+        while gaps and gaps[0].seq < seq_of(row):
+            yield gaps.popleft()
+        yield row
+    yield from gaps
+
+
+class _Ends:
+    """The possible numbers of client messages that match the stored ones so far: sets of numbers, as bits of integers,
+    so that all are tracked at once. Histories may be long and repetitive.
+
+    Attributes:
+        open: Numbers after which any message may come next.
+        unanswered: Numbers after which no answer may come: the client lacks the newest question, which got no answer.
+    """
+
+    def __init__(self, open: int, unanswered: int) -> None:
+        self.open, self.unanswered = open, unanswered
+
+    def or_begin(self) -> _Ends:
+        """Add the possibility that the client's history begins here."""
+        return _Ends(self.open | 1, self.unanswered)
+
+    @property
+    def most(self) -> int:
+        return (self.open | self.unanswered).bit_length() - 1
+
+
+class _History:
+    """The messages of a client, each as a bit at its position.
+
+    Args:
+        unknown: Ids of the messages to compare by content.
+    """
+
+    def __init__(self, messages: Sequence[Message], unknown: Collection[str]) -> None:
+        self._by_id = defaultdict[str, int](int)
+        self._by_content = defaultdict[Hashable, int](int)
+        self._by_role = defaultdict[str, int](int)
+        self._by_call = defaultdict[str, defaultdict[frozenset[str], int]](lambda: defaultdict(int))
+        for place, message in enumerate(messages):
+            bit = 1 << place
+            self._by_id[message.id] |= bit
+            if message.id in unknown:
+                self._by_role[message.role] |= bit
+                for key in _keys(message):
+                    self._by_content[key] |= bit
+            if message.role == "tool" and message.tool_parts:
+                told = frozenset(part.call_id for part in message.tool_parts)
+                self._by_call[min(told)][told] |= bit
+
+    def behind_row(self, ends: _Ends, row: Message, *, changed: bool) -> _Ends:
+        """Return the ends after a stored row. ``changed``: the row's content has changed since it was sent."""
+        here = self._by_id.get(row.id, 0)
+        for key in _keys(row):
+            here |= self._by_content.get(key, 0)
+        if changed:
+            here |= self._by_role.get(row.role, 0)
+        if row.role == "user":
+            any_end = ends.open | ends.unanswered
+            return _Ends((any_end & here) << 1, any_end)
+        open, unanswered = (ends.open, ends.unanswered) if _may_lack(row) else (0, 0)
+        open |= (ends.open & here) << 1
+        if row.role == "tool":
+            unanswered |= (ends.unanswered & here) << 1
+        results = self._results_of(row)
+        return _Ends(_and_behind(open, results), _and_behind(unanswered, results))
+
+    def behind_gap(self, ends: _Ends, gap: Forgotten) -> _Ends:
+        here = self._by_id.get(gap.id, 0) | self._by_role.get(gap.role, 0)
+        if gap.role == "user":
+            any_end = ends.open | ends.unanswered
+            return _Ends(any_end | (any_end & here) << 1, 0)
+        results = self._by_role.get("tool", 0) if gap.role == "assistant" else 0
+        unanswered = ends.unanswered | ((ends.unanswered & here) << 1 if gap.role == "tool" else 0)
+        return _Ends(_and_behind(ends.open | (ends.open & here) << 1, results), unanswered)
+
+    def _results_of(self, row: Message) -> int:
+        """Return the messages that contain only results of this row's calls, such as messages of the role tool."""
+        if row.role != "assistant" or not self._by_call:
+            return 0
+        there = {part.call_id for part in row.tool_parts if part.state != "call"}
+        found = 0
+        for call_id in there:
+            if call_id in self._by_call:
+                found |= sum(bits for told, bits in self._by_call[call_id].items() if told <= there)
+        return found
+
+
+def _and_behind(ends: int, places: int) -> int:
+    """Add the ends reached if any number of further messages at these places match too."""
+    while more := (ends & places) << 1 & ~ends:
+        ends |= more
+    return ends
+
+
+def _may_lack(row: Message) -> bool:
+    """Return True for an intermediate step before an answer, which clients may not keep."""
+    return row.role != "assistant" or bool(row.tool_parts) or not row.text.strip()
+
+
+def _keys(message: Message) -> Iterator[Hashable]:
+    """Yield keys of a message: two messages match if they share one. Calls match by id, or by name and arguments;
+    results match by the id of their call."""
+    files = tuple((part.media_type, part.url, part.data) for part in message.parts if isinstance(part, FilePart))
+    content = (message.role, message.text.strip(), files)
+    yield content, tuple(part.call_id for part in message.tool_parts)
+    if message.role == "assistant" and message.tool_parts:
+        yield content, tuple((part.name, dumps(part.args, sort_keys=True)) for part in message.tool_parts)

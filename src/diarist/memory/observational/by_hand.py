@@ -1,0 +1,306 @@
+"""Manual observation and reflection, regardless of the thresholds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from diarist.exceptions import ConflictError, StorageError, ThreadBusyError
+from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
+from diarist.memory.observational.engine import Engine, Turn
+from diarist.memory.observational.events import Emit
+from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.log.log_store import OTHER_THREADS, was_forgotten
+from diarist.memory.observational.observe import Batch
+from diarist.memory.observational.other_threads import (
+    AT_ONCE,
+    Unobserved,
+    batch_of,
+    observe_side_by_side,
+    oldest_of,
+    pack_threads,
+    unobserved_rows,
+    unobserved_threads,
+)
+from diarist.memory.observational.reflect import reflect
+from diarist.memory.observational.selection import split_batches
+from diarist.memory.observational.thread_diary import NotSmallerError, Outcome
+from diarist.memory.observational.units import tokens_of
+from diarist.storage.base import Storage
+from diarist.storage.records import ObservationLog
+from diarist.tokens import TokenCounter
+
+Progress = Callable[[int, int], None]
+"""Called with the tokens done so far and the total."""
+
+_MAX_TRIES = 3
+_SHRINK_TO = 0.6
+_WAIT_FOR_OTHERS = 5.0
+"""Seconds to wait for the leases of other processes, some of which may have been killed."""
+
+
+async def observe_by_hand(
+    engine: Engine,
+    resource_id: str,
+    thread_id: str | None = None,
+    *,
+    progress: Progress | None = None,
+    emit: Emit | None = None,
+) -> None:
+    """Observe all rows that may be observed, of a thread or of all threads of a resource; reflect when due.
+
+    Activates buffered notes first. The calls for one thread run in sequence, each with the notes of the calls before.
+    For a resource, calls of up to ``max_tokens_per_batch`` cover several threads and run in parallel. Each call is
+    saved separately, so its result stays if a later one fails. Back-off and ``observe_timeout`` do not apply.
+
+    Args:
+        thread_id: The thread; None for all threads of the resource, which must share a diary.
+        progress: Called with (tokens done, total tokens) before each round of calls and at the end.
+
+    Raises:
+        ModelError, RoleError: The Observer or the Reflector failed.
+        ThreadBusyError: Another process is observing the thread, or some threads of the resource.
+        ConflictError: The same messages were changed during each of three calls.
+        StorageError: The storage failed.
+    """
+    any_thread = thread_id or await engine.any_thread(resource_id)
+    if any_thread:
+        turn = await engine.open(any_thread, resource_id, None, emit=emit, manual=True)
+        await _Observing(engine, turn, thread_id, progress, emit).run()
+
+
+async def reflect_by_hand(
+    engine: Engine,
+    thread_id: str,
+    resource_id: str,
+    *,
+    wait: float,
+    guidance: str | None = None,
+    emit: Emit | None = None,
+) -> ObservationLog:
+    """Replace all active entries, except those of a live run, by one; does nothing if the diary is empty.
+
+    Args:
+        thread_id: The thread that the events name; empty to choose any thread of the resource.
+        wait: Seconds to wait for another process that is reflecting; its result is then replaced.
+        guidance: The user's instructions on what to keep or drop. Without them, the target is 60% of the tokens.
+
+    Raises:
+        ThreadBusyError: Another process was still reflecting after ``wait`` seconds.
+        ModelError, RoleError: The Reflector failed, or without guidance its text was hardly smaller.
+        ConflictError: Its entries were changed during each of three calls.
+    """
+    log = await engine.settle(thread_id, resource_id, None)
+    diary = engine.diary(log, thread_id or await engine.any_thread(resource_id), resource_id, emit, manual=True)
+    async with diary.logs.claim(thread_id, resource_id, "reflection", wait=wait) as mine:
+        if not mine:
+            whose = f"thread {thread_id!r}" if thread_id else f"resource {resource_id!r}"
+            raise ThreadBusyError(
+                f"the diary of {whose} is being condensed by another process, for longer than the {wait:g} s of "
+                "thread_wait; try again later"
+            )
+        tries = _Tries()
+        while True:
+            log = visible_log(await diary.read(), None)
+            if log.tokens == 0:
+                return log
+            plan = ReflectionPlan(
+                key=log.key,
+                entries=log.active,
+                tokens=log.tokens,
+                target_tokens=max(int((_SHRINK_TO if guidance is None else 1) * log.tokens), 1),
+                any_size=guidance is not None,
+            )
+            done = tries.log_of(await reflect(diary, log, plan, timeout=None, guidance=guidance), "")
+            if done is not None:
+                return visible_log(done, None)
+
+
+class _Tries:
+    """Counts how often work was lost because the messages or entries were changed during a call."""
+
+    def __init__(self) -> None:
+        self._lost: Counter[str] = Counter()
+
+    def log_of(self, outcome: Outcome, piece: str) -> ObservationLog | None:
+        """Return the diary after a cycle; None to retry the piece. Raises other errors, and the third ConflictError."""
+        if outcome.log is not None:
+            return outcome.log
+        self._lost[piece] += 1
+        if isinstance(outcome.error, ConflictError) and self._lost[piece] < _MAX_TRIES:
+            return None
+        raise outcome.error or StorageError("the cycle ended without a diary")
+
+
+class _Observing:
+    """Observes the uncovered rows, oldest first."""
+
+    def __init__(
+        self, engine: Engine, turn: Turn, thread_id: str | None, progress: Progress | None, emit: Emit | None
+    ) -> None:
+        self._engine = engine
+        self._turn = turn
+        self._thread_id = thread_id
+        self._progress = progress
+        self._emit = emit
+        self._resource_id = turn.diary.resource_id
+        self._storage: Storage = turn.diary.storage
+        self._counter: TokenCounter = turn.diary.counter
+        self._at_once = AT_ONCE if thread_id is None else 1
+        self._done = self._total = 0
+        self._tries = _Tries()
+        self._busy: list[str] = []
+
+    async def run(self) -> None:
+        """See ``observe_by_hand``."""
+        turn = self._turn
+        await turn.jobs.settled()
+        if self._thread_id is not None:
+            await self._observe_until_done()
+            if not self._busy:
+                await turn.update_title()
+        else:
+            claim = turn.diary.logs.claim(OTHER_THREADS, self._resource_id, "observation", wait=_WAIT_FOR_OTHERS)
+            async with claim as mine:
+                if not mine:
+                    raise ThreadBusyError(
+                        f"resource {self._resource_id!r} is being observed by another process; try again later"
+                    )
+                await self._observe_until_done()
+        if self._busy:
+            one = len(self._busy) == 1
+            names = ", ".join(map(repr, self._busy))
+            raise ThreadBusyError(
+                f"{'thread' if one else 'threads'} {names} {'is' if one else 'are'} being observed by another process; "
+                "try again later"
+            )
+        self._report()
+
+    async def _observe_until_done(self) -> None:
+        """Plan and observe; plan again if anything was changed in between."""
+        while not await self._observe_all():
+            window = self._turn.window
+            log = await self._engine.settle(self._turn.diary.thread_id, self._resource_id, None)
+            window.remove(window.rows)
+            await self._turn.adopt(log)
+            await window.load()
+
+    async def _observe_all(self) -> bool:
+        await self._activate()
+        threads = sorted(await self._unobserved(), key=lambda thread: oldest_of(thread.raw))
+        self._total = self._done + sum(thread.tokens for thread in threads)
+        self._busy = []
+        if not threads:
+            return True
+        wait = _WAIT_FOR_OTHERS if self._thread_id is None else 0
+        for group in self._groups(threads):
+            ids = [thread.thread_id for thread in group]
+            async with self._turn.diary.logs.claim_each(ids, self._resource_id, "observation", wait=wait) as mine:
+                self._busy += [thread_id for thread_id in ids if thread_id not in mine]
+                await self._activate()  # notes that other processes have made since
+                batches = await self._batches(mine)
+                for start in range(0, len(batches), self._at_once):
+                    if not await self._observe(batches[start : start + self._at_once]):
+                        return False
+        return await self._reflect_when_due()
+
+    async def _activate(self) -> None:
+        """Activate the buffered notes of the thread, or all of the diary's."""
+        turn = self._turn
+        await turn.refresh()
+        if self._thread_id is None:
+            waiting = list(visible_log(turn.window.stored, None).buffered)
+            tokens = sum(entry.message_tokens for entry in waiting)
+        else:
+            chunks = turn.window.chunks(everything=True)
+            waiting, tokens = [entry for entry, _ in chunks], sum(tokens_of(rows) for _, rows in chunks)
+        if waiting:
+            await turn.activate(waiting, tokens, "manual")
+
+    async def _unobserved(self) -> list[Unobserved]:
+        """Return the threads with rows to observe."""
+        log = self._turn.window.stored
+        if self._thread_id is None:
+            found = unobserved_threads(self._storage, log, counter=self._counter)
+            return [thread async for thread in found if thread.units]
+        thread = await unobserved_rows(self._storage, log, self._thread_id, self._counter)
+        return [thread] if thread is not None and thread.units else []
+
+    def _groups(self, threads: Sequence[Unobserved]) -> Iterator[list[Unobserved]]:
+        """Yield groups of threads, each with about as many tokens as one round of parallel calls takes."""
+        most = AT_ONCE * self._turn.config.observation.max_tokens_per_batch
+        group: list[Unobserved] = []
+        for thread in threads:
+            if group and sum(one.tokens for one in group) + thread.tokens > most:
+                yield group
+                group = []
+            group.append(thread)
+        yield group
+
+    async def _batches(self, thread_ids: Sequence[str]) -> list[Batch]:
+        """Return the batches for these threads."""
+        log = self._turn.window.stored
+        read = [await unobserved_rows(self._storage, log, thread_id, self._counter) for thread_id in thread_ids]
+        threads = [thread for thread in read if thread is not None]
+        refused = log.observer_failures.refused
+        if self._thread_id is None:
+            batches = pack_threads(threads, self._turn.config.observation.max_tokens_per_batch, refused)
+        else:
+            limits, units = self._turn.window.limits(), [unit for thread in threads for unit in thread.units]
+            least = limits.least_batch_tokens
+            batches = split_batches(units, limits.batch_tokens, None, least=least, refused=refused)
+        return [batch_of(rows, threads, log) for rows in batches]
+
+    async def _observe(self, batches: Sequence[Batch]) -> bool:
+        """Observe batches side by side; returns False to plan again."""
+        self._report()
+        turn = self._turn
+        before = turn.window.stored
+        ids = [batch.rows[0].thread_id or "" for batch in batches]
+        diaries = [self._engine.diary(before, id, self._resource_id, self._emit, manual=True) for id in ids]
+        work = list(zip(diaries, batches, strict=True))
+        outcomes = await observe_side_by_side(work, visible_log(before, None), timeout=None)
+        await turn.refresh()
+        await turn.adopt(turn.window.stored)
+        saved = [
+            self._tries.log_of(outcome, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
+            for batch, outcome in zip(batches, outcomes, strict=True)
+        ]
+        self._done += sum(outcome.tokens for outcome in outcomes)
+        if self._thread_id is None and turn.config.observation.thread_title:
+            for diary, batch in work:
+                if len({source.thread_id for source in batch.sources}) == 1:
+                    await diary.rename_thread(visible_log(turn.window.stored, None, diary.thread_id))
+        reflected = await self._reflect_when_due()
+        short = any(outcome.short for outcome in outcomes)
+        forgotten = was_forgotten(before, turn.window.stored)  # rows of the next batches may have been removed
+        return all(saved) and not short and not forgotten and reflected
+
+    async def _reflect_when_due(self) -> bool:
+        """Condense the diary if it has reached its threshold; returns False to plan again.
+
+        After the last try it is left for later. Raises ModelError, RoleError.
+        """
+        turn = self._turn
+        limit = turn.window.limits().observation_tokens
+        if turn.window.stored.reflection is not None and turn.log.tokens >= limit:
+            await turn.activate_reflection()
+        plan = plan_reflection(turn.log, limit)
+        if plan is None or turn.log.tokens < limit:
+            return True
+        diary = turn.diary
+        async with diary.logs.claim(diary.thread_id, self._resource_id, "reflection") as mine:
+            if not mine:
+                return True
+            outcome = await reflect(diary, turn.log, plan, timeout=None)
+        try:
+            log = self._tries.log_of(outcome, "reflection")
+        except (ConflictError, NotSmallerError):
+            return True
+        if log is not None:
+            await turn.adopt(log)
+        return log is not None
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,215 @@
+"""Background jobs that observe and reflect.
+
+A job names only a thread and an operation. It reads the current log and rows and does whatever is due, so any process
+may run it, and running it twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
+from typing import Any, Protocol, Self
+
+from diarist.counting import ensure_counted
+from diarist.exceptions import InputError
+from diarist.memory.background import Background
+from diarist.memory.observational.decide import Limits, plan_reflection
+from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
+from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
+from diarist.memory.observational.log.refusals import is_suspect
+from diarist.memory.observational.log.transitions import Operation
+from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.observe import Batch, observe
+from diarist.memory.observational.reflect import reflect
+from diarist.memory.observational.selection import split_at_chunks, split_batches
+from diarist.memory.observational.thread_diary import ThreadDiary
+from diarist.memory.observational.units import observable_units, tokens_of
+from diarist.messages import Json, Message
+from diarist.storage.records import ObservationLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A background job as plain values, so that any process can run it.
+
+    Attributes:
+        name: Deduplication key: at most one job per name runs.
+        run_id: The run that started it. While that run is live, the job sees its rows.
+        pinned: Ids of rows that must stay raw.
+        before: Only rows with a ``seq`` below this are observed.
+        others: Observe the other threads of the resource.
+    """
+
+    name: str
+    operation: Operation
+    thread_id: str
+    resource_id: str
+    run_id: str | None = None
+    pinned: tuple[str, ...] = ()
+    before: int | None = None
+    others: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        return {**asdict(self), "pinned": list(self.pinned)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return the job from the result of ``to_json``. Raises InputError if invalid, such as from a newer version."""
+        from pydantic import TypeAdapter, ValidationError
+
+        unknown = sorted(value.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise InputError(f"it asks for what this version of diarist does not know: {', '.join(unknown)}")
+        try:
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+class JobQueue(Protocol):
+    """A queue that carries jobs from the processes that serve users to the workers."""
+
+    async def submit(self, job: Job) -> None:
+        """Put a job in the queue, unless one with its name is queued or running. Raises StorageError."""
+        ...
+
+    async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
+        """Process jobs until cancelled. Raises StorageError.
+
+        Args:
+            work: Runs a job; returns False if another process is running it, so that it is retried later.
+            concurrency: Maximum number of jobs at a time.
+            grace: Grace period for running jobs after a cancellation, in seconds; unfinished jobs return to the queue.
+        """
+        ...
+
+
+class ThreadJobs:
+    """Starts and tracks the background jobs of one thread.
+
+    Args:
+        work: Runs a job, or submits it to a queue.
+
+    Attributes:
+        started: True once a job was started.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        logs: LogStore,
+        work: Callable[[Job], Awaitable[object]],
+        *,
+        thread_id: str,
+        resource_id: str,
+    ) -> None:
+        self._background = background
+        self._work = work
+        self._thread_id = thread_id
+        self._resource_id = resource_id
+        self._names: dict[Operation, str] = {
+            "observation": logs.job_name(thread_id, resource_id, "observation"),
+            "reflection": logs.job_name(thread_id, resource_id, "reflection"),
+        }
+        self._others = logs.job_name(OTHER_THREADS, resource_id, "observation")
+        self.started = False
+
+    def start(
+        self,
+        operation: Operation,
+        *,
+        run_id: str | None = None,
+        pinned: tuple[str, ...] = (),
+        before: int | None = None,
+    ) -> None:
+        """Start a job, unless one with this operation is running for the thread in this process."""
+        job = Job(
+            name=self._names[operation],
+            operation=operation,
+            thread_id=self._thread_id,
+            resource_id=self._resource_id,
+            run_id=run_id,
+            pinned=pinned,
+            before=before,
+        )
+        if self._background.start(job.name, lambda: self._work(job)):
+            self.started = True
+
+    def start_others(self) -> None:
+        """Start a job for the other threads of the resource, unless one is running in this process."""
+        job = Job(
+            name=self._others,
+            operation="observation",
+            thread_id=self._thread_id,
+            resource_id=self._resource_id,
+            others=True,
+        )
+        self._background.start(job.name, lambda: self._work(job))
+
+    def running(self, operation: Operation) -> bool:
+        """Return True if a job with this operation is running in this process."""
+        return self._background.running(self._names[operation])
+
+    async def wait(self, operation: Operation, timeout: float) -> None:
+        """Wait until the job with this operation in this process has ended, at most ``timeout`` seconds."""
+        await self._background.wait(self._names[operation], timeout)
+
+    async def settled(self) -> None:
+        """Wait until no job of the thread is running in this process."""
+        for name in (*self._names.values(), self._others):
+            await self._background.wait(name)
+
+
+async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog) -> None:
+    """Observe the uncovered rows of a thread, batch by batch, and save each entry as buffered.
+
+    Does nothing if there are too few tokens for a call. A failure, already reported and counted, ends the job.
+    """
+    run = await diary.storage.get_run(job.run_id) if job.run_id is not None else None
+    run_id = run.id if run is not None and run.state == "live" else None
+    short = True
+    while short:  # finish the rest of a batch before the next one
+        coverage = Coverage(log.entries, job.thread_id)
+        rows = await uncovered_rows(diary.storage, coverage, job.thread_id, before=job.before, run_id=run_id)
+        ensure_counted(rows, diary.counter)
+        short = False
+        for batch in _worth_a_call(rows, job, diary.limits, run_id, log):
+            own = run_id is not None and batch[0].run_id == run_id
+            sources = sources_of(batch, rows, coverage, job.thread_id)
+            outcome = await observe(
+                diary,
+                visible_log(log, run_id),
+                Batch(rows=batch, sources=sources, run_id=run_id if own else None),
+                timeout=diary.config.background_timeout,
+                buffered=True,
+            )
+            if outcome.log is None:
+                return
+            log, short = outcome.log, outcome.short
+            if short:
+                break
+
+
+async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
+    """Condense the oldest entries of the diary if due, and save the result as buffered."""
+    log = visible_log(log, None)
+    plan = plan_reflection(log, diary.limits.observation_tokens)
+    if plan is not None and log.reflection is None and log.tokens >= diary.limits.reflection_start_tokens:
+        await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True)
+
+
+def _worth_a_call(
+    rows: list[Message], job: Job, limits: Limits, run_id: str | None, log: ObservationLog
+) -> list[list[Message]]:
+    """Return batches of rows, one per call. A newest batch that is too small is left for later.
+
+    Small batches before a buffered chunk, and those made smaller by refusals, are kept: they cannot grow.
+    """
+    pieces = split_at_chunks(observable_units(rows, job.pinned), Coverage(log.buffered, job.thread_id))
+    least, refused = limits.least_batch_tokens, log.observer_failures.refused
+    calls = [split_batches(piece, limits.batch_tokens, run_id, least=least, refused=refused) for piece in pieces]
+    newest = calls.pop() if calls else []
+    worth = [batch for batch in newest if tokens_of(batch) >= least or is_suspect(batch, refused)]
+    return [*chain.from_iterable(calls), *worth]

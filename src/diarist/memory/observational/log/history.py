@@ -1,0 +1,56 @@
+"""Earlier states of a log: the entries it had at a given time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+
+from diarist.memory.observational.log.transitions import derive_hints
+from diarist.storage.records import Failures, Observation, ObservationLog
+
+
+def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> ObservationLog:
+    """Return the log as of ``moment``: the generation in force then, with the entries noted by then.
+
+    Args:
+        generations: All generations of the log, oldest first, the current one last.
+    """
+    log = generations[0]
+    for before, after in pairwise(generations):
+        begun = _begin(before, after)
+        if begun is not None and begun > moment:
+            break
+        log = after
+    entries = tuple(entry for entry in log.entries if entry.observed_at <= moment)
+    return replace(
+        log,
+        entries=entries,
+        hints=derive_hints(entries),
+        tombstones=(),
+        reflection=None,
+        observer_failures=Failures(),
+        reflector_failures=Failures(),
+        suppressed=(),
+    )
+
+
+def find_entry(generations: Sequence[ObservationLog], observation_id: str) -> Observation | None:
+    """Return the newest version of an entry, including buffered and replaced ones; None if there is none."""
+    for log in reversed(generations):
+        waiting = (log.reflection.entry,) if log.reflection is not None else ()
+        for entry in (*log.entries, *waiting):
+            if entry.id == observation_id:
+                return entry
+    return None
+
+
+def _begin(before: ObservationLog, after: ObservationLog) -> datetime | None:
+    """Return when a generation began: the time of the reflection that it added. If that entry is gone, the time of the
+    last entry of the previous generation; None if that was empty."""
+    known = {entry.id for entry in before.entries}
+    reflections = [e.observed_at for e in after.entries if e.kind == "reflection" and e.id not in known]
+    if reflections:
+        return max(reflections)
+    return max((entry.observed_at for entry in before.entries), default=None)

@@ -1,0 +1,193 @@
+"""A call of the Observer: turns rows into an entry of the diary."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from diarist.exceptions import ConflictError
+from diarist.memory.observational.events import Cycle
+from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import digest_rows
+from diarist.memory.observational.log.digest_check import entry_intact, sources_intact
+from diarist.memory.observational.log.log_store import lost_some, was_forgotten
+from diarist.memory.observational.log.refusals import is_given_up, without_covered
+from diarist.memory.observational.prompt.threads import name_thread, thread_label
+from diarist.memory.observational.roles.base import Observed, RoleError
+from diarist.memory.observational.roles.refused_messages import or_note_refusal
+from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
+from diarist.memory.observational.units import tokens_of, whole_units
+from diarist.memory.rows import seq_of
+from diarist.memory.working.keeper import keep
+from diarist.memory.working.shapes import without_updates
+from diarist.messages import FilePart, Message, TextPart, ToolPart
+from diarist.storage.records import Observation, ObservationLog, RowRef, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows for one call of the Observer.
+
+    Attributes:
+        run_id: The live run that all rows belong to; None if they belong to no live run.
+    """
+
+    rows: Sequence[Message]
+    sources: tuple[Source, ...]
+    run_id: str | None
+
+
+async def observe(
+    diary: ThreadDiary,
+    log: ObservationLog,
+    batch: Batch,
+    *,
+    timeout: float | None,
+    forgive_timeout: bool = False,
+    buffered: bool = False,
+    before_save: Callable[[], Awaitable[object]] | None = None,
+) -> Outcome:
+    """Observe a batch and add its entry to the diary. The entry covers only the rows that the Observer noted.
+
+    A unit that the Observer has refused too often gets a line that says so instead of notes. Errors of the Observer or
+    the storage are not raised: the outcome has them.
+
+    Args:
+        log: The diary with the earlier notes for the Observer's prompt.
+        timeout: Time limit of the Observer in seconds; None for no limit.
+        forgive_timeout: Do not count a timeout as a failure, since there was progress.
+        buffered: Store the entry to be activated later.
+        before_save: Awaited before the entry is saved, so that parallel calls are saved in order.
+    """
+    cycle_id = transitions.cycle_id(log.key, "observation", batch.sources)
+    tokens = tokens_of(batch.rows)
+    cycle = diary.events.cycle(cycle_id, "observation", log, tokens, run_id=batch.run_id, buffered=buffered)
+
+    async def work() -> Done:
+        asked = diary.observer.observe(without_updates(batch.rows), earlier=log.entries)
+        if is_given_up(batch.rows, batch.sources, log.observer_failures.refused):
+            asked = or_note_refusal(asked, diary.observer, batch.rows, diary.config.timezone)
+        observed = await diary.call(asked, cycle, timeout)
+        if before_save is not None:
+            await before_save()
+        noted = _noted(batch, observed.unnoted)
+        saved, entry = await _save(diary, _entry(diary, cycle, noted, observed), noted, log)
+        await keep(diary.storage, observed.working_memory, entry.run_id)
+        return Done(saved, entry, observed.shortfall, short=len(noted.rows) < len(batch.rows))
+
+    async def intact() -> bool:
+        if was_forgotten(log, await diary.read()):
+            return False
+        return await sources_intact(diary.storage, batch.sources, batch.run_id)
+
+    return await diary.run(
+        cycle,
+        log,
+        work,
+        intact,
+        thread_ids=sorted({source.thread_id for source in batch.sources}),
+        rows=_ends(diary, batch),
+        sources=batch.sources,
+        forgive_timeout=forgive_timeout,
+    )
+
+
+def _entry(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
+    said = (part for row in without_updates(batch.rows) for part in row.parts)
+    if not observed.text.strip() and any(isinstance(part, TextPart | ToolPart | FilePart) for part in said):
+        raise RoleError(f"the Observer {observed.model} gave no notes")
+    text = observed.text
+    threads = {source.thread_id for source in batch.sources}
+    if diary.config.scope == "resource" and len(threads) == 1:  # add the thread to the notes if the Observer did not
+        text = name_thread(text, thread_label(threads.pop(), obscured=diary.config.obscures_threads))
+    return Observation(
+        id=f"obs_{cycle.id}",
+        text=text,
+        tokens=diary.counter.count(text),
+        sources=batch.sources,
+        message_tokens=tokens_of(batch.rows),
+        message_count=len(batch.rows),
+        observed_at=diary.clock(),
+        state="buffered" if cycle.buffered else "active",
+        cycle_id=cycle.id,
+        run_id=batch.run_id,
+        current_task=observed.current_task,
+        suggested_response=observed.suggested_response,
+        thread_title=observed.thread_title,
+        citations=tuple(map(tuple, observed.citations)),
+        model=observed.model,
+        usage=observed.usage,
+    )
+
+
+async def _save(
+    diary: ThreadDiary, entry: Observation, batch: Batch, told: ObservationLog
+) -> tuple[ObservationLog, Observation]:
+    """Save an entry. Raises ConflictError if its rows, or the notes in the Observer's prompt, have changed.
+
+    A change between the check and the save also changes the diary, so the save is retried. The exception is a live
+    run's own rows: stale entries are removed when that run ends.
+    """
+
+    async def unchanged() -> None:
+        nonlocal entry
+        if entry.run_id is not None:
+            run = await diary.storage.get_run(entry.run_id)
+            if run is None or run.state == "discarded":
+                raise ConflictError(f"run {entry.run_id!r} was discarded; the notes are dropped")
+            entry = replace(entry, run_id=entry.run_id if run.state in ("live", "suspended") else None)
+        if not await entry_intact(diary.storage, entry):
+            raise ConflictError("the messages were changed while they were observed; the notes are dropped")
+
+    def change(log: ObservationLog) -> ObservationLog:
+        if lost_some(told, log):
+            raise ConflictError("earlier notes that the Observer was shown were forgotten; its notes are dropped")
+        if reason := transitions.refusal(log, entry, {row.run_id for row in batch.rows if row.run_id}):
+            raise ConflictError(f"{reason}; the notes are dropped")
+        changed = without_covered(transitions.add_observation(log, entry))
+        return transitions.record_success(changed, "observation")
+
+    return await diary.update(change, check=unchanged, rows=_ends(diary, batch)), entry
+
+
+def _ends(diary: ThreadDiary, batch: Batch) -> list[RowRef]:
+    """Return the first and the last row of each thread."""
+    first: dict[str, RowRef] = {}
+    last: dict[str, RowRef] = {}
+    for row in batch.rows:
+        ref = RowRef(row.thread_id or diary.thread_id, seq_of(row), row.id)
+        first.setdefault(ref.thread_id, ref)
+        last[ref.thread_id] = ref
+    return [*first.values(), *last.values()]
+
+
+def _noted(batch: Batch, unnoted: Collection[str]) -> Batch:
+    """Return the noted part of a batch: each thread's rows before its first unnoted one, in whole units.
+
+    Raises RoleError if nothing is left.
+    """
+    if not unnoted:
+        return batch
+    threads: dict[str | None, list[Message]] = {}
+    for row in batch.rows:
+        threads.setdefault(row.thread_id, []).append(row)
+    noted: set[str] = set()
+    for rows in threads.values():
+        count = next((place for place, row in enumerate(rows) if row.id in unnoted), len(rows))
+        noted.update(row.id for row in rows[: whole_units(rows, count)])
+    if not noted:
+        raise RoleError("the Observer noted none of the messages")
+    rows = [row for row in batch.rows if row.id in noted]
+    sources = [_narrowed(source, batch.rows, noted) for source in batch.sources]
+    return replace(batch, rows=rows, sources=tuple(source for source in sources if source is not None))
+
+
+def _narrowed(source: Source, rows: Sequence[Message], noted: Collection[str]) -> Source | None:
+    """Return a source up to the last of its rows that was noted."""
+    own = [
+        row for row in rows if row.thread_id == source.thread_id and source.first_seq <= seq_of(row) <= source.last_seq
+    ]
+    left = [row for row in own if row.id in noted]
+    if len(left) == len(own):
+        return source
+    return replace(source, last_seq=seq_of(left[-1]), digest=digest_rows(left)) if left else None

@@ -1,0 +1,260 @@
+"""Resource scope: observe the other threads of a resource together, and quote their newest messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from diarist.counting import ensure_counted
+from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
+from diarist.memory.observational.log.refusals import narrow
+from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.observe import Batch, observe
+from diarist.memory.observational.prompt.sent_block import Tail
+from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
+from diarist.memory.observational.units import observable_units, tokens_of
+from diarist.memory.rows import seq_of
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import ObservationLog, Source, Thread
+from diarist.tokens import TokenCounter
+
+AT_ONCE = 8
+"""Maximum number of parallel calls of the Observer."""
+
+TAIL_THREADS = 3
+TAIL_ROWS = 4
+_LINE_LENGTH = 240
+_PAGE = 100
+TAIL_SHARE = 0.05
+"""Share of ``message_tokens`` that all tails together may use."""
+
+Place = tuple[datetime, str, int]
+"""Sort key for messages of several threads: time, thread id, row number."""
+
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Unobserved:
+    """The uncovered rows of one thread, and the units of them that may be observed."""
+
+    thread_id: str
+    raw: list[Message]
+    units: list[list[Message]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens_of(unit) for unit in self.units)
+
+
+async def unobserved_threads(
+    storage: Storage, log: ObservationLog, *, counter: TokenCounter, pages: int | None = None, but: str | None = None
+) -> AsyncIterator[Unobserved]:
+    """Yield the threads of the log's resource with uncovered rows, newest thread first.
+
+    Args:
+        pages: Maximum number of pages of a hundred threads to read; None reads all.
+        but: Id of a thread to leave out.
+    """
+    cursor: str | None = None
+    seen = 0
+    while pages is None or seen < pages:
+        page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE, cursor=cursor)
+        for thread in page.items:
+            if thread.id != but and (found := await unobserved_rows(storage, log, thread.id, counter)):
+                yield found
+        cursor, seen = page.cursor, seen + 1
+        if cursor is None:
+            return
+
+
+async def unobserved_rows(
+    storage: Storage, log: ObservationLog, thread_id: str, counter: TokenCounter
+) -> Unobserved | None:
+    """Return the uncovered rows of a thread; None if there are none."""
+    raw = await uncovered_rows(storage, Coverage(log.entries, thread_id), thread_id)
+    ensure_counted(raw, counter)
+    return Unobserved(thread_id, raw, observable_units(raw, ())) if raw else None
+
+
+def pack_threads(threads: Sequence[Unobserved], limit: int, refused: Sequence[Source] = ()) -> list[list[Message]]:
+    """Pack rows of several threads into batches of at most ``limit`` tokens each.
+
+    The largest threads are placed first, each into the first batch with room for it. A thread larger than the limit is
+    split between units into batches of its own; only its last piece may share one. A single unit larger than the limit
+    is a batch of its own, and so is each half of a batch that was ``refused`` too often. Batches are ordered by their
+    oldest messages and keep the order of each thread; within a batch the rows of a thread stay together.
+    """
+    split = [_split(thread.units, limit, refused) for thread in threads]
+    batches = [[piece] for pieces in split for piece in pieces if piece.alone or piece is not pieces[-1]]
+    shared: list[list[_Piece]] = []
+    ends = (pieces[-1] for pieces in split if pieces and not pieces[-1].alone)
+    for last in sorted(ends, key=lambda piece: piece.tokens, reverse=True):
+        room = (batch for batch in shared if sum(piece.tokens for piece in batch) + last.tokens <= limit)
+        batch = next(room, None)
+        if batch is None:
+            shared.append([last])
+        else:
+            batch.append(last)
+    return [
+        [row for piece in sorted(batch, key=lambda piece: piece.begun) for row in piece.rows]
+        for batch in sorted([*batches, *shared], key=_begun)
+    ]
+
+
+async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
+    """Observe the uncovered rows of the resource's other threads in the background.
+
+    Reads only the hundred newest threads, since this runs at the end of every run. Does nothing if their rows have
+    fewer than ``buffer_tokens`` in total. Leaves out rows of live runs, and threads that another process is observing.
+    """
+    storage, limits, counter = diary.storage, diary.limits, diary.counter
+    found = unobserved_threads(storage, log, counter=counter, pages=1, but=diary.thread_id)
+    threads = [thread async for thread in found if thread.units]
+    if sum(thread.tokens for thread in threads) < (limits.buffer_tokens or limits.message_tokens):
+        return
+    ids = [thread.thread_id for thread in threads]
+    async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
+        log = await diary.logs.newer(log) or log
+        read = [await unobserved_rows(storage, log, thread_id, counter) for thread_id in mine]
+        left = [thread for thread in read if thread is not None]
+        packed = pack_threads(left, diary.config.observation.max_tokens_per_batch, log.observer_failures.refused)
+        batches = [batch_of(rows, left, log) for rows in packed]
+        for start in range(0, len(batches), AT_ONCE):
+            outcomes = await observe_side_by_side(
+                [(diary, batch) for batch in batches[start : start + AT_ONCE]],
+                visible_log(log, None),
+                timeout=diary.config.background_timeout,
+                buffered=True,
+            )
+            if any(outcome.log is None or outcome.short for outcome in outcomes):
+                return  # do not keep calling a failing Observer; unnoted rows come before newer ones
+            log = await diary.logs.newer(log) or log
+
+
+async def observe_side_by_side(
+    work: Sequence[tuple[ThreadDiary, Batch]], log: ObservationLog, *, timeout: float | None, buffered: bool = False
+) -> list[Outcome]:
+    """Observe batches in parallel; their entries are saved in the order of ``work``.
+
+    Args:
+        log: The diary with the earlier notes for all of the prompts.
+        timeout: Time limit of each call in seconds.
+    """
+    done = [asyncio.Event() for _ in work]
+
+    async def observe_one(place: int, diary: ThreadDiary, batch: Batch) -> Outcome:
+        turn = done[place - 1].wait if place else None
+        try:
+            return await observe(diary, log, batch, timeout=timeout, buffered=buffered, before_save=turn)
+        finally:
+            if turn is not None:  # after a failure, later batches still wait for all earlier ones
+                await turn()
+            done[place].set()
+
+    return await asyncio.gather(*(observe_one(place, diary, batch) for place, (diary, batch) in enumerate(work)))
+
+
+def batch_of(rows: Sequence[Message], threads: Sequence[Unobserved], log: ObservationLog) -> Batch:
+    """Return rows of several threads as one batch, with the sources of each thread."""
+    ids = {row.id for row in rows}
+    sources = tuple(
+        source
+        for thread in threads
+        for source in sources_of(
+            [row for row in thread.raw if row.id in ids],
+            thread.raw,
+            Coverage(log.entries, thread.thread_id),
+            thread.thread_id,
+        )
+    )
+    return Batch(rows=rows, sources=sources, run_id=None)
+
+
+async def tails_of(
+    storage: Storage, log: ObservationLog, *, but: str, obscured: bool, room: float, counter: TokenCounter
+) -> list[Tail]:
+    """Return the newest uncovered messages of the resource's other threads, as a few short lines each.
+
+    Chooses the three most recently used of the hundred newest threads.
+
+    Args:
+        but: Id of the current thread, which is left out.
+        room: Token limit for all tails together; the newest lines of each thread have priority.
+    """
+    page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
+    others = [thread for thread in page.items if thread.id != but]
+    tails: list[Tail] = []
+    for thread in sorted(others, key=_last_used, reverse=True)[:TAIL_THREADS]:
+        coverage = Coverage(log.active, thread.id)
+        tail = Tail(thread_label(thread.id, obscured=obscured), [])
+        left = room - counter.count(tail.heading)
+        for row in await storage.list_messages(thread.id, limit=TAIL_ROWS, newest_first=True):
+            if seq_of(row) in coverage or not row.text.strip():
+                continue
+            left -= counter.count(line := _line(row))
+            if left < 0:
+                break
+            tail.lines.insert(0, line)
+            room = left
+        if tail.lines:
+            tails.append(tail)
+    return tails
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Rows of one thread that go to the Observer together.
+
+    Attributes:
+        begun: Position of its oldest message; not before that of the previous piece.
+        follows: The thread has a previous piece.
+        alone: The piece must not share a batch.
+    """
+
+    rows: list[Message]
+    tokens: int
+    begun: Place
+    follows: bool
+    alone: bool
+
+
+def _split(units: Sequence[Sequence[Message]], limit: int, refused: Sequence[Source]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for part, alone in narrow(units, refused):
+        for place, unit in enumerate(part):
+            tokens = tokens_of(unit)
+            if place and pieces[-1].tokens + tokens <= limit:
+                pieces[-1].rows += unit
+                pieces[-1].tokens += tokens
+            else:
+                begun = oldest_of(unit)
+                if pieces:  # timestamps may be imported, and go backwards
+                    begun = (max(begun[0], pieces[-1].begun[0]), *begun[1:])
+                pieces.append(_Piece(list(unit), tokens, begun, bool(pieces), alone))
+    return pieces
+
+
+def _begun(batch: Sequence[_Piece]) -> Place:
+    """Return the sort key of a batch: its oldest message, but not before the previous pieces of its threads."""
+    return max([min(piece.begun for piece in batch), *(piece.begun for piece in batch if piece.follows)])
+
+
+def oldest_of(rows: Sequence[Message]) -> Place:
+    """Return the sort key of rows: the time of the oldest, then the position of the first."""
+    first = min((row.created_at for row in rows if row.created_at is not None), default=_BEGINNING)
+    return first, rows[0].thread_id or "", seq_of(rows[0])
+
+
+def _last_used(thread: Thread) -> datetime:
+    return thread.updated_at or thread.created_at or _BEGINNING
+
+
+def _line(row: Message) -> str:
+    speaker = {"user": "User", "assistant": "Assistant"}.get(row.role, "Tool")
+    text = " ".join(row.text.split())
+    return f"{speaker}: {text if len(text) <= _LINE_LENGTH else text[: _LINE_LENGTH - 1] + '…'}"

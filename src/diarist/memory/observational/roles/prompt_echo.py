@@ -1,0 +1,69 @@
+"""Lines of the form in our prompts, which small models copy into their notes."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from diarist.memory.observational.prompts import load_prompt
+
+_PROMPTS = ("observer", "reflector")
+
+_PLACE = re.compile(r"\[[^\]#\n]+\]")
+_BEFORE_WORDS = re.compile(r"^[^\w\[<]*(?:(?:HH:MM|\d\d:\d\d)\b\s*)?")
+_CITATION = re.compile(r"\[#(?:N|[\d,;\s#–-]+)\]\s*$")
+_TIME_PLACE = re.compile(r"^(\W*)HH:MM\b[\s:,–-]*")
+_EMPTY = r"\[\s*(?:(?:…|\.\.\.)\s*)?\]"
+_EMPTY_PLACE = re.compile(rf"^(\W*?(?:\d\d:\d\d\s+)?){_EMPTY}\s*(?!\()|(?<!\s)\s*{_EMPTY}(?=\s*$)")
+_FILLED_PLACE = re.compile(
+    r"^(\W*?(?:\d\d:\d\d\s+)?(?:User (?:stated|asked|changed)|Assistant)\s+)\[([^\[\]#]+)\](?=[\s.;,]|$)"
+)
+
+
+@cache
+def _form() -> frozenset[str]:
+    """Return the lines of the forms in our prompts."""
+    forms = (load_prompt(name).partition("<diary>")[2].partition("</suggested-response>")[0] for name in _PROMPTS)
+    return frozenset(_words(line) for form in forms for line in form.splitlines()) - {""}
+
+
+@cache
+def _places() -> tuple[str, ...]:
+    """Return the placeholders of several words, which no real note contains (unlike ``[new]``)."""
+    return tuple({place for line in _form() for place in _PLACE.findall(line) if " " in place})
+
+
+def _words(line: str) -> str:
+    """Return a line without bullet, mark, time and citation."""
+    return _BEFORE_WORDS.sub("", _CITATION.sub("", line)).rstrip()
+
+
+def is_form(line: str) -> bool:
+    """Return whether a line is part of a form in our prompts, with its placeholder unfilled."""
+    words = _words(line)
+    return words in _form() or (not words and "HH:MM" in line) or any(place in line for place in _places())
+
+
+def without_form(text: str) -> str:
+    """Return ``text`` without lines of the form. Other lines lose only empty placeholders, and the brackets around
+    filled ones."""
+    lines = [_without_places(line) for line in text.splitlines() if not is_form(line)]
+    return under_headings([line for line in lines if line is not None])
+
+
+def _without_places(line: str) -> str | None:
+    """Return the line without empty placeholders; None if nothing is left."""
+    said = _TIME_PLACE.sub(r"\1", line)
+    if "[" in said:
+        said = _EMPTY_PLACE.sub(r"\1", _FILLED_PLACE.sub(r"\1\2", said))
+    return said if said == line or re.search(r"[^\W\d]", _CITATION.sub("", said)) else None
+
+
+def under_headings(lines: list[str]) -> str:
+    """Join lines, without headings that have no lines below them."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        if line.startswith("Date:") and (not kept or kept[-1].startswith("Date:")):
+            continue
+        kept.append(line)
+    return "\n".join(reversed(kept)).strip("\n")

@@ -1,0 +1,146 @@
+"""Units: raw rows that must stay together, such as a tool call and its result. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate, chain
+
+from diarist.counting import message_tokens
+from diarist.memory.rows import seq_of
+from diarist.messages import Message, ToolPart
+
+
+def tokens_of(rows: Iterable[Message]) -> int:
+    return sum(map(message_tokens, rows))
+
+
+def stand_in(first: Message) -> Message:
+    """Return a placeholder user message to put before ``first``, as some providers reject prompts that begin with the
+    assistant."""
+    text = "(The conversation begins with the assistant.)"
+    return Message.user(text, id=f"{first.id}-opening", created_at=first.created_at)
+
+
+def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[list[Message]]:
+    """Return the raw rows that may be observed, in order, as units.
+
+    A tool call, its results in later rows, and the rows in between form one unit; every other row is a unit of its own.
+    Leaves out units with a pinned row, and all rows from the first pending tool call on.
+    """
+    tools = _tool_parts(raw)
+    if not tools:
+        return [[row] for row in raw if row.id not in pinned]
+    answers = _answers(raw, tools)
+    units: list[list[Message]] = []
+    joined_until = -1
+    for index, row in enumerate(raw[: _first_pending(raw, tools)]):
+        if index <= joined_until:
+            units[-1].append(row)
+        else:
+            units.append([row])
+        if index in answers:
+            joined_until = max(joined_until, answers[index])
+    return [unit for unit in units if not any(row.id in pinned for row in unit)]
+
+
+def is_unit(rows: Sequence[Message]) -> bool:
+    """Return True if these consecutive rows form a single unit."""
+    answers = _answers(rows, _tool_parts(rows))
+    end = 0
+    for index in range(len(rows)):
+        if index > end:
+            return False
+        end = max(end, answers.get(index, index))
+    return True
+
+
+def whole_units(rows: Sequence[Message], count: int) -> int:
+    """Return the largest number of rows, at most ``count``, that does not split a unit."""
+    answers = _answers(rows, _tool_parts(rows))
+    end = whole = 0
+    for index in range(count):
+        end = max(end, answers.get(index, index))
+        whole = index + 1 if end <= index else whole
+    return whole
+
+
+def _tool_parts(raw: Sequence[Message]) -> list[tuple[int, ToolPart]]:
+    """Return the tool parts with the indexes of their rows."""
+    return [(index, part) for index, row in enumerate(raw) for part in row.parts if isinstance(part, ToolPart)]
+
+
+def _answers(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> dict[int, int]:
+    """Map the index of each row with a call to the index of the last later row that has a result of it."""
+    calls: dict[str, int] = {}
+    answers: dict[int, int] = {}
+    for index, part in tools:
+        if part.state == "call":
+            calls[part.call_id] = index
+        elif raw[index].role == "tool" and part.call_id in calls:
+            answers[calls.pop(part.call_id)] = index
+    return answers
+
+
+def _first_pending(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> int:
+    """Return the index of the first row with a pending call; a new user message closes the calls before it."""
+    last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
+    done = {part.call_id for index, part in tools if raw[index].role == "tool" and part.state != "call"}
+    pending = (index for index, part in tools if _pending(part) and part.call_id not in done)
+    return next((index for index in pending if index > last_user), len(raw))
+
+
+def _pending(part: ToolPart) -> bool:
+    return part.state == "call" and not part.provider_executed
+
+
+def free_chunks(
+    chunks: Sequence[Sequence[Message]], raw: Sequence[Message], pinned: Collection[str], message_tokens: int
+) -> int:
+    """Return how many of the oldest buffered chunks may be activated.
+
+    Chunks that cover a pinned row, and all after them, must wait. Chunks of the newest two turns wait too, unless the
+    older ones do not bring the raw rows below ``message_tokens``, since a single turn may be long.
+
+    Args:
+        chunks: The raw rows that each chunk covers.
+    """
+    if not chunks:
+        return 0
+    opens = [row for row in raw if row.role == "user"]
+    newest = opens[-2] if len(opens) > 1 else raw[0]
+    first = next((row for row in raw if row.id in pinned), None)
+    unpinned = next((n for n, rows in enumerate(chunks) if first and _has_any(rows, pinned, first)), len(chunks))
+    older = next((n for n, rows in enumerate(chunks) if not _ends_before(rows, newest)), len(chunks))
+    enough = older < unpinned and tokens_of(raw) - tokens_of(chain.from_iterable(chunks[:older])) < message_tokens
+    return older if enough else unpinned
+
+
+def _has_any(rows: Sequence[Message], pinned: Collection[str], first: Message) -> bool:
+    """Return True if any of these rows is pinned. ``first``: the first pinned row."""
+    return not _ends_before(rows, first) and any(row.id in pinned for row in rows)
+
+
+def _ends_before(rows: Sequence[Message], row: Message) -> bool:
+    return seq_of(rows[-1]) < seq_of(row)
+
+
+def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:
+    """Return the newest half (or quarter, and so on) of the rows by tokens, beginning with a user message.
+
+    Pinned rows always stay.
+
+    Args:
+        cuts: How many times to halve; 0 only ensures the user message at the beginning.
+    """
+    kept = _newest_share(rows, pinned, 2**cuts) if cuts else rows
+    first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
+    kept = list(kept[first:])
+    return kept if not kept or kept[0].role == "user" else [stand_in(kept[0]), *kept]
+
+
+def _newest_share(rows: Sequence[Message], pinned: Collection[str], divisor: int) -> list[Message]:
+    sizes = list(map(message_tokens, rows))
+    room = sum(sizes) / divisor
+    start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), room)
+    return [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]

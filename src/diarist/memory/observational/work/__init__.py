@@ -1,1 +1,0 @@
-"""Work on the log that no turn waits for, or that somebody asked for by hand."""

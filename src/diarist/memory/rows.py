@@ -1,0 +1,40 @@
+"""Rows: messages as they are stored, each at a place (``seq``) in its thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import Thread
+
+_PAGE = 500
+
+
+def seq_of(row: Message) -> int:
+    """Return the place of a stored message in its thread."""
+    if row.seq is None:
+        raise ValueError(f"message {row.id!r} is not stored: it has no seq")
+    return row.seq
+
+
+async def rows_between(
+    storage: Storage, thread_id: str, *, after: int = 0, before: int | None = None
+) -> AsyncIterator[Message]:
+    """Yield the visible messages of a thread in order, read page by page."""
+    while rows := await storage.list_messages(thread_id, after=after, before=before, limit=_PAGE):
+        for row in rows:
+            yield row
+        after = seq_of(rows[-1])
+
+
+async def threads_of(storage: Storage, resource_id: str) -> AsyncIterator[Thread]:
+    """Yield all visible threads of a resource, read page by page."""
+    cursor: str | None = None
+    while True:
+        page = await storage.list_threads(resource_id=resource_id, cursor=cursor)
+        for thread in page.items:
+            yield thread
+        cursor = page.cursor
+        if cursor is None:
+            return

@@ -1,0 +1,201 @@
+"""The lifecycle of a run: begin it once no other run of its thread is live, renew it, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import replace
+from functools import partial
+
+from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done
+from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
+from diarist.messages import Message
+from diarist.run_context import Outcome
+from diarist.storage.base import Storage
+from diarist.storage.records import Run, Thread, is_own_resource
+
+logger = logging.getLogger("diarist")
+
+RUN_TTL = 60.0
+"""Seconds without a heartbeat after which another process may take over the thread of a run."""
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
+
+
+async def open_run(
+    storage: Storage, run_id: str, thread: Thread, *, wait: float, ttl: float = RUN_TTL, guarded: bool = False
+) -> Run:
+    """Begin a run once no other run of the thread is live. A cancelled call leaves no run.
+
+    The run's ``resource_id`` is that of the stored thread. It differs from that of ``thread`` where an earlier version
+    stored a thread without a resource (``Thread.belongs_to``).
+
+    Args:
+        wait: Seconds to wait for another run to end.
+        ttl, guarded: As for ``Storage.begin_run``.
+
+    Raises:
+        ThreadBusyError: Another run of the thread did not end in time.
+        InputError: The thread belongs to another resource.
+        StorageError: The database failed. If only its reply was lost, the run holds its thread until ``ttl`` is over.
+    """
+    deadline = time.monotonic() + wait
+    pause = _FIRST_WAIT
+    while True:
+        try:
+            return await acquire_or_release(_begin(storage, run_id, thread, ttl, guarded), partial(_discard, storage))
+        except ThreadBusyError as error:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ThreadBusyError(
+                    f"{error}, for longer than the {wait:g} s of thread_wait; set a higher one, or try again later"
+                ) from error
+        except InputError:
+            found = await storage.get_thread(thread.id)
+            own = is_own_resource(thread.resource_id) or (found is not None and is_own_resource(found.resource_id))
+            if found is None or found.resource_id == thread.resource_id or not own:
+                raise
+            check_owner(found, thread.resource_id)
+            thread = replace(thread, resource_id=found.resource_id)
+            continue
+        await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+        pause = min(pause * 2, _LONGEST_WAIT)
+
+
+def check_owner(thread: Thread, resource_id: str) -> None:
+    """Raise InputError if calls of this resource may not use the stored thread."""
+    if thread.belongs_to(resource_id):
+        return
+    if is_own_resource(resource_id):
+        raise InputError(
+            f"thread {thread.id!r} belongs to resource {thread.resource_id!r}, and cannot be used without resource="
+        )
+    if is_own_resource(thread.resource_id):
+        raise InputError(
+            f"thread {thread.id!r} does not belong to resource {resource_id!r}: it was begun without a resource; "
+            "use it without resource="
+        )
+    raise InputError(f"thread {thread.id!r} does not belong to resource {resource_id!r}")
+
+
+async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guarded: bool) -> Run:
+    try:
+        return await storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded)
+    except (ConflictError, ThreadBusyError):
+        raise
+    except StorageError:  # perhaps only the reply was lost
+        with suppress(StorageError):
+            run = await storage.get_run(run_id)
+            if run is not None and run.state == "live":
+                return run
+        raise
+
+
+async def _discard(storage: Storage, run: Run) -> None:
+    try:
+        await end_run(storage, run, "discarded")
+    except StorageError as error:
+        logger.warning("the cancelled run %s holds thread %s until its time is up: %s", run.id, run.thread_id, error)
+
+
+class Heartbeat:
+    """Renews a run three times per ``ttl`` seconds, until ``end``.
+
+    Until the first renewal it is a timer, not a task: most runs end before that.
+    """
+
+    def __init__(self, storage: Storage, run: Run, ttl: float) -> None:
+        self._storage = storage
+        self._run = run
+        self._ttl = ttl
+        # An empty context: the loop keeps the context of cancelled timers, which would hold the run's messages.
+        self._timer = asyncio.get_running_loop().call_later(ttl / 3, self._begin, context=Context())
+        self._task: asyncio.Task[None] | None = None
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._storage.heartbeat(self._run, ttl=self._ttl)
+            except RunLostError:
+                return  # the run's next write raises it
+            except StorageError as error:
+                logger.warning("heartbeat of run %s failed: %s", self._run.id, error)
+            await asyncio.sleep(self._ttl / 3)
+
+    async def end(self) -> None:
+        """Stop renewing."""
+        self._timer.cancel()
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+
+
+async def end_run(
+    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = (), *, after: int = 0
+) -> Sequence[int]:
+    """End the run with its last messages, even if the caller is cancelled; return the places of those messages.
+
+    Args:
+        after: The place of a row before the last messages.
+
+    Raises:
+        RunLostError, ConflictError: As for ``Storage.finish_run``.
+        StorageError: As for ``Storage.finish_run``; the run then holds its thread until its time to live is over.
+    """
+    try:
+        return await _end(storage, run, outcome, last, after)
+    except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
+        with suppress(StorageError):
+            await shield_until_done(_end(storage, run, outcome, last, after), hurried=True)
+        raise
+
+
+async def _end(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], after: int) -> Sequence[int]:
+    try:
+        return await storage.finish_run(run, outcome, messages=last)
+    except (ConflictError, RunLostError):
+        raise
+    except StorageError:  # perhaps only the reply was lost
+        with suppress(StorageError):
+            numbers = await _ended(storage, run, outcome, last, after)
+            if numbers is not None:
+                return numbers
+        raise
+
+
+async def _ended(
+    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], after: int
+) -> Sequence[int] | None:
+    """Return the places of the last messages if the run has ended like this, with them; None if it has not."""
+    found = await storage.get_run(run.id)
+    if found is None:  # a discarded run goes with the thread that it made
+        return [] if outcome == "discarded" else None
+    if found.state == "live" and not last:
+        return await storage.finish_run(run, outcome)
+    if (found.token, found.state) != (run.token, outcome):
+        return None
+    rows = await storage.list_messages(run.thread_id, after=after) if last else []
+    numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
+    return [numbers[message.id] for message in last] if all(message.id in numbers for message in last) else None
+
+
+def unstored(message: Message) -> Message:
+    """Return a copy of a caller's message to store as new: the original may be a row of another thread."""
+    return replace(
+        message,
+        parts=list(message.parts),
+        metadata=dict(message.metadata),
+        thread_id=None,
+        resource_id=None,
+        run_id=None,
+        seq=None,
+        part_tokens=None,
+        sent=None,
+    )

@@ -1,0 +1,163 @@
+"""Keeps the vectors of messages up to date."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import aclosing
+
+from diarist.byte_cache import ByteCache, size_of
+from diarist.concurrency import inner_cancel_as_error, program_is_ending
+from diarist.exceptions import ConfigError
+from diarist.memory.background import Background
+from diarist.memory.receipt import Receipt
+from diarist.memory.semantic.index import SemanticIndex
+from diarist.memory.semantic.notes import cut_quotes
+from diarist.memory.semantic.removal import VectorsBeside
+from diarist.memory.transfer.cloning import CopiedRows
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import Thread
+from diarist.tokens import TokenCounter
+
+logger = logging.getLogger("diarist")
+
+
+_LONGEST_WAIT = 60.0
+
+_COMPLETE = 1_000_000
+"""Size limit, in bytes, of the cache of resources that are embedded completely."""
+
+
+class Embedding:
+    """Keeps the vectors of messages up to date in background jobs, one per resource.
+
+    Args:
+        index: The index of messages; None: only remove vectors that another memory made.
+        vectors: The vectors stored beside the messages, if any.
+    """
+
+    def __init__(
+        self,
+        index: SemanticIndex | None,
+        vectors: VectorsBeside,
+        storage: Storage,
+        counter: TokenCounter,
+        background: Background,
+    ) -> None:
+        self._index, self._vectors = index, vectors
+        self._storage, self._counter = storage, counter
+        self._background = background
+        self._waiting: dict[str, Thread] = {}
+        self._complete: ByteCache[str, bool] = ByteCache(_COMPLETE)
+
+    def start(self, thread: Thread) -> None:
+        """Embed new messages of the thread; the first time, or after a failure, of all threads of its resource."""
+        index = self._index
+        if index is None:
+            return
+        self._waiting[thread.id] = thread
+        self._background.start(_job(thread), lambda: self._work(index, thread))
+
+    async def settled(self, thread: Thread) -> None:
+        """Wait until no job runs for the thread's resource, at most a minute: an embedder may hang."""
+        await self._background.wait(_job(thread), _LONGEST_WAIT)
+
+    async def catch_up(self, thread: Thread | None, resource_id: str) -> int:
+        """Embed new messages of a thread or a resource now; return the number of messages read."""
+        index = self.index()
+        if thread is not None:
+            return await index.catch_up(thread) or 0
+        return sum([await index.catch_up(found) or 0 for found in await index.behind(resource_id)])
+
+    def index(self) -> SemanticIndex:
+        """Return the index. Raises ConfigError if there is none."""
+        if self._index is None:
+            raise ConfigError("this memory has no vectors; pass embedder=..., such as embedder='wordllama'")
+        return self._index
+
+    async def copied(self, source: Thread, copy: Thread, rows: CopiedRows) -> None:
+        """Copy the vectors of the copied rows; the other rows are embedded in the background."""
+        if self._index is not None:
+            async with aclosing(rows):
+                try:
+                    await inner_cancel_as_error(self._index.copy(source.id, copy, rows))
+                except Exception as error:  # any error of the user's store; the rest is embedded from the cursor on
+                    _tell(copy.resource_id, error)
+        self.start(copy)
+
+    async def withdraw(self, copy: Thread) -> None:
+        """Remove the vectors of an abandoned copy. Does not raise."""
+        if self._index is not None:
+            await self._index.take_back(copy)
+
+    async def replace(self, row: Message, *, says_else: bool) -> None:
+        """Remove the vectors of a message that stays, and rebuild them in the background.
+
+        ``says_else``: The text has changed, so notes that quote it are cut.
+        """
+        thread_id, resource_id = row.thread_id, row.resource_id
+        if self._index is None or thread_id is None or resource_id is None:
+            await self.forget(resource=resource_id, thread=thread_id, message_ids=[row.id])
+            return
+        thread = Thread(id=thread_id, resource_id=resource_id)
+        await self.settled(thread)
+        await self._index.go_back(thread, row)
+        if says_else:
+            await cut_quotes(self._storage, self._counter, resource_id, thread_id, [row.id])
+        self.start(thread)
+
+    async def forget(
+        self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
+    ) -> Receipt:
+        """Remove the vectors of some messages of a thread, a thread or a resource, and cut notes that quote them."""
+        vectors = await self._vectors.find()
+        if vectors is None:
+            return Receipt()
+        count = await vectors.remove(resource_id=resource, thread_id=thread, message_ids=message_ids)
+        notes: list[str] = []
+        if resource is not None and thread is not None:
+            notes = await cut_quotes(self._storage, self._counter, resource, thread, message_ids)
+        return Receipt(vectors=count, note_ids=tuple(notes))
+
+    async def purge(self) -> tuple[str, ...]:
+        """Remove deleted vectors from files too; return the places where some may remain, each with the reason."""
+        vectors = await self._vectors.find()
+        return () if vectors is None else await vectors.purge(besides=self._storage.location)
+
+    async def close(self) -> None:
+        """Close the vector store."""
+        await self._vectors.close()
+
+    async def _work(self, index: SemanticIndex, begun: Thread) -> None:
+        resource_id = begun.resource_id
+        while mine := [found for found in list(self._waiting.values()) if found.resource_id == resource_id]:
+            for thread in mine:
+                del self._waiting[thread.id]
+            is_complete = self._complete.get(resource_id)
+            self._complete.drop(resource_id)  # until the work is complete: it may fail, or end with its event loop
+            try:
+                if not is_complete:
+                    behind = await inner_cancel_as_error(index.behind(resource_id))
+                    mine = list({found.id: found for found in [*mine, *behind]}.values())
+                if all([await self._embed(index, thread) for thread in mine]):
+                    self._complete.put(resource_id, True, size_of(resource_id))
+            except Exception as error:  # any error of the user's store; the next turn continues from the cursor
+                _tell(resource_id, error)
+
+    async def _embed(self, index: SemanticIndex, thread: Thread) -> bool:
+        """Embed a thread; return True if all of it is embedded. Failures are logged, so other threads continue."""
+        try:
+            return await inner_cancel_as_error(index.catch_up(thread)) is not None
+        except Exception as error:  # any error of the user's store or embedder; the next turn continues from the cursor
+            _tell(thread.resource_id, error)
+            return False
+
+
+def _tell(resource_id: str, error: Exception) -> None:
+    level = logging.DEBUG if program_is_ending() else logging.WARNING
+    logger.log(level, "messages of %r are embedded later: %r", resource_id, error)
+
+
+def _job(thread: Thread) -> str:
+    return f"embed {thread.resource_id}"

@@ -1,0 +1,235 @@
+"""Imports threads from lines: each thread completely or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import pairwise, zip_longest
+from types import TracebackType
+from typing import Literal, Self
+
+from diarist.exceptions import ConflictError, InputError
+from diarist.memory.observational.log.log_store import begun
+from diarist.memory.observational.log.removal import WHOLE
+from diarist.memory.transfer.format import Generation, Item, Moved, WholeResource, Working
+from diarist.memory.transfer.numbering import cut, cut_past
+from diarist.memory.transfer.thread_writer import PAGE, ThreadWriter, written
+from diarist.memory.working.store import WorkingMemoryStore
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import Forgotten, ObservationLog, Resource, Scope, Thread, Tombstone
+from diarist.tokens import TokenCounter
+
+Existing = Literal["refuse", "skip"]
+"""Treatment of a thread that exists already."""
+
+
+class Importer:
+    """Imports the items of a file one by one. Use it as a context manager, which completes the last thread.
+
+    Attributes:
+        moved: Counts of the items stored so far.
+
+    Args:
+        resource: Refuse threads and data of other resources; None accepts all.
+        derive: Called with every thread once it is stored.
+        on_progress: Called after every page and thread.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        counter: TokenCounter,
+        *,
+        resource: str | None,
+        existing: Existing,
+        derive: Callable[[Thread], Awaitable[None]],
+        on_progress: Callable[[Moved], None],
+    ) -> None:
+        self.moved = Moved()
+        self._storage, self._counter = storage, counter
+        self._resource, self._existing = resource, existing
+        self._derive, self._on_progress = derive, on_progress
+        self._stack = AsyncExitStack()
+        self._thread: Thread | None = None
+        self._writer: ThreadWriter | None = None
+        self._page: list[Message] = []
+        self._forgotten: list[Forgotten] = []
+        self._logs: list[ObservationLog] = []
+        self._counts: dict[str, int] = {}
+        self._incomplete: set[str] = set()  # skipped threads that differ from the file
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._stack.__aexit__(kind, error, trace)
+            return
+        async with self._stack:
+            await self._finish()
+
+    async def take(self, item: Item) -> None:
+        """Import one item. Raises ConflictError if a thread exists, InputError if the items do not fit together."""
+        if isinstance(item, Thread):
+            await self._finish()
+            await self._begin(item)
+        elif isinstance(item, WholeResource):
+            await self._finish()
+            await self._take_resource(item)
+        elif self._thread is None:
+            raise InputError(f"a {type(item).__name__.lower()} precedes the first thread")
+        else:
+            await self._take_part(self._thread, item)
+
+    async def _take_part(
+        self, thread: Thread, item: Message | Forgotten | Working | Generation | ObservationLog
+    ) -> None:
+        match item:
+            case Forgotten():
+                self._forgotten.append(item)
+            case Message():
+                self._page.append(item)
+                if len(self._page) == PAGE:
+                    await self._end_page(thread)
+            case Working():
+                if self._writer is not None:
+                    await self._writer.put_working_memory(item.text)
+            case Generation():
+                self._logs.append(item.log)
+            case ObservationLog():
+                self._logs.append(item)
+
+    # -- threads
+
+    async def _begin(self, thread: Thread) -> None:
+        self._check_owner(thread.resource_id, f"thread {thread.id!r}")
+        self._thread, self._logs, self._forgotten, self._counts[thread.id] = thread, [], [], 0
+        if self._existing == "skip" and (found := await self._storage.get_thread(thread.id)) is not None:
+            self.moved.skipped.append(thread.id)
+            if found.resource_id != thread.resource_id:
+                self._incomplete.add(thread.id)
+            return
+        self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
+
+    async def _finish(self) -> None:
+        """Complete the current thread, if any."""
+        thread, writer = self._thread, self._writer
+        if thread is None:
+            return
+        await self._end_page(thread)
+        self._thread = self._writer = None
+        if writer is None:
+            return
+        await writer.note_forgotten(self._forgotten)
+        if self._logs:
+            self._check_logs(self._logs, f"thread:{thread.id}", "thread", thread.resource_id)
+            await writer.put_log(self._logs)
+        await self._stack.aclose()
+        try:
+            await self._derive(thread)
+        except BaseException:
+            await self._storage.delete_thread(thread.id)
+            raise
+        self.moved.threads += 1
+        self._on_progress(self.moved)
+
+    async def _end_page(self, thread: Thread) -> None:
+        page, self._page = self._page, []
+        if self._writer is None:
+            await self._recognize(thread, page)
+            return
+        await self._writer.append(page)
+        self._counts[thread.id] += len(page)
+        self.moved.messages += len(page)
+        self._on_progress(self.moved)
+
+    async def _recognize(self, thread: Thread, page: Sequence[Message]) -> None:
+        """Count the leading messages of a skipped thread that equal those in the file: diary entries on them stay
+        valid."""
+        if thread.id in self._incomplete or not page:
+            return
+        known = self._counts[thread.id]
+        rows = await self._storage.list_messages(thread.id, after=known, limit=len(page))
+        for place, (message, row) in enumerate(zip_longest(page, rows), known + 1):
+            if message is None or row is None or row.seq != place or _content(row) != _content(message):
+                self._incomplete.add(thread.id)
+                return
+            self._counts[thread.id] = place
+
+    # -- resources
+
+    async def _take_resource(self, whole: WholeResource) -> None:
+        """Import data of a resource. Data that the resource has already is not replaced."""
+        self._check_owner(whole.id, "a resource")
+        key = f"resource:{whole.id}"
+        logs = self._known_part(whole.logs)
+        self._check_logs(logs, key, "resource", whole.id)
+        kept = await self._storage.get_resource(whole.id)
+        working = WorkingMemoryStore(self._storage, "resource")
+        has_text = bool((await working.read(key)).text)
+        has_log = await self._storage.get_log(key) is not None
+        taken = [
+            name
+            for name, clash in (
+                ("metadata", bool(kept.metadata and whole.metadata and kept.metadata != whole.metadata)),
+                ("a working memory", has_text and bool(whole.working_memory)),
+                ("a diary", has_log and bool(logs)),
+            )
+            if clash
+        ]
+        if taken and self._existing == "refuse":
+            raise ConflictError(f"resource {whole.id!r} has {' and '.join(taken)} already; its threads are imported")
+        new_metadata = bool(whole.metadata) and not kept.metadata
+        new_text = bool(whole.working_memory) and not has_text
+        new_log = bool(logs) and not has_log
+        if new_metadata:
+            await self._storage.save_resource(Resource(id=whole.id, metadata=whole.metadata, version=kept.version))
+        if new_text:
+            text = whole.working_memory  # keep a working memory that was written since
+            await working.update(key, lambda memory: memory if memory.text else replace(memory, text=text))
+        if new_log:
+            for version, log in enumerate(begun(*logs)):
+                await self._storage.save_log(log, expected_version=version)
+        self.moved.resources += new_metadata or new_text or new_log
+        self._on_progress(self.moved)
+
+    def _known_part(self, logs: Sequence[ObservationLog]) -> list[ObservationLog]:
+        """Reduce a diary to entries on messages that were imported now or exist already."""
+        named = {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
+        gone = [
+            Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
+            for name in sorted(named)
+            if name not in self._counts or name in self._incomplete
+        ]
+        if not logs:
+            return []
+        *history, head = logs
+        return [*(cut_past(log, gone) for log in history), cut(head, history, gone)]
+
+    # -- checks
+
+    def _check_owner(self, resource_id: str, what: str) -> None:
+        if self._resource is not None and resource_id != self._resource:
+            raise InputError(f"{what} belongs to resource {resource_id!r}, not {self._resource!r}")
+
+    def _check_logs(self, logs: Sequence[ObservationLog], key: str, scope: Scope, resource_id: str) -> None:
+        """Raise InputError if a diary has another key, or entries on rows that do not exist."""
+        for log in logs:
+            if (log.key, log.scope, log.resource_id) != (key, scope, resource_id):
+                raise InputError(f"the diary {log.key!r} of resource {log.resource_id!r} does not belong to {key!r}")
+            for source in (source for entry in log.every_entry for source in entry.sources):
+                if not 1 <= source.first_seq <= source.last_seq <= self._counts.get(source.thread_id, 0):
+                    raise InputError(
+                        f"the diary {key!r} was made from messages {source.first_seq} to {source.last_seq} of thread"
+                        f" {source.thread_id!r}, some of which are missing"
+                    )
+        if any(before.generation >= after.generation for before, after in pairwise(logs)):
+            raise InputError(f"the generations of the diary {key!r} are not in ascending order")
+
+
+def _content(message: Message) -> tuple[object, ...]:
+    return message.id, message.role, message.parts

@@ -1,0 +1,369 @@
+"""Converts Mastra's SQLite or libSQL database to lines of our export format.
+
+It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``mastra_resources`` and
+``mastra_observational_memory``. Each generation of observations becomes one diary entry, which covers the messages up
+to ``lastObservedAt``. Buffered observations become buffered entries.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import orjson
+
+from diarist.checks import checked_metadata
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder
+from diarist.memory.transfer.format import (
+    Generation,
+    Item,
+    Moved,
+    WholeResource,
+    Working,
+    first_line,
+    last_line,
+    to_line,
+)
+from diarist.memory.transfer.jsonb import read_json
+from diarist.memory.transfer.mastra_content import Note, as_object, read_content
+from diarist.memory.transfer.mastra_diary import Covered, MastraDiary, hints_of
+from diarist.memory.transfer.thread_writer import PAGE
+from diarist.message_check import flaw
+from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, too_deep
+from diarist.storage.records import Hints, ObservationLog, Source, Thread, own_resource
+
+_MAGIC = b"SQLite format 3\0"
+_READ = {"mastra_threads", "mastra_messages", "mastra_resources", "mastra_observational_memory"}
+_OURS = {"mastra", "workingMemory"}
+"""Metadata keys of threads that Mastra itself writes."""
+_KNOWN = {"currentTask", "suggestedResponse", "threadTitle", "lastObservedAt", "lastObservedMessageCursor"}
+"""Keys of Mastra's observational memory in the metadata of threads."""
+_SAID_BY_USERS = ("user", "user-message")
+"""Signals with these types are messages that users sent while the agent was working."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MAX_HINTS = 50
+"""Maximum number of threads, the newest ones, with a current task in the diary of a resource."""
+
+
+def _silent(text: str) -> None:
+    """Drop a note, for data that is read a second time."""
+
+
+def is_mastra(path: Path) -> bool:
+    """Return True for an SQLite file of Mastra, False for other files. Raises InputError for other SQLite databases."""
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return False
+    try:
+        with closing(_connect(path)) as connection:
+            tables = _tables(connection)
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if not {"mastra_threads", "mastra_messages"} <= tables:
+        raise InputError(f"{path} is an SQLite database, but not one of Mastra: it has no table mastra_threads")
+    return True
+
+
+async def mastra_lines(path: Path | str, *, on_note: Callable[[str], None] | None = None) -> AsyncIterator[str]:
+    """Yield the threads of a database of Mastra, as ``memory.threads.import_all`` takes them.
+
+    Args:
+        path: The file. It is opened read-only.
+        on_note: Called at the end for each kind of content that was left out or changed: a sentence with its count.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    if not is_mastra(Path(path)):
+        raise InputError(f"{path} is not an SQLite database")
+    try:
+        with closing(_connect(Path(path))) as connection:
+            database = _Database(connection)
+            yield first_line()
+            moved = Moved()
+            for item in database.items():
+                moved.threads += isinstance(item, Thread)
+                moved.messages += isinstance(item, Message)
+                moved.resources += isinstance(item, WholeResource)
+                yield to_line(item)
+            yield last_line(moved)
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    for text, count in database.notes.items():
+        if on_note is not None:
+            on_note(f"{text}: {count}")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+class _Database:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.notes: Counter[str] = Counter()
+        self._connection = connection
+        self._tables = _tables(connection)
+        self._times = Builder(zone=UTC, scope="mastra")
+        self._diaries = {str(row["lookupKey"]) for row in self._rows("mastra_observational_memory", "lookupKey")}
+        self._read: set[str] = set()
+        """Keys of the diaries that were read once, so their notes were reported."""
+        self._covered: dict[str, dict[int, list[Source]]] = {}
+        """By resource: the sources of each slot of its diary."""
+        self._hints: dict[str, list[Hints]] = {}
+
+    def items(self) -> Iterator[Item]:
+        for row in self._rows("mastra_threads", "id", "resourceId", "title", "metadata", "createdAt"):
+            yield from self._thread(row)
+        for row in self._lost_threads():
+            self._note("threads without a row of their own, made from their messages")
+            yield from self._thread(row)
+        yield from self._resources()
+        self._note_the_rest()
+
+    def _lost_threads(self) -> Iterator[sqlite3.Row]:
+        owner = 'min("resourceId")' if "resourceId" in self._columns("mastra_messages") else "NULL"
+        yield from self._connection.execute(
+            f'SELECT thread_id AS id, {owner} AS "resourceId", NULL AS title, NULL AS metadata,'
+            ' min("createdAt") AS "createdAt" FROM mastra_messages AS message'
+            " WHERE thread_id <> '' AND NOT EXISTS (SELECT 1 FROM mastra_threads WHERE id = message.thread_id)"
+            " GROUP BY thread_id ORDER BY 5, 1"
+        )
+
+    def _thread(self, row: sqlite3.Row) -> Iterator[Item]:
+        metadata = self._object(row["metadata"], "metadata of threads")
+        thread = Thread(
+            id=row["id"],
+            resource_id=row["resourceId"] or own_resource(row["id"]),
+            title=row["title"] or "",
+            metadata={key: value for key, value in metadata.items() if key not in _OURS},
+            created_at=self._time(row["createdAt"], self._note) or _EPOCH,
+        )
+        yield thread
+        if metadata.get("workingMemory"):
+            yield Working(_as_text(metadata["workingMemory"]))
+        known = as_object(as_object(metadata.get("mastra")).get("om"))
+        for name in sorted(known.keys() - _KNOWN):
+            self._note(f"{name} in the metadata of threads, left out")
+        until = self._time(known.get("lastObservedAt"))
+        own, shared = self._diary(f"thread:{thread.id}"), self._diary(f"resource:{thread.resource_id}")
+        noted, noted_shared = Covered(thread.id), Covered(thread.id)
+        for message, observed in self._messages(thread.id):
+            noted.add(message, own.slot(message, observed, None))
+            noted_shared.add(message, shared.slot(message, observed, until))
+            yield message
+        hints = hints_of(known, until or _EPOCH, thread.id, response="suggestedResponse")
+        *earlier, newest = own.logs(thread.resource_id, noted.sources(), [hints], self._note) or [None]
+        yield from (Generation(log) for log in earlier if log)
+        if newest:
+            yield newest
+        if covered := noted_shared.sources():
+            for slot, sources in covered.items():
+                self._covered.setdefault(thread.resource_id, {}).setdefault(slot, []).extend(sources)
+            if hints.updated_at is not None:
+                self._hints.setdefault(thread.resource_id, []).append(hints)
+
+    def _resources(self) -> Iterator[WholeResource]:
+        there: set[str] = set()
+        for row in self._rows("mastra_resources", "id", "workingMemory", "metadata"):
+            metadata = self._object(row["metadata"], "metadata of resources")
+            working = _as_text(row["workingMemory"] or "")
+            yield WholeResource(
+                id=row["id"], working_memory=working, metadata=metadata, logs=self._shared_logs(row["id"])
+            )
+            there.add(f"resource:{row['id']}")
+        for key in sorted(self._diaries - there):
+            kind, _, resource_id = key.partition(":")
+            if kind == "resource" and (logs := self._shared_logs(resource_id)):
+                yield WholeResource(id=resource_id, logs=logs)
+
+    def _shared_logs(self, resource_id: str) -> tuple[ObservationLog, ...]:
+        sources, hints = self._covered.get(resource_id, {}), self._hints.get(resource_id, [])[-_MAX_HINTS:]
+        return tuple(self._diary(f"resource:{resource_id}").logs(resource_id, sources, hints, self._note))
+
+    def _note_the_rest(self) -> None:
+        """Note rows that belong to no thread, and tables without a counterpart in diarist."""
+        (homeless,) = self._connection.execute(
+            "SELECT count(*) FROM mastra_messages WHERE thread_id IS NULL OR thread_id = ''"
+        ).fetchone()
+        counts = {
+            "messages that name no thread, left out": homeless,
+            "diaries of missing threads, left out": len(self._diaries - self._read),
+        }
+        for table in sorted(self._tables - _READ):
+            if table.startswith("mastra_"):
+                (counts[f"rows of {table}, left out"],) = self._connection.execute(
+                    f'SELECT count(*) FROM "{table}"'
+                ).fetchone()
+        self.notes.update({text: count for text, count in counts.items() if count})
+
+    # -- messages
+
+    def _messages(self, thread_id: str) -> Iterator[tuple[Message, bool | None]]:
+        """Yield messages in order, each with its mark of observation: True, False, or None without a mark.
+
+        Tool results in separate messages are added to their calls.
+        """
+        waiting: tuple[Message, bool | None] | None = None
+        ids: set[str] = set()
+        for row, said_at in self._in_order(thread_id):
+            found = self._message(row, said_at)
+            if found is None:
+                continue
+            message = found[0]
+            if message.id in ids:
+                self._note("messages of the same id as another one, left out")
+                continue
+            ids.add(message.id)
+            if message.role == "tool":
+                message.parts = _late(message, waiting[0] if waiting else None)
+                if not message.parts:
+                    continue
+            if waiting is not None:
+                yield waiting
+            waiting = found
+        if waiting is not None:
+            yield waiting
+
+    def _in_order(self, thread_id: str) -> Iterator[tuple[sqlite3.Row, datetime | None]]:
+        """Yield the rows of a thread ordered by time. A row with an unreadable time follows the row before it."""
+        moments: list[tuple[datetime, int, datetime | None]] = []
+        query = 'SELECT rowid, "createdAt" FROM mastra_messages WHERE thread_id = ? ORDER BY rowid'
+        for number, created_at in self._connection.execute(query, [thread_id]):
+            moment = self._time(created_at, self._note)
+            moments.append((moment or (moments[-1][0] if moments else _EPOCH), number, moment))
+        moments.sort(key=lambda item: item[:2])
+        query = self._select("mastra_messages", "rowid", "id", "content", "role", "type")
+        for start in range(0, len(moments), PAGE):
+            page = moments[start : start + PAGE]
+            numbers = [number for _, number, _ in page]
+            found = self._connection.execute(f"{query} WHERE rowid IN ({', '.join('?' * len(page))})", numbers)
+            rows = {row["rowid"]: row for row in found}
+            yield from ((rows[number], moment) for _, number, moment in page)
+
+    def _message(self, row: sqlite3.Row, said_at: datetime | None) -> tuple[Message, bool | None] | None:
+        note = self._note
+        try:
+            content = read_content(row["content"], note, is_json=row["type"] == "v2")
+            role, parts = row["role"], content.parts
+            if role == "signal":
+                signal = as_object(content.metadata.get("signal")).get("type", row["type"])
+                if signal not in _SAID_BY_USERS:
+                    note(f"signals of the type {signal!r}, left out")
+                    return None
+                role = "user"
+            if role not in ("user", "assistant", "tool"):
+                note(f"messages of the role {role!r}, left out")
+                return None
+            if role == "tool":
+                parts = _results(parts, note)
+            if not parts:
+                note("empty messages, left out")
+                return None
+            message = Message(
+                id=str(row["id"]),
+                role=cast(Role, role),
+                parts=parts,
+                created_at=said_at,
+                metadata=content.metadata,
+            )
+            _check(message)
+        except InputError as error:
+            note(f"messages that cannot be stored ({error}), left out")
+            return None
+        return message, content.observed
+
+    # -- observations
+
+    def _diary(self, key: str) -> MastraDiary:
+        note = _silent if key in self._read else self._note
+        self._read.add(key)
+        query = 'SELECT * FROM mastra_observational_memory WHERE "lookupKey" = ? ORDER BY "generationCount", rowid'
+        rows = self._connection.execute(query, [key]).fetchall() if key in self._diaries else []
+        return MastraDiary(key, rows, self._time, note)
+
+    # -- values
+
+    def _rows(self, table: str, *columns: str) -> Iterator[sqlite3.Row]:
+        if table in self._tables:
+            order = '"createdAt", rowid' if "createdAt" in self._columns(table) else "rowid"
+            yield from self._connection.execute(f"{self._select(table, *columns)} ORDER BY {order}")
+
+    def _select(self, table: str, *columns: str) -> str:
+        """Return a SELECT in which columns that an older database lacks are null."""
+        there = {*self._columns(table), "rowid"}
+        names = [f'"{name}"' if name in there else f'NULL AS "{name}"' for name in columns]
+        return f'SELECT {", ".join(names)} FROM "{table}"'
+
+    def _columns(self, table: str) -> set[str]:
+        return {row["name"] for row in self._connection.execute(f'PRAGMA table_info("{table}")')}
+
+    def _object(self, cell: object, what: str) -> dict[str, Json]:
+        try:
+            value = read_json(cell or "{}")
+        except ValueError:
+            value = cell
+        if value is not None and not isinstance(value, dict):
+            self._note(f"{what} that are not JSON objects, left out")
+        return as_object(value)
+
+    def _time(self, value: Json, note: Note = _silent) -> datetime | None:
+        moment = self._times.time(value, "createdAt")
+        if moment is None and value is not None:
+            note("unreadable times, left out")
+        return moment
+
+    def _note(self, text: str) -> None:
+        self.notes[text] += 1
+
+
+def _results(parts: Sequence[Part], note: Note) -> list[Part]:
+    """Return the results in a tool message. If it has only texts, they are one result without a call id."""
+    results: list[Part] = [part for part in parts if isinstance(part, ToolPart) and part.state != "call"]
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    left_out = len(parts) - len(results)
+    if texts and not results:
+        results.append(ToolPart(call_id="", name="", args={}, state="result", result="\n".join(texts)))
+        left_out -= len(texts)
+    for _ in range(left_out):
+        note("parts of a tool's message that are not results, left out")
+    return results
+
+
+def _late(message: Message, before: Message | None) -> list[Part]:
+    """Add a tool's results to their calls in the message before; return the remaining results."""
+    calls = {part.call_id: part for part in before.tool_parts} if before and before.role == "assistant" else {}
+    late: list[Part] = []
+    for result in message.tool_parts:
+        waits = next((part for part in calls.values() if part.state == "call"), None)
+        call = calls.get(result.call_id) if result.call_id else waits
+        if call is None:
+            result.call_id = result.call_id or message.id
+            late.append(result)
+        else:
+            call.result, call.state = result.result, result.state
+    return late
+
+
+def _check(message: Message) -> None:
+    """Raise InputError for a message that storages reject."""
+    if wrong := flaw(message):
+        raise InputError(wrong)
+    checked_metadata(message.metadata)
+    if any(too_deep(value) for part in message.tool_parts for value in (part.args, part.result)):
+        raise InputError("a tool's arguments or result are nested too deeply")
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

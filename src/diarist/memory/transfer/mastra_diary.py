@@ -1,0 +1,239 @@
+"""Reads a diary of Mastra: its records, one per generation, and the messages that each record covers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from diarist.memory.observational.log.coverage import RowsDigest
+from diarist.memory.observational.log.transitions import cycle_id, derive_hints
+from diarist.memory.transfer.jsonb import read_json
+from diarist.messages import Json, Message
+from diarist.storage.records import Hints, Observation, ObservationLog, Source
+from diarist.tokens import default_counter
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+Time = Callable[[Json], datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Observations up to a time.
+
+    Attributes:
+        messages: For buffered observations, the ids of the messages they cover.
+    """
+
+    text: str
+    until: datetime | None
+    tokens: int
+    name: str
+    generation: int = 0
+    is_reflection: bool = False
+    messages: frozenset[str] = frozenset()
+    hints: Hints = field(default_factory=Hints)
+
+
+class Covered:
+    """Collects the ranges of a thread's messages that each slot of a diary covers, message by message."""
+
+    def __init__(self, thread_id: str) -> None:
+        self._thread_id = thread_id
+        self._count = 0
+        self._slot: int | None = None
+        self._first, self._digest = 0, RowsDigest()
+        self._found: dict[int, list[Source]] = {}
+
+    def add(self, message: Message, slot: int | None) -> None:
+        """Add the next message. ``slot``: the slot that covers it; None for a raw message."""
+        if slot != self._slot:
+            self._close()
+            self._slot, self._first, self._digest = slot, self._count + 1, RowsDigest()
+        if slot is not None:
+            self._digest.add(message)
+        self._count += 1
+
+    def _close(self) -> None:
+        if self._slot is not None:
+            source = Source(
+                thread_id=self._thread_id, first_seq=self._first, last_seq=self._count, digest=str(self._digest)
+            )
+            self._found.setdefault(self._slot, []).append(source)
+
+    def sources(self) -> dict[int, list[Source]]:
+        """Return the sources by slot, after the last message."""
+        self._close()
+        self._slot = None
+        return self._found
+
+
+class MastraDiary:
+    """The diary of a thread or a resource.
+
+    Its *slots* are the records, oldest generation first, then the buffered observations.
+
+    Args:
+        key: ``thread:<id>`` or ``resource:<id>``.
+        rows: Rows of this key, ordered by generation.
+        note: Called for content that is left out.
+    """
+
+    def __init__(self, key: str, rows: Sequence[sqlite3.Row], time: Time, note: Callable[[str], None]) -> None:
+        self.key = key
+        said: dict[int, sqlite3.Row] = {}
+        for row in rows:
+            if row["activeObservations"]:
+                if int(row["generationCount"]) in said:
+                    note("diaries of the same generation as another one, left out")
+                said[int(row["generationCount"])] = row
+        self._records = [_record(row, time) for row in said.values()]
+        newest: dict[str, Any] = dict(rows[-1]) if rows else {}
+        chunks = _list(newest, "bufferedObservationChunks", note)
+        self._waiting = [_waiting(chunk, time) for chunk in chunks if _said(chunk)]
+        self._observed = frozenset(map(str, _list(newest, "observedMessageIds", note)))
+        if newest.get("bufferedReflection"):
+            note("buffered reflections, left out")
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._records and not self._waiting
+
+    def slot(self, message: Message, observed: bool | None, until: datetime | None) -> int | None:
+        """Return the slot that covers a message; None for a raw message.
+
+        Args:
+            observed: The mark of observation in the message: True, False, or None without one.
+            until: Time up to which the message's thread was observed, if known.
+        """
+        newest = len(self._records) - 1
+        if newest >= 0 and observed is not False:
+            said = message.created_at
+            if message.id in self._observed:
+                return newest
+            if said is not None and (until is None or said <= until):
+                for slot, record in enumerate(self._records):
+                    moment = until if slot == newest and until is not None else record.until
+                    if moment is not None and said <= moment:
+                        return slot
+            if observed:
+                return newest
+        return next((newest + n for n, chunk in enumerate(self._waiting, 1) if message.id in chunk.messages), None)
+
+    def logs(
+        self,
+        resource_id: str,
+        sources: Mapping[int, Sequence[Source]],
+        hints: Iterable[Hints],
+        note: Callable[[str], None],
+    ) -> list[ObservationLog]:
+        """Return the generations, oldest first.
+
+        Args:
+            sources: Sources of each slot.
+            hints: Current tasks and titles of threads, for the newest record.
+        """
+        logs: list[ObservationLog] = []
+        covered: list[Source] = []
+        for slot, record in enumerate(self._records):
+            covered += sources.get(slot, ())
+            is_newest = slot == len(self._records) - 1
+            entry = self._entry(record, covered, tuple(hints) if is_newest else ())
+            logs.append(self._log(resource_id, record.generation, [entry]))
+        waiting: list[Observation] = []
+        for slot, record in enumerate(self._waiting, len(self._records)):
+            if slot in sources:
+                waiting.append(self._entry(record, sources[slot], (record.hints,), state="buffered"))
+            else:
+                note("buffered observations of missing messages, left out")
+        if waiting:
+            newest = logs.pop() if logs else self._log(resource_id, 0, [])
+            logs.append(self._log(resource_id, newest.generation, [*newest.entries, *waiting]))
+        return logs
+
+    def _log(self, resource_id: str, generation: int, entries: Sequence[Observation]) -> ObservationLog:
+        return ObservationLog(
+            key=self.key,
+            scope="thread" if self.key.startswith("thread:") else "resource",
+            resource_id=resource_id,
+            generation=generation,
+            entries=tuple(entries),
+            hints=derive_hints(entries),
+        )
+
+    def _entry(
+        self, record: _Record, sources: Sequence[Source], hints: Sequence[Hints], *, state: Any = "active"
+    ) -> Observation:
+        kind = "reflection" if record.is_reflection else "observation"
+        cycle = cycle_id(self.key, kind, sources, [record.name])
+        threads = {source.thread_id for source in sources}
+        own = hints[0] if len(threads) == 1 and len(hints) == 1 else Hints()
+        return Observation(
+            id=f"{'ref' if record.is_reflection else 'obs'}_{cycle}",
+            text=record.text,
+            tokens=default_counter().count(record.text),
+            sources=tuple(sources),
+            message_tokens=record.tokens,
+            message_count=sum(source.last_seq - source.first_seq + 1 for source in sources),
+            observed_at=record.until or _EPOCH,
+            kind=kind,
+            state=state,
+            cycle_id=cycle,
+            current_task=own.current_task,
+            suggested_response=own.suggested_response,
+            thread_title=own.thread_title,
+            hints=tuple(hints) if len(threads) > 1 else (),
+        )
+
+
+def hints_of(value: Mapping[str, Json], at: datetime | None, thread_id: str = "", *, response: str) -> Hints:
+    """Return the current task, the suggested response (under the key ``response``) and the title."""
+    task, answer, title = (str(value.get(name) or "") or None for name in ("currentTask", response, "threadTitle"))
+    return Hints(
+        current_task=task,
+        suggested_response=answer,
+        thread_title=title,
+        updated_at=at if task or answer or title else None,
+        thread_id=thread_id,
+    )
+
+
+def _record(row: sqlite3.Row, time: Time) -> _Record:
+    known: dict[str, Any] = dict(row)
+    return _Record(
+        text=str(row["activeObservations"]),
+        until=time(known.get("lastObservedAt")),
+        tokens=int(known.get("totalTokensObserved") or 0),
+        name=str(known.get("id")),
+        generation=int(row["generationCount"]),
+        is_reflection=known.get("originType") == "reflection",
+    )
+
+
+def _waiting(chunk: dict[str, Any], time: Time) -> _Record:
+    ids: Any = chunk.get("messageIds")
+    until = time(chunk.get("lastObservedAt"))
+    return _Record(
+        text=str(chunk["observations"]),
+        until=until,
+        tokens=int(chunk.get("messageTokens") or 0),
+        name=str(chunk.get("id")),
+        messages=frozenset(map(str, cast("list[Any]", ids) if isinstance(ids, list) else [])),
+        hints=hints_of(chunk, until, response="suggestedContinuation"),
+    )
+
+
+def _said(chunk: Any) -> bool:
+    return isinstance(chunk, dict) and bool(cast("dict[str, Any]", chunk).get("observations"))
+
+
+def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:
+    try:
+        value: Any = read_json(row.get(name) or "[]")
+    except ValueError:
+        note(f"{name} of diaries that are not JSON, left out")
+        return []
+    return cast("list[Any]", value) if isinstance(value, list) else []

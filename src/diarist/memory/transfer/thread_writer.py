@@ -1,0 +1,146 @@
+"""Writes a new thread with its messages and diary page by page; it becomes visible all at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from diarist.concurrency import acquire_or_release
+from diarist.counting import ensure_counted
+from diarist.exceptions import ConflictError, RunLostError, StorageError
+from diarist.memory.observational.log.log_store import begun
+from diarist.memory.observational.log.removal import finish_earlier_removals
+from diarist.memory.run_lifecycle import RUN_TTL, end_run
+from diarist.messages import Message, new_id
+from diarist.storage.base import Storage
+from diarist.storage.records import Forgotten, ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
+from diarist.tokens import TokenCounter
+
+PAGE = 500
+"""Number of messages to read or write at once."""
+
+
+class ThreadWriter:
+    """Fills a thread that is not visible yet. Created by ``written``.
+
+    Attributes:
+        run: The run that owns all data until the end. It is guarded and writes only responses, so if this process dies,
+            its rows and its diary entries are dropped.
+    """
+
+    def __init__(self, storage: Storage, counter: TokenCounter, run: Run) -> None:
+        self.run = run
+        self._storage, self._counter = storage, counter
+        self._alive_at = time.monotonic()
+        self._logs: list[ObservationLog] = []
+
+    async def append(self, messages: Sequence[Message]) -> None:
+        """Add messages at the end. Raises ConflictError if two have the same id."""
+        if not messages:
+            return
+        ensure_counted(messages, self._counter)
+        await self._storage.append_messages(self.run, messages)
+        if time.monotonic() - self._alive_at > RUN_TTL / 4:
+            await self._storage.heartbeat(self.run, ttl=RUN_TTL)
+            self._alive_at = time.monotonic()
+
+    async def note_forgotten(self, messages: Sequence[Forgotten]) -> None:
+        """Store the ids of deleted messages, as in the original thread."""
+        await self._storage.note_forgotten(self.run.thread_id, messages)
+
+    async def put_log(self, logs: Sequence[ObservationLog]) -> None:
+        """Save the thread's diary: its earlier generations, then the current one."""
+        for version, log in enumerate(begun(*logs)):
+            head = replace(log, entries=tuple(replace(entry, run_id=self.run.id) for entry in log.entries))
+            self._logs.append(
+                await self._storage.save_log(head if version == len(logs) - 1 else log, expected_version=version)
+            )
+
+    async def put_working_memory(self, text: str, *, key: str = "") -> None:
+        """Store a working memory, by default the thread's own. It takes effect once the thread exists."""
+        update = WorkingMemoryUpdate(run_id=self.run.id, text=text)
+        key = key or f"thread:{self.run.thread_id}"
+        await self._storage.save_working_memory(WorkingMemory(key=key, updates=(update,)))
+
+    async def close(self) -> None:
+        """Detach the diary's entries from the run, after it has committed."""
+        if self._logs:
+            head = self._logs[-1]
+            entries = tuple(replace(entry, run_id=None) for entry in head.entries)
+            await self._storage.save_log(replace(head, entries=entries), expected_version=head.version)
+
+
+@asynccontextmanager
+async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> AsyncGenerator[ThreadWriter]:
+    """Create a thread: it becomes visible when the block ends, and leaves nothing behind if the block raises.
+
+    Raises ConflictError if a thread of this id exists; ThreadBusyError while another process creates one, and for a
+    minute after such a process was killed.
+    """
+    run = await _begin(storage, thread)
+    writer = ThreadWriter(storage, counter, run)
+    async with _or_discarded(storage, run):
+        await finish_earlier_removals(storage, thread, counter)
+        yield writer
+    await acquire_or_release(_finish(storage, run, writer), lambda _: storage.delete_thread(thread.id))
+
+
+async def _finish(storage: Storage, run: Run, writer: ThreadWriter) -> None:
+    async with _or_discarded(storage, run):
+        await end_run(storage, run, "committed")
+    try:
+        await writer.close()
+    except StorageError:
+        await storage.delete_thread(run.thread_id)
+        raise
+
+
+@asynccontextmanager
+async def _or_discarded(storage: Storage, run: Run) -> AsyncGenerator[None]:
+    """Discard the run if the block raises; a failure to discard does not hide the first error."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StorageError):
+            await _discard(storage, run)
+        raise
+
+
+async def _discard(storage: Storage, run: Run) -> None:
+    """Remove all data of the run.
+
+    If the reply to its commit was lost, the run may be committed: then the thread is deleted. If another process has
+    ended the run, the thread belongs to that process.
+    """
+    try:
+        await end_run(storage, run, "discarded")
+    except RunLostError:
+        ended = await storage.get_run(run.id)
+        if ended is not None and (ended.token, ended.state) == (run.token, "committed"):
+            await storage.delete_thread(run.thread_id)
+
+
+async def _begin(storage: Storage, thread: Thread) -> Run:
+    """Begin the run that creates the thread.
+
+    A process that was killed here leaves an invisible thread. Beginning a new run of it ends the old run, deletes its
+    rows, and makes the thread visible and empty: it is deleted and created again.
+    """
+    refusal = f"thread {thread.id!r} already exists in {storage.location}"
+    if await storage.get_thread(thread.id) is not None:
+        raise ConflictError(refusal)
+    run = await _open(storage, thread)
+    async with _or_discarded(storage, run):
+        if await storage.get_thread(thread.id) is None:
+            return run
+        if await storage.list_messages(thread.id, limit=1):  # another process was faster
+            raise ConflictError(refusal)
+        await storage.delete_thread(thread.id)
+    return await _open(storage, thread)
+
+
+async def _open(storage: Storage, thread: Thread) -> Run:
+    beginning = storage.begin_run(new_id("run"), thread, ttl=RUN_TTL, guarded=True)
+    return await acquire_or_release(beginning, lambda run: end_run(storage, run, "discarded"))

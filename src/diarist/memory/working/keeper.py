@@ -1,0 +1,166 @@
+"""Working memory that the Observer updates: a section of its answer, stored together with its notes."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import orjson
+
+from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.memory.working.config import WorkingMemoryConfig
+from diarist.memory.working.prompts import load_prompt
+from diarist.memory.working.shapes import Shape, TextShape, kin, shape_of
+from diarist.memory.working.store import WorkingMemoryStore, apply
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import WorkingMemory
+
+logger = logging.getLogger("diarist")
+
+_SECTION = re.compile(
+    r"(?:^|(?<=>))[ \t]*<working[_-]?memory(?:\s[^<>\n]*)?>(.*?)(?:</working[_-]?memory>[ \t]*$|\Z)",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
+_FENCE = re.compile(r"\A\s*(?:```|~~~)[\w-]*\n(.*?)\n(?:```|~~~)\s*\Z", re.DOTALL)
+_NOTHING = frozenset({"", "-", "none", "null", "n/a", "empty", "unchanged", "no change", "no changes", "same"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """A working memory that was shown to an Observer, and its answer.
+
+    Attributes:
+        text: The text that the Observer was shown.
+        section: The new text or fields in the Observer's answer; None if it changes nothing.
+    """
+
+    key: str
+    text: str
+    shape: Shape
+    section: str | None = None
+
+    @property
+    def request(self) -> str:
+        """Reminder for the Observer, placed after the transcript."""
+        return load_prompt("observer_request")
+
+    def answered(self, section: str | None) -> Keeping:
+        return replace(self, section=section)
+
+
+class Keeper:
+    """Lets an Observer update working memory together with its notes.
+
+    Attributes:
+        instructions: Part of the Observer's instructions.
+    """
+
+    def __init__(self, storage: Storage, config: WorkingMemoryConfig) -> None:
+        self._store = WorkingMemoryStore(storage, config.scope)
+        self._shape = shape_of(config)
+        form = self._shape.blank
+        if not self._shape.replaces:
+            schema = self._shape.parameters()
+            form = orjson.dumps({**schema.pop("properties")["memory"], **_shared(schema)}).decode()
+        name = "observer_text" if self._shape.replaces else "observer_json"
+        self.instructions = f"{load_prompt(name)}\n\n{form}"
+
+    async def open(self, messages: Sequence[Message]) -> Keeping | None:
+        """Return the working memory that these messages belong to, with the updates of their live runs.
+
+        None if they belong to several working memories, or if it cannot be read.
+        """
+        keys = {self._store.key(row.thread_id or "", row.resource_id or "") for row in messages}
+        if len(keys) != 1:
+            return None
+        (key,) = keys
+        runs = {row.run_id for row in messages}
+        try:
+            memory = await self._store.read(key)
+        except StorageError as error:
+            logger.warning("cannot read the working memory of %s for the Observer: %s", key, error)
+            return None
+        return Keeping(key=key, text=_as_seen(memory, runs), shape=self._shape)
+
+
+async def keep(storage: Storage, keeping: Keeping | None, run_id: str | None) -> None:
+    """Store the Observer's update of working memory. Never raises: failures and invalid updates are logged.
+
+    Args:
+        run_id: The live run that the observed messages belong to; the update commits with that run.
+    """
+    if keeping is None or keeping.section is None:
+        return
+    store = WorkingMemoryStore(storage, "resource")  # any scope: the key is known
+    try:
+        await store.update(keeping.key, lambda memory: _changed(memory, keeping, run_id))
+        if run_id is not None:
+            await store.read(keeping.key)  # applies the update if the run has ended since
+    except InputError as error:
+        logger.warning("the Observer's update of %s was rejected: %s", keeping.key, error)
+    except StorageError as error:
+        logger.warning("the Observer's update of %s cannot be stored: %s", keeping.key, error)
+
+
+def take_section(answer: str) -> tuple[str, str | None]:
+    """Split an Observer's answer into the rest and the section about working memory; None without an update."""
+    found = _SECTION.search(answer)
+    if found is None:
+        return answer, None
+    section = found[1].strip()
+    if fenced := _FENCE.match(section):
+        section = fenced[1].strip()
+    rest = answer[: found.start()] + answer[found.end() :]
+    return rest, None if section.lower().strip(" .*_()[]") in _NOTHING else section
+
+
+class DiaryOptions(Protocol):
+    """The options of observational memory that matter to a keeper; ``ObservationalMemoryConfig`` has them."""
+
+    @property
+    def observer_model(self) -> object: ...
+
+    @property
+    def scope(self) -> str: ...
+
+
+def check_keeper(working: WorkingMemoryConfig | None, diary: DiaryOptions | None) -> None:
+    """Raise ConfigError if the Observer should keep working memory but cannot."""
+    if working is None or working.kept_by != "observer":
+        return
+    if diary is None:
+        raise ConfigError("working_memory.kept_by='observer' needs observational memory: there is no Observer")
+    if diary.observer_model == "extractive":
+        raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
+    if working.scope == "thread" and diary.scope == "resource":
+        raise ConfigError(
+            "working_memory.kept_by='observer' with scope='thread' needs observational memory of that scope: in "
+            "resource scope the Observer reads several threads at once"
+        )
+
+
+def _changed(memory: WorkingMemory, keeping: Keeping, run_id: str | None) -> WorkingMemory:
+    seen = _as_seen(memory, {run_id})
+    if isinstance(keeping.shape, TextShape):
+        if seen != keeping.text:
+            raise InputError("another writer has changed it since the Observer read it")
+        if not kin(keeping.section or "") & (kin(seen) | kin(keeping.shape.blank)):
+            raise InputError("it has no line in common with the old text or the template")
+    update = keeping.shape.update(keeping.section, seen, run_id or "")
+    if update is None:
+        return memory
+    if run_id is None:
+        return replace(memory, text=apply(memory.text, [update]))
+    return replace(memory, updates=(*memory.updates, update))
+
+
+def _as_seen(memory: WorkingMemory, run_ids: set[str | None]) -> str:
+    return apply(memory.text, [update for update in memory.updates if update.run_id in run_ids])
+
+
+def _shared(schema: dict[str, object]) -> dict[str, object]:
+    return {name: item for name, item in schema.items() if name in ("$defs", "definitions")}

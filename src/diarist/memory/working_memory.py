@@ -1,0 +1,111 @@
+"""``memory.working``: read and change the working memory of a thread or a resource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from diarist.checks import check_names
+from diarist.exceptions import ConfigError, InputError
+from diarist.memory.addressing import Addressing
+from diarist.memory.working.config import WorkingMemoryConfig
+from diarist.memory.working.shapes import check_size, shape_of
+from diarist.memory.working.store import WorkingMemoryStore, apply, object_of
+from diarist.messages import Json
+from diarist.storage.base import Storage
+from diarist.storage.codec import from_json, to_json
+from diarist.storage.records import WorkingMemory
+
+
+class Working:
+    """The working memory of a thread or a resource.
+
+    Pass the ``thread``; in resource scope, where all threads of a resource share it, the ``resource`` alone is enough.
+
+    Attributes:
+        config: None if this memory has no working memory.
+    """
+
+    def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, *, addressing: Addressing) -> None:
+        self._storage, self.config, self._addressing = storage, config, addressing
+
+    async def get(self, *, thread: str | None = None, resource: str | None = None) -> str | dict[str, Json]:
+        """Return the working memory, without changes of live runs: a text, or the JSON object if there is a schema.
+
+        Empty while nothing is known.
+
+        Raises:
+            ConfigError: This memory has no working memory.
+            NotFoundError: The thread does not exist.
+            InputError: The thread belongs to another resource, or the scope needs another argument.
+        """
+        config = self._kept()
+        stored = await self._store(config).read(await self._key(config, thread, resource))
+        return _value(stored, config)
+
+    async def update(
+        self,
+        value: str | Mapping[str, Any],
+        *,
+        thread: str | None = None,
+        resource: str | None = None,
+        replace: bool = False,
+    ) -> str | dict[str, Json]:
+        """Change the working memory, from the next run on, even if it is read-only to the model.
+
+        A text also replaces changes that live runs have made so far: those changes do not return when the runs end.
+
+        Args:
+            value: The whole new text; an empty text clears it. With a schema, the fields to change: they are merged
+                deeply, None removes a field, and a list replaces the whole list.
+            replace: With a schema: replace the whole object instead of merging.
+
+        Returns:
+            The new working memory.
+
+        Raises:
+            InputError: The value does not fit; the thread belongs to another resource.
+            ConfigError, NotFoundError: As for ``get``.
+        """
+        config = self._kept()
+        key = await self._key(config, thread, resource)
+        shape = shape_of(config)
+
+        def change(memory: WorkingMemory) -> WorkingMemory:
+            if not isinstance(cast(Any, value), str if shape.replaces else Mapping):
+                kind = "a text, as it has a template" if shape.replaces else "a mapping, as it has a schema"
+                raise InputError(f"value: the working memory is {kind}, not {value!r}")
+            if isinstance(value, str):
+                check_size(value.strip())
+                older = tuple(update for update in memory.updates if update.text is None)
+                return WorkingMemory(key=memory.key, text=value.strip(), updates=older, version=memory.version)
+            current = "" if replace else memory.text
+            update = shape.update(from_json(to_json(dict(value))), current, "")
+            return _with_text(memory, apply(current, [update] if update else []))
+
+        return _value(await self._store(config).update(key, change), config)
+
+    def _kept(self) -> WorkingMemoryConfig:
+        if self.config is None:
+            raise ConfigError("this memory keeps no working memory; pass working_memory=True")
+        return self.config
+
+    def _store(self, config: WorkingMemoryConfig) -> WorkingMemoryStore:
+        return WorkingMemoryStore(self._storage, config.scope)
+
+    async def _key(self, config: WorkingMemoryConfig, thread: str | None, resource: str | None) -> str:
+        check_names(thread=thread, resource=resource)
+        if thread is not None:
+            found = await self._addressing.thread(thread, resource)
+            return self._store(config).key(found.id, found.resource_id)
+        if resource is None or config.scope == "thread":
+            raise InputError(f"name whose working memory: {'thread=' if config.scope == 'thread' else 'resource='}")
+        return self._store(config).key("", resource)
+
+
+def _with_text(memory: WorkingMemory, text: str) -> WorkingMemory:
+    return WorkingMemory(key=memory.key, text=text, updates=memory.updates, version=memory.version)
+
+
+def _value(memory: WorkingMemory, config: WorkingMemoryConfig) -> str | dict[str, Json]:
+    return memory.text if config.schema is None else object_of(memory.text)

@@ -1,0 +1,208 @@
+"""Convert a prompt to the library's messages."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import replace
+from itertools import takewhile
+
+from pydantic_ai import messages as lib
+
+from diarist.encoding import clean, writable
+from diarist.messages import (
+    FilePart,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from diarist.models import provider_data
+
+_MAX_BREAKPOINTS = 4  # Anthropic's and Bedrock's limit for one request
+
+
+def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.ModelMessage]:
+    """Return the library's messages for a prompt.
+
+    Args:
+        prompt: System messages first, then the turns.
+        system: The library's name of the provider; provider data of other providers is left out.
+        breakpoints: Name cache breakpoints in the request; if False, ``PromptMessage.cache`` is ignored. The
+            breakpoint after the instructions is a setting, see ``marks_instructions``.
+    """
+    prompt = _writable(prompt)
+    marked = _breakpoints(prompt) if breakpoints else set[int]()
+    out = _Turns(system)
+    leading = _leading_system(prompt)
+    joined = _joined_system(prompt) if breakpoints else leading
+    if joined:
+        text = "\n\n".join(message.text for message in prompt.messages[:joined])
+        out.ask(lib.SystemPromptPart(text))
+    if leading > joined:
+        blocks: list[lib.UserContent] = []
+        for index, message in enumerate(prompt.messages[joined:leading], start=joined):
+            blocks.append(message.text)
+            if index in marked:
+                blocks.append(lib.CachePoint())
+        out.ask(lib.UserPromptPart(blocks))
+    for index, message in enumerate(prompt.messages[leading:], start=leading):
+        out.add(message)
+        if index in marked:
+            out.mark()
+    return out.messages
+
+
+def _writable(prompt: Prompt) -> Prompt:
+    """Return the prompt without lone surrogates, which providers refuse; the same object if it has none."""
+    found = [replace(m, parts=[_writable_part(part) for part in m.parts]) for m in prompt.messages]
+    return prompt if found == prompt.messages else replace(prompt, messages=found)
+
+
+def _writable_part(part: PromptPart) -> PromptPart:
+    match part:
+        case TextPart() | ReasoningPart() | ToolResultPart():
+            return replace(part, text=writable(part.text))
+        case ToolCallPart():
+            return replace(part, args=clean(part.args))
+        case _:
+            return part
+
+
+def marks_instructions(prompt: Prompt) -> bool:
+    """Return True if a breakpoint follows the joined system message."""
+    joined = _joined_system(prompt)
+    return joined > 0 and prompt.messages[joined - 1].cache
+
+
+def _leading_system(prompt: Prompt) -> int:
+    return sum(1 for _ in takewhile(lambda message: message.role == "system", prompt.messages))
+
+
+def _joined_system(prompt: Prompt) -> int:
+    """Return the number of leading system messages to join with named breakpoints: up to the first marked one."""
+    leading = _leading_system(prompt)
+    for index, message in enumerate(prompt.messages[:leading]):
+        if message.cache:
+            return index + 1
+    return leading
+
+
+def _breakpoints(prompt: Prompt) -> set[int]:
+    """Return the marked messages; of too many, the first two (the stable start) and the last two."""
+    marked = [index for index, message in enumerate(prompt.messages) if message.cache]
+    if len(marked) <= _MAX_BREAKPOINTS:
+        return set(marked)
+    return {*marked[:2], *marked[-2:]}
+
+
+class _Turns:
+    """Builds the library's alternating requests and responses."""
+
+    def __init__(self, system: str) -> None:
+        self._system = system
+        self._turns: list[list[lib.ModelRequestPart] | lib.ModelResponse] = []
+
+    @property
+    def messages(self) -> list[lib.ModelMessage]:
+        return [lib.ModelRequest(parts=turn) if isinstance(turn, list) else turn for turn in self._turns]
+
+    def ask(self, *parts: lib.ModelRequestPart) -> None:
+        """Add to the current request; everything between two answers is one request."""
+        last = self._turns[-1] if self._turns else None
+        if isinstance(last, list):
+            last.extend(parts)
+        elif parts:
+            self._turns.append(list(parts))
+
+    def add(self, message: PromptMessage) -> None:
+        match message.role:
+            case "system":
+                self.ask(lib.SystemPromptPart(message.text))
+            case "user":
+                content = [item for part in message.parts if (item := _user_content(part))]
+                if len(content) == 1 and isinstance(content[0], str):
+                    self.ask(lib.UserPromptPart(content[0]))
+                elif content:
+                    self.ask(lib.UserPromptPart(content))
+            case "tool":
+                results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+                for part in results:
+                    outcome = "failed" if part.is_error else "success"
+                    self.ask(lib.ToolReturnPart(part.name, part.text, tool_call_id=part.call_id, outcome=outcome))
+            case "assistant":
+                self._answer(message)
+
+    def mark(self) -> None:
+        """Add a breakpoint after the last part."""
+        match self._turns[-1] if self._turns else None:
+            case [*_, lib.UserPromptPart(content=content)] as asked:
+                before = [content] if isinstance(content, str) else list(content)
+                asked[-1] = lib.UserPromptPart([*before, lib.CachePoint()])
+            case list() as asked:
+                asked.append(lib.UserPromptPart([lib.CachePoint()]))
+            case lib.ModelResponse(parts=[*_, lib.TextPart() | lib.ToolCallPart()]):
+                # As the first part after an answer, it marks the end of that answer.
+                self.ask(lib.UserPromptPart([lib.CachePoint()]))
+            case _:  # empty, or an answer that ends with reasoning, which takes no breakpoint
+                pass
+
+    def _answer(self, message: PromptMessage) -> None:
+        # OpenAI refuses the id of an item without the reasoning before it.
+        with_ids = any(isinstance(part, ReasoningPart) and part.provider == self._system for part in message.parts)
+        found = (_answer_part(part, self._system, with_ids) for part in message.parts)
+        parts = [part for part in found if part is not None]
+        if not parts:
+            return
+        own = any(part.provider_name == self._system for part in parts)
+        self._turns.append(lib.ModelResponse(parts=parts, provider_name=self._system if own else None))
+
+
+def _user_content(part: PromptPart) -> lib.UserContent | None:
+    match part:
+        case TextPart():
+            return part.text or None
+        case FilePart():
+            return _file(part)
+        case _:
+            return None
+
+
+def _file(part: FilePart) -> lib.UserContent:
+    if part.data is not None:
+        return lib.BinaryContent(part.data, media_type=part.media_type)
+    url = part.url or ""
+    if url.startswith("data:") and ";base64," in url:
+        return lib.BinaryContent(b64decode(url.partition(";base64,")[2]), media_type=part.media_type)
+    kinds = {"image": lib.ImageUrl, "audio": lib.AudioUrl, "video": lib.VideoUrl}
+    kind = kinds.get(part.media_type.partition("/")[0], lib.DocumentUrl)
+    return kind(url, media_type=part.media_type)
+
+
+def _answer_part(
+    part: PromptPart, system: str, with_ids: bool
+) -> lib.TextPart | lib.ThinkingPart | lib.ToolCallPart | lib.NativeToolCallPart | lib.NativeToolReturnPart | None:
+    match part:
+        case ToolCallPart(provider_executed=True):
+            return provider_data.native_call(part)
+        case ToolResultPart(provider_executed=True):
+            return provider_data.native_result(part)
+        case TextPart(text=text) if text:
+            extra = provider_data.for_part(part.provider_data, system, with_id=with_ids)
+            return lib.TextPart(text, **extra)
+        case ReasoningPart() if part.provider == system and (part.text or part.signature):
+            extra = provider_data.for_part(part.provider_data, system, with_id=True)
+            return lib.ThinkingPart(
+                part.text,
+                signature=part.signature,
+                provider_name=system,
+                id=extra.get("id"),
+                provider_details=extra.get("provider_details"),
+            )
+        case ToolCallPart():
+            extra = provider_data.for_part(part.provider_data, system, with_id=with_ids)
+            return lib.ToolCallPart(part.name, part.args, part.call_id, **extra)
+        case _:
+            return None

@@ -1,0 +1,49 @@
+"""Make the model answer in the last step of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diarist.checks import positive
+from diarist.exceptions import ConfigError
+from diarist.message_list import SystemMessage
+from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
+
+_LAST_STEP = (
+    "This is the last step: no tools are available any more. Answer now with what you have found out so far, and "
+    "say plainly what is still open."
+)
+
+
+class EnsureFinalResponse(Processor[Any]):
+    """Makes the model answer in its last step, instead of calling another tool.
+
+    The last step has no tools, and a system message that asks for an answer.
+
+    Args:
+        max_steps: The same number as the agent's or the call's ``max_steps``.
+        text: The system message of the last step.
+
+    Raises:
+        ConfigError: max_steps below 1, or an empty text.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", max_steps=8, input_processors=[EnsureFinalResponse(8)])
+    """
+
+    edits_in_place = False
+
+    def __init__(self, max_steps: int, *, text: str = _LAST_STEP) -> None:
+        positive("EnsureFinalResponse", "max_steps", max_steps)
+        if not text:
+            raise ConfigError("EnsureFinalResponse: text must not be empty")
+        self._max_steps = max_steps
+        self._text = text
+
+    def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult | None:
+        """Remove the tools and add the system message in the last step."""
+        if args.step_number < self._max_steps - 1:
+            return None
+        system = [*args.system_messages, SystemMessage(self._text, self.id)]
+        return {"tools": {}, "tool_choice": "none", "system_messages": system}

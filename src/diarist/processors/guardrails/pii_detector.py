@@ -1,0 +1,297 @@
+"""Detect and redact personal data in the input and the output."""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, TypeAlias, cast
+
+from anyio import to_thread
+
+from diarist.checks import flags, function, one_of, share, text_list, texts
+from diarist.concurrency import inner_cancel_as_error
+from diarist.exceptions import ConfigError, ModelResponseError, ProcessorAbort
+from diarist.messages import Message, TextPart
+from diarist.models.base import Model
+from diarist.processors.base import ProcessInputArgs, ProcessorArgs
+from diarist.processors.guardrails.ask_model import AsksModel, close_model, load_prompt
+from diarist.processors.guardrails.guard import OnError, Where, input_with, new_messages, with_texts
+from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
+from diarist.processors.streaming_redaction import Look, Redactor, Span
+
+RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """Personal data found by a detector: its type, and the exact text."""
+
+    type: str
+    text: str
+    score: float = 1.0
+
+
+Detect: TypeAlias = Callable[[str], "Iterable[Detection] | Awaitable[Iterable[Detection]]"]
+"""A detector function: returns the detections in a text."""
+
+
+class PIIDetector(RedactingGuard):
+    """Finds personal data and replaces it, blocks, or warns.
+
+    Patterns find e-mail addresses, phone numbers, card numbers (with check digit), IBANs (with checksum), IP addresses,
+    social security numbers, API keys and tokens, credentials in URLs, and optionally dates of birth, wherever the
+    answer is cut into chunks. A detector or model finds types without a fixed form, such as names and addresses; it
+    is given whole sentences.
+
+    Covers texts, reasoning, tool calls and results, data parts, sources and errors, in the stream, the result and the
+    storage.
+
+    Args:
+        detection_types: Types to find: ``email``, ``phone``, ``credit-card``, ``iban``, ``ip-address``, ``ssn``,
+            ``api-key``, ``url-credentials``, ``date-of-birth``. Default: all but the last. With a model, types of
+            your own such as ``"person"`` too.
+        strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire whose metadata has
+            ``categories`` and ``scores``. ``"warn"``: a log line and a ``data-pii`` chunk, once per type.
+            ``"filter"``: an input message is removed, a tool result becomes an error, and in the output the data is
+            removed.
+        redaction_method: ``"mask"`` (default): letters and digits become ``*``. ``"hash"``: type and a keyed hash;
+            equal values give equal hashes with the same salt. ``"remove"``: no replacement. ``"placeholder"``:
+            ``[EMAIL]``.
+        preserve_format: Masks keep punctuation and length; False uses eight asterisks. Default True.
+        salt: Key of the hash. Default: a random one for each ``PIIDetector``.
+        detector: A function of the text that returns ``Detection`` objects, sync or async; ``presidio()`` creates
+            one. Alternatively:
+        model: A model that finds types without a fixed form: an id or a ``Model``.
+        threshold: Detections with a lower score are ignored. Default 0.6.
+        instructions: Added to the model's task.
+        last_message_only: Search only the last message of the input. Default False.
+        tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data.
+        span_chars: As for ``ModerationProcessor``; used with a detector or model only.
+        on_error: ``"fail"`` (default) blocks a text that the detector or model could not judge, ``"continue"`` lets
+            it pass with the matches of the patterns.
+
+    Raises:
+        ConfigError: An invalid option, or a type that neither pattern nor detector nor model finds.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", processors=[PIIDetector(redaction_method="placeholder")])
+    """
+
+    data_type = "data-pii"
+    edits_in_place = False
+
+    def __init__(
+        self,
+        detection_types: Sequence[str] | None = None,
+        *,
+        strategy: RedactStrategy = "redact",
+        redaction_method: RedactionMethod = "mask",
+        preserve_format: bool = True,
+        salt: str | bytes | None = None,
+        detector: Detect | None = None,
+        model: str | Model | None = None,
+        threshold: float = 0.6,
+        instructions: str = "",
+        last_message_only: bool = False,
+        tools: bool = True,
+        span_chars: int | None = 400,
+        on_error: OnError = "fail",
+    ) -> None:
+        if detector is not None and model is not None:
+            raise ConfigError("PIIDetector: give model or detector, not both")
+        function("PIIDetector", "detector", detector)
+        texts("PIIDetector", instructions=instructions)
+        flags("PIIDetector", preserve_format=preserve_format, last_message_only=last_message_only)
+        super().__init__(
+            strategy=strategy,
+            on_error=on_error,
+            tools=tools,
+            span_chars=span_chars,
+            rewrite=self._rewrite_text if detector is not None or model is not None else None,
+        )
+        one_of("PIIDetector", "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
+        share("PIIDetector", "threshold", threshold)
+        by_form, others = _split(detection_types, model is not None or detector is not None)
+        self.redaction_method = redaction_method
+        self.preserve_format = preserve_format
+        self.threshold = threshold
+        self.last_message_only = last_message_only
+        if not isinstance(cast(Any, salt), str | bytes | None):
+            raise ConfigError(f"PIIDetector: salt must be a text or bytes, not {type(salt).__name__}")
+        self._salt = secrets.token_bytes(16) if salt is None else salt.encode() if isinstance(salt, str) else salt
+        self._patterns = PIIPatterns(by_form)
+        self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
+
+    async def close(self) -> None:
+        await close_model(self._detect)
+
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        return self._patterns.look
+
+    def replacement(self, matched: str, label: str) -> str:
+        match self.redaction_method:
+            case "mask" if self.preserve_format:
+                return "".join("*" if char.isalnum() else char for char in matched)
+            case "mask":
+                return "*" * 8
+            case "hash":
+                digest = hmac.new(self._salt, matched.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+                return f"[{label}:{digest[:16]}]"
+            case "placeholder":
+                return f"[{label.upper()}]"
+            case _:
+                return ""
+
+    async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
+        """Redact the call's own messages; messages from memory were redacted when they were new."""
+        changed: dict[str, Message | None] = {}
+        for message in new_messages(args, last_only=self.last_message_only):
+            redacted = message
+            if self._detect is not None:
+                texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+                rewritten = await self._redact_detected(args, texts, "input")
+                if rewritten != texts:
+                    redacted = with_texts(message, rewritten)
+            redacted = self.stream(args, "input").redact_message(redacted)
+            if redacted is not message:
+                changed[message.id] = None if self.strategy == "filter" else redacted
+        if not changed:
+            return None
+        found = sorted(args.state.found)
+        return input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
+
+    async def _rewrite_text(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
+        return (await self._redact_detected(args, [text], where))[0]
+
+    async def _redact_detected(self, args: ProcessorArgs[Any], pieces: Sequence[str], where: Where) -> list[str]:
+        """Redact detections in adjacent texts, which the detector is given as one."""
+        text = "".join(pieces)
+        try:
+            found = await inner_cancel_as_error(self._detected(text)) if text.strip() else []
+        except ProcessorAbort:
+            raise
+        except Exception as error:
+            self.failed(error)
+            return list(pieces)
+        scores = {item.type: item.score for item in found}
+
+        def look(text: str, start: int, final: bool) -> tuple[list[Span], int]:
+            return [Span(*match.span(), item.type) for item in found for match in _places(item.text, text)], 0
+
+        def replace(matched: str, span: Span) -> str:
+            return self.decide(args, matched, span.label, where, scores[span.label])
+
+        return Redactor(look, replace).redact_pieces(pieces)
+
+    async def _detected(self, text: str) -> list[Detection]:
+        assert self._detect is not None
+        value: Any = self._detect(text)
+        items = list(cast(Iterable[Any], await value if inspect.isawaitable(value) else value))
+        if bad := [item for item in items if not isinstance(item, Detection)]:
+            raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
+        sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
+        if lost := sorted({item.type for item in sure if not any(_places(item.text, text))}):
+            raise ValueError(f"the detector returned a text that is not in the original: {', '.join(lost)}")
+        return sure
+
+
+def _places(piece: str, text: str) -> Iterator[re.Match[str]]:
+    """Find a piece in a text; if necessary, ignore case and white space."""
+    if piece in text:
+        return re.finditer(re.escape(piece), text)
+    return re.finditer(r"\s+".join(map(re.escape, piece.split())), text, re.IGNORECASE)
+
+
+PERSONAL = ("person", "address", "date-of-birth", "identity-number")
+"""The types that a model is asked for by default, which have no fixed form."""
+
+
+class ModelDetector(AsksModel):
+    """Asks a model for detections: ``await detector(text)``."""
+
+    def __init__(self, model: str | Model | Any, types: Sequence[str], instructions: str = "") -> None:
+        super().__init__(model)
+        listed = "\n".join(f"- {name}" for name in types)
+        parts = (load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions.strip())
+        self._task = "\n\n".join(part for part in parts if part)
+        self._types = {name.casefold(): name for name in types}
+
+    async def __call__(self, text: str) -> list[Detection]:
+        """Return the detections. Raises ModelError if the call failed, or the answer has no list of detections."""
+        answer = await self.ask(self._task, text)
+        listed = answer.get("detections")
+        if not isinstance(listed, list):
+            raise ModelResponseError(f"{self.model.id} returned no list of detections: {answer!s:.200}")
+        found: list[Detection] = []
+        for entry in cast(list[Any], listed):
+            match entry:
+                case {"type": str(name), "text": str(value)} if name.casefold() in self._types:
+                    found.append(Detection(self._types[name.casefold()], value))
+                case {"type": str(name), "text": str()} if name.casefold() in DETECTION_TYPES:
+                    pass  # patterns find these types
+                case _:
+                    raise ModelResponseError(
+                        f"a detection of {self.model.id} has no text, or a type that was not requested"
+                    )
+        return found
+
+
+def _split(types: Sequence[str] | None, has_detector: bool) -> tuple[list[str], list[str]]:
+    """Return the types that patterns find, and the others. Raises ConfigError for others without a detector."""
+    wanted = DEFAULT_TYPES if types is None else text_list("PIIDetector", "detection_types", types)
+    if not wanted:
+        raise ConfigError("PIIDetector: detection_types is empty; name at least one")
+    others = [name for name in wanted if name not in DETECTION_TYPES]
+    if others and not has_detector:
+        raise ConfigError(
+            f"PIIDetector: no pattern detects {', '.join(others)}; give a detector or model that does, or choose from "
+            f"{', '.join(DETECTION_TYPES)}"
+        )
+    return [name for name in wanted if name in DETECTION_TYPES], others
+
+
+def presidio(*, entities: Sequence[str] | None = None, language: str = "en", analyzer: Any | None = None) -> Detect:
+    """Return a detector that uses Microsoft Presidio (the extra ``diarist[pii]``), in a worker thread.
+
+    Types are Presidio's entities in lower case: ``PHONE_NUMBER`` becomes ``phone-number``.
+
+    Args:
+        entities: Entities to find, by Presidio's names. Default: all that the analyzer knows.
+        language: Language of the texts. Default ``"en"``.
+        analyzer: An ``AnalyzerEngine``. Default: Presidio's default one, created for the first text; it downloads the
+            spaCy model ``en_core_web_lg`` if it is missing.
+
+    Raises:
+        ConfigError: No analyzer is given and the package is not installed.
+
+    Example::
+
+        PIIDetector(detector=presidio(entities=["PERSON", "LOCATION"]))
+    """
+    if analyzer is None and find_spec("presidio_analyzer") is None:
+        raise ConfigError("presidio() needs a package: pip install 'diarist[pii]', or pass analyzer=")
+    engine = analyzer
+
+    def analyze(text: str) -> list[Detection]:
+        nonlocal engine
+        if engine is None:
+            engine = import_module("presidio_analyzer").AnalyzerEngine()
+        wanted = None if entities is None else list(entities)
+        found: list[Any] = engine.analyze(text=text, entities=wanted, language=language)
+        return [
+            Detection(str(item.entity_type).lower().replace("_", "-"), text[item.start : item.end], float(item.score))
+            for item in found
+        ]
+
+    async def detect(text: str) -> list[Detection]:
+        return await to_thread.run_sync(analyze, text)
+
+    return detect

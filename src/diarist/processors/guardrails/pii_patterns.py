@@ -1,0 +1,195 @@
+"""Find personal data by its form: patterns for candidates, and checks that rule out others.
+
+The checks are Luhn's check digit (ISO/IEC 7812) for cards, the checksum modulo 97 (ISO 13616) and the length by
+country for IBANs, and Python's own parser for IP addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
+
+from diarist.processors.builtin.presets import PRESETS
+from diarist.processors.patterns import KnownPattern, PatternSet
+from diarist.processors.streaming_redaction import Span
+
+_PII, _SECRETS = PRESETS["pii"], PRESETS["secrets"]
+
+_DATE = (
+    r"(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}(?:st|nd|rd|th|\.)? [A-Za-zäé]{3,10},? \d{4}"
+    r"|[A-Za-z]{3,10} \d{1,2}(?:st|nd|rd|th)?,? \d{4})"
+)
+
+_BIRTH = ("born", "born on", "date of birth", "birth date", "birthdate", "birthday", "dob", "d.o.b.", "geboren am")
+_AFTER_BIRTH = "|".join(f"(?<={re.escape(word)}{gap})" for word in _BIRTH for gap in (" ", ": ", ":", " is "))
+
+_CARD = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7]|35)\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}"
+)
+"""Card numbers by first digits: Visa, Mastercard and JCB, American Express, Diners Club, Discover and UnionPay."""
+
+_CANDIDATES: dict[str, tuple[KnownPattern, ...]] = {
+    "email": (_PII["email"],),
+    "phone": (
+        _PII["phone"],
+        KnownPattern(
+            r"(?<![\w+])(?<!\d[ -])\(?00?[1-9]\d{0,4}\)?(?: ?[/-] ?| )\d{2,8}(?:[ -]?\d{2,6}){0,3}(?!\w)",
+            begins=r"\(?00?[1-9]",
+        ),
+    ),
+    "credit-card": (KnownPattern(r"(?<!\w)\d(?:[ -]?\d){11,}(?!\w)", begins=r"\d(?:[ -]?\d){11}"),),
+    "iban": (KnownPattern(r"(?i)\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,}\b", begins=r"(?i:[A-Z]{2}\d{2})"),),
+    "ip-address": (
+        _PII["ip_address"],
+        KnownPattern(
+            r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:\.\d{1,3}){0,3}(?![\w:])",
+            begins=r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:",
+        ),
+    ),
+    "ssn": (_PII["ssn"],),
+    "api-key": tuple(_SECRETS[name] for name in ("private_key", "jwt", "api_key", "bearer_token")),
+    "url-credentials": (
+        KnownPattern(r"(?<=://)[^\s/:@]{0,256}:[^\s/@]{1,256}@", begins=r"(?<=://)[^\s/:@]{0,256}:", inside_words=True),
+    ),
+    "date-of-birth": (
+        KnownPattern(rf"(?i)(?:{_AFTER_BIRTH}){_DATE}(?!\d)", begins=rf"(?i:(?:{_AFTER_BIRTH})[\dA-Z])"),
+    ),
+}
+
+DETECTION_TYPES = tuple(_CANDIDATES)
+DEFAULT_TYPES = tuple(name for name in DETECTION_TYPES if name != "date-of-birth")
+
+_IBAN_LENGTHS = {
+    code: int(length)
+    for length, codes in {
+        "15": "NO",
+        "16": "BE",
+        "18": "DK FI FO GL NL SD",
+        "19": "MK SI",
+        "20": "AT BA EE KZ LT LU XK",
+        "21": "CH CR HR LI LV",
+        "22": "BG BH DE GB GE IE ME RS VA",
+        "23": "AE GI IL IQ OM SO TL",
+        "24": "AD CZ ES MD PK RO SA SE SK TN VG",
+        "25": "LY PT ST",
+        "26": "IS TR",
+        "27": "BI DJ FR GR IT MC MR SM",
+        "28": "AL AZ BY CY DO GT HU LB NI PL",
+        "29": "BR EG PS QA UA",
+        "30": "JO KW MU",
+        "31": "MT SC",
+        "32": "LC",
+        "33": "RU",
+    }.items()
+    for code in codes.split()
+}
+"""Characters of an IBAN by country, from the registry of ISO 13616."""
+
+_IBAN_BEGIN = re.compile(r"\b[A-Za-z]{2}\d{2}")
+
+# A search that begins at a refined match must find it again, because a stream continues there.
+Refine = Callable[[str], Iterator[tuple[int, int]]]
+
+
+class PIIPatterns:
+    """Finds personal data of some types; pass ``look`` to a ``Redactor``."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._patterns = PatternSet(
+            {f"{name}/{index}": source for name in types for index, source in enumerate(_CANDIDATES[name])}
+        )
+
+    def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
+        """Return the candidates that pass their check, cut to the data itself, and how many characters at the end may
+        still become part of a candidate."""
+        candidates, held = self._patterns.look(text, start, final)
+        spans = [span for candidate in candidates for span in _refined(text, candidate)]
+        logins = [span for span in spans if span.label == "url-credentials"]
+        # The end of a login and the host after it look like an e-mail address.
+        return [
+            span
+            for span in spans
+            if span.label != "email" or not any(span.start < login.end < span.end for login in logins)
+        ], held
+
+
+def _refined(text: str, candidate: Span) -> Iterator[Span]:
+    name = candidate.label.partition("/")[0]
+    for first, last in _REFINE.get(name, _whole)(text[candidate.start : candidate.end]):
+        yield Span(candidate.start + first, candidate.start + last, name)
+
+
+def luhn(digits: str) -> bool:
+    """Return True if a card number's check digit is right."""
+    total = 0
+    for index, digit in enumerate(reversed(digits)):
+        value = int(digit) * (1 + index % 2)
+        total += value - 9 * (value > 9)
+    return total % 10 == 0
+
+
+def iban_checksum(iban: str) -> bool:
+    """Return True if an IBAN without spaces has the checksum 1 modulo 97."""
+    moved = iban[4:] + iban[:4]
+    return int("".join(str(int(char, 36)) for char in moved)) % 97 == 1
+
+
+def _whole(text: str) -> Iterator[tuple[int, int]]:
+    yield 0, len(text)
+
+
+def _cards(text: str) -> Iterator[tuple[int, int]]:
+    """Yield every run of whole groups of digits that is a card number."""
+    groups = [(match.start(), match.end()) for match in re.finditer(r"\d+", text)]
+    for first, (start, _) in enumerate(groups):
+        digits = ""
+        for group_start, end in groups[first:]:
+            digits += text[group_start:end]
+            if len(digits) > 19:
+                break
+            if _CARD.fullmatch(digits) and luhn(digits):
+                yield start, end
+
+
+def _ibans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield every IBAN that begins at a word of the candidate, without capitals before and after it."""
+    for begin in _IBAN_BEGIN.finditer(text):
+        start = begin.start()
+        length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
+        places = [index for index in range(start, len(text)) if text[index] != " "]
+        if length is None or len(places) < length:
+            continue
+        end = places[length - 1] + 1
+        whole_word = end == len(text) or not text[end].isalnum()
+        if whole_word and iban_checksum(text[start:end].replace(" ", "").upper()):
+            yield start, end
+
+
+def _addresses(text: str) -> Iterator[tuple[int, int]]:
+    shown = text.rstrip(".")
+    try:
+        address = ip_address(shown)
+    except ValueError:
+        return
+    if not address.is_unspecified and re.search(r"\d", shown):  # a::b is more likely a name in a program
+        yield 0, len(shown)
+
+
+def _phones(text: str) -> Iterator[tuple[int, int]]:
+    digits = sum(char.isdigit() for char in text)
+    if 7 <= digits <= 17:
+        yield 0, len(text)
+
+
+def _credentials(text: str) -> Iterator[tuple[int, int]]:
+    yield 0, len(text) - 1
+
+
+_REFINE: dict[str, Refine] = {
+    "credit-card": _cards,
+    "iban": _ibans,
+    "ip-address": _addresses,
+    "phone": _phones,
+    "url-credentials": _credentials,
+}

@@ -1,0 +1,254 @@
+"""Detect texts that try to take control of the assistant."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from diarist.checks import flags, share
+from diarist.exceptions import ConfigError
+from diarist.messages import as_text
+from diarist.models.base import Model
+from diarist.processors.base import ProcessToolResultArgs, ToolResultResult
+from diarist.processors.guardrails.ask_model import load_prompt
+from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier
+from diarist.processors.guardrails.guard import Finding, InputGuard, OnError
+from diarist.processors.guardrails.moderation import describe, flagged
+
+DETECTION_TYPES = {
+    "injection": "tells the assistant to drop its instructions or to follow new ones that stand in the text",
+    "jailbreak": "tries to free the assistant from its rules, by a role, a game, a mode or a story",
+    "system-override": "wants to see, replace or outrank the system prompt, or pretends to be one",
+    "tool-exfiltration": "tries to have private data sent elsewhere, or tools used without the user knowing",
+}
+
+_BEFORE = r"(previous|prior|above|earlier|preceding|former|foregoing)"
+_RULES = r"(instructions?|prompts?|rules|directions|guidelines|commands|messages|context)"
+_SECRETS = (
+    r"(api[ _-]?keys?|passwords?|credentials|secrets?|access tokens?|conversation|chat history|private|system prompt)"
+)
+
+_PATTERNS = tuple(
+    (kind, weight, re.compile(source))
+    for kind, weight, source in (
+        (
+            "injection",
+            0.9,
+            rf"\b(ignore|disregard|forget|skip|drop)\b.{{0,30}}\b{_BEFORE}\b.{{0,20}}\b{_RULES}\b",
+        ),
+        ("injection", 0.9, rf"\b(ignore|disregard|forget)\b.{{0,20}}\b(your|all|any|the)\b \b{_RULES}\b"),
+        ("injection", 0.85, rf"\b(do not|don'?t|stop) (follow|obey)(ing)?\b.{{0,30}}\b{_RULES}\b"),
+        ("injection", 0.75, r"\byour (new|real|actual|true|only) (task|instructions?|goal|purpose|job) (is|are)\b"),
+        ("injection", 0.45, r"\b(new|updated|important) (instructions?|directive)s?\s*:"),
+        (
+            "injection",
+            0.9,
+            r"\bignorier\w*\b.{0,30}\b(vorherig|bisherig|obig|früher)\w*\b.{0,20}\b(anweisung|regel|befehl)",
+        ),
+        (
+            "injection",
+            0.9,
+            r"\b(ignore[rz]?|oublie[rz]?)\b.{0,30}\b(instructions|consignes|règles)\b.{0,20}\b(précédente|antérieure|ci-dessus)",
+        ),
+        (
+            "injection",
+            0.9,
+            r"\b(ignora|olvida|ignore)\b.{0,30}\b(instrucciones|reglas|indicaciones)\b.{0,20}\b(anteriores|previas)",
+        ),
+        (
+            "system-override",
+            0.8,
+            r"<\|(im_start|im_end|system|endoftext)\|>|\[/?inst\]|<</?sys>>|</?system(-prompt|_prompt)?>",
+        ),
+        ("system-override", 0.5, r"(^|\n)\s*(#{1,3} )?(system|developer)( (message|prompt|note))?\s*:"),
+        (
+            "system-override",
+            0.85,
+            r"\b(override|overwrite|replace|reset|erase) (your|the|all)\b.{0,20}"
+            r"\b(prompt|instructions|programming|rules)\b",
+        ),
+        (
+            "system-override",
+            0.8,
+            r"\b(reveal|show|print|repeat|output|display|leak|give|tell)\b.{0,30}"
+            r"\b(system|initial|hidden|secret|original) (prompt|instructions?|message|rules)\b",
+        ),
+        ("system-override", 0.75, r"\brepeat (everything|all|the (words|text)|what is) (\w+ ){0,3}above\b"),
+        ("system-override", 0.4, r"\bfrom now on,? you (are|will|must|shall)\b|\byou are now\b"),
+        ("jailbreak", 0.85, r"\bdo anything now\b|\byou are (now )?(dan|stan|aim)\b"),
+        ("jailbreak", 0.75, r"\b(jailbreak|developer|god|sudo|unrestricted|uncensored) mode\b"),
+        (
+            "jailbreak",
+            0.8,
+            r"\b(pretend|act|imagine|role-?play|behave|respond|answer)\b.{0,60}"
+            r"\b(no|without( any)?|free (of|from)( all)?) "
+            r"(restrictions?|rules|filters?|guidelines|limits?|limitations|ethics|morals)\b",
+        ),
+        (
+            "jailbreak",
+            0.85,
+            r"\b(ignore|bypass|disable|turn off|switch off|circumvent|remove)\b.{0,30}"
+            r"\b(safety|content|ethical|moral|security)\b.{0,20}\b(filters?|guidelines|polic(y|ies)|restrictions?|measures|rules|checks?)\b",
+        ),
+        (
+            "tool-exfiltration",
+            0.85,
+            rf"\b(send|post|e-?mail|upload|forward|exfiltrate|leak|transmit)\b.{{0,80}}\b{_SECRETS}\b.{{0,80}}(https?://|\S+@\S+)",
+        ),
+        (
+            "tool-exfiltration",
+            0.85,
+            r"\b(call|use|invoke|run|execute)\b.{0,40}\b(tool|function|plugin|command)\b.{0,60}"
+            r"\b(silently|secretly|without (asking|telling|informing|the user))\b",
+        ),
+        (
+            "tool-exfiltration",
+            0.5,
+            r"\b(do not|don'?t|never|without) (tell|mention|inform|notify|show|ask)(ing)?\b.{0,20}\buser\b",
+        ),
+        ("tool-exfiltration", 0.7, r"!\[[^\]\n]{0,200}\]\(https?://[^)\s]{1,500}[?&][^)\s]{0,200}[{<$\[]"),
+    )
+)
+"""Type, certainty of a match from 0 to 1, and pattern, for text as ``plain`` returns it."""
+
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_TAGS = re.compile("[\U000e0020-\U000e007e]+")
+_SENTENCE = re.compile(r"[^\n]*?(?:[.!?]+(?:\s+|$)|\n|$)")
+
+
+def plain(text: str) -> str:
+    """Return the text for patterns: lower case, Unicode NFKC, without invisible characters.
+
+    Unicode tags, which are invisible and spell ASCII, are turned into ASCII.
+    """
+    visible = _TAGS.sub(lambda match: f" {''.join(chr(ord(char) - 0xE0000) for char in match[0])} ", text)
+    folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", visible)).casefold()
+    return re.sub(r"[^\S\n]+", " ", folded)
+
+
+def score(text: str) -> dict[str, float]:
+    """Return type to score; several matches of one type combine as independent evidence."""
+    doubts: dict[str, float] = {}
+    shown = plain(text)
+    views = (shown, shown.replace("\n", " "))  # line by line, and with the lines joined
+    for kind, weight, pattern in _PATTERNS:
+        if any(pattern.search(view) for view in views):
+            doubts[kind] = doubts.get(kind, 1.0) * (1 - weight)
+    return {name: round(1 - doubt, 4) for name, doubt in doubts.items()}
+
+
+class PromptInjectionDetector(InputGuard):
+    """Detects prompt injection in the input and, as an output processor, in tool results.
+
+    Patterns run first, without a model call. A model or function judges only texts that the patterns do not flag.
+
+    Args:
+        model: A model that judges texts: an id or a ``Model``. Alternatively:
+        classifier: A function of the text that returns type to score (0 to 1), a bool, or a ``Verdict``.
+        detection_types: The types to detect. Default: ``injection``, ``jailbreak``, ``system-override`` and
+            ``tool-exfiltration``. With a model or function, types of your own too.
+        threshold: Lowest score that is flagged. Default 0.7.
+        strategy: ``"block"`` (default): the run ends with a tripwire whose metadata has ``categories`` and
+            ``scores``. ``"warn"``: a log line and a ``data-prompt-injection`` chunk. ``"filter"``: the message is
+            removed, a tool result becomes an error. ``"rewrite"``: the text is replaced by the model's version, or
+            by its sentences without a match; if none remains, as ``"filter"``.
+        instructions: Added to the model's task.
+        last_message_only: Judge only the last message of the input. Default False.
+        tool_results: Judge tool results. Default True.
+        on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
+        run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
+
+    Raises:
+        ConfigError: An invalid option, or a detection type that neither pattern nor classifier detects.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", processors=[PromptInjectionDetector(strategy="block")])
+    """
+
+    data_type = "data-prompt-injection"
+    edits_in_place = False
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        classifier: Classify | None = None,
+        detection_types: Sequence[str] | Mapping[str, str] | None = None,
+        threshold: float = 0.7,
+        strategy: Literal["block", "warn", "filter", "rewrite"] = "block",
+        instructions: str = "",
+        last_message_only: bool = False,
+        tool_results: bool = True,
+        on_error: OnError = "fail",
+        run_in_parallel: bool = False,
+    ) -> None:
+        name = "PromptInjectionDetector"
+        super().__init__(
+            strategy=strategy,
+            strategies=("block", "warn", "filter", "rewrite"),
+            on_error=on_error,
+            run_in_parallel=run_in_parallel,
+            last_message_only=last_message_only,
+        )
+        share(name, "threshold", threshold)
+        flags(name, tool_results=tool_results)
+        types = describe(name, detection_types, DETECTION_TYPES, option="detection_types")
+        if model is None and classifier is None and (unknown := types.keys() - DETECTION_TYPES.keys()):
+            raise ConfigError(
+                f"{name}: no pattern detects {', '.join(sorted(unknown))}; give a model or classifier that does, or "
+                f"choose from {', '.join(DETECTION_TYPES)}"
+            )
+        self.threshold = threshold
+        self.tool_results = tool_results
+        self._types = types
+        self._classifier = make_classifier(
+            name,
+            model,
+            classifier,
+            categories=types,
+            task=load_prompt("prompt_injection"),
+            instructions=instructions,
+            answer_text=strategy == "rewrite",
+        )
+
+    async def close(self) -> None:
+        if self._classifier is not None:
+            await self._classifier.close()
+
+    async def examine(self, text: str) -> Finding | None:
+        """Return the types over the threshold, by the patterns or else by the classifier."""
+        verdict = self._by_patterns(text)
+        if self._classifier is not None and not verdict.over(self.threshold):
+            judged = await self._classifier.judge(text)
+            known = judged.of((*self._types, FLAGGED)).scores
+            verdict = Verdict(scores={**verdict.scores, **known}, reason=judged.reason, text=judged.text)
+        finding = flagged("the text tries to take control", verdict, self.threshold)
+        if finding is None or self.strategy != "rewrite":
+            return finding
+        return Finding(reason=finding.reason, metadata=finding.metadata, text=self._rewritten(text, verdict))
+
+    async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
+        """Judge a tool's result before the model sees it."""
+        call = args.call
+        text = as_text(call.result)
+        finding = await self.judge(args, text, "tool-result") if self.tool_results else None
+        if finding is None:
+            return None
+        rewritten = (finding.text or "").strip() if self.strategy == "rewrite" else ""
+        if not rewritten:
+            return {"error": f"the result of {call.name} was withheld: {finding.reason}"}
+        return {"result": rewritten} if call.state == "result" else {"error": rewritten}
+
+    def _by_patterns(self, text: str) -> Verdict:
+        scores = {name: value for name, value in score(text).items() if name in self._types}
+        return Verdict(scores=scores, reason="it matches known patterns" if scores else "")
+
+    def _rewritten(self, text: str, verdict: Verdict) -> str | None:
+        """Return a text without a match: the model's, or the sentences without one; None if there is none."""
+        sentences = (match[0] for match in _SENTENCE.finditer(text) if match[0])
+        rewritten = verdict.text or "".join(sentence for sentence in sentences if not score(sentence)).strip()
+        clean = bool(rewritten) and rewritten != text and not self._by_patterns(rewritten).over(self.threshold)
+        return rewritten if clean else None

@@ -1,0 +1,502 @@
+"""One call of a hook: what processors are shown, and what the values they return do.
+
+A ``HookCall`` is one moment of a run at which a hook is called. ``args`` builds a processor's argument, ``take``
+applies what it returned; ``copy`` and ``outcome`` let the branches of a ``Parallel`` work side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self, cast
+
+from diarist.chunks import Chunk, FinishReason, Usage
+from diarist.exceptions import ConfigError, ModelError
+from diarist.message_check import flaw, part_flaw, prompt_flaw
+from diarist.message_list import Kept, MessageList, Source, SystemMessage
+from diarist.messages import Json, Message, Prompt, ToolPart
+from diarist.models.base import Model, ModelRequest
+from diarist.processors import base
+from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
+from diarist.processors.hooks import Hook
+from diarist.processors.setup import OVERRIDES, StepSetup
+from diarist.tools import Tool
+
+
+@dataclass(kw_only=True)
+class HookCall(ABC):
+    """One moment at which a hook is called.
+
+    Attributes:
+        hook: The hook's name.
+        source: The source of messages that a processor adds here.
+        edits_messages: The hook may return messages.
+        takes_dict: The hook may return a dict.
+        step: The step's number; None outside the steps.
+        shown: The messages that the last processor was shown.
+    """
+
+    hook: ClassVar[str]
+    source: ClassVar[Source] = "context"
+    edits_messages: ClassVar[bool] = False
+    takes_dict: ClassVar[bool] = False
+    messages: MessageList
+    step: int | None = None
+    shown: tuple[Message, ...] = field(default=(), init=False)
+
+    @abstractmethod
+    def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
+        """Build the argument for one processor; ``common`` has the fields that every hook gets."""
+
+    @abstractmethod
+    def take(self, hook: Hook, args: Any, result: Any) -> bool:
+        """Apply what a processor returned; True if no further processor is to be asked.
+
+        Raises ProcessorResultError for what the hook does not allow.
+        """
+
+    def keep(self) -> Callable[[], None]:
+        """Return a function that undoes changes made in place after this."""
+        messages, before = self.messages, self.messages.snapshot(contents=True)
+        return lambda: messages.restore(before)
+
+    def flaw(self) -> str | None:
+        """Describe an invalid change that a hook made in place; None if there is none."""
+        return self.messages.flaw()
+
+    def copy(self) -> Self:
+        """Return a copy for a branch that runs beside others."""
+        return replace(self, messages=self.messages.copy())
+
+    @abstractmethod
+    def outcome(self) -> Any:
+        """Return the outcome of a branch, in the form that the hook returns."""
+
+    def content(self) -> dict[str, Any]:
+        """Return copies of all that a hook may change, by name."""
+        return {"messages": [_stored(m) for m in self.messages.all], "system_messages": self.messages.system}
+
+    def _only(self, hook: Hook, result: Any, allowed: set[str]) -> dict[str, Any]:
+        if not isinstance(result, dict):
+            raise hook.not_allowed(result, f"allowed: None, {_keys(allowed)}", self.step)
+        values = cast(dict[str, Any], result)
+        if unknown := values.keys() - allowed:
+            raise hook.bad_result(f"unknown keys {sorted(unknown)}; allowed: {_keys(allowed)}", self.step)
+        return dict(values)
+
+    def _show(self, messages: list[Message]) -> list[Message]:
+        self.shown = tuple(messages)
+        return messages
+
+    def _take_messages(self, hook: Hook, result: Any, *, empty_is_none: bool = False) -> None:
+        match result:
+            case None:
+                return
+            case MessageList():
+                if result is not self.messages:
+                    raise hook.bad_result("a MessageList that is not this run's own", self.step)
+            case list():
+                returned = cast(list[Any], result)
+                if bad := [item for item in returned if not isinstance(item, Message)]:
+                    raise hook.bad_result(f"a list with {type(bad[0]).__name__} in it; allowed: Message", self.step)
+                for place, message in enumerate(returned):
+                    if wrong := flaw(message):
+                        raise hook.bad_result(f"message {place}: {wrong}", self.step)
+                if returned or not empty_is_none:
+                    self.messages.reconcile(self.shown, returned, default=self.source)
+            case _:
+                allowed = "allowed: None, list[Message], this run's MessageList"
+                raise hook.not_allowed(result, f"{allowed}{', or its dict' * self.takes_dict}", self.step)
+
+    def _take_system(self, hook: Hook, value: Any) -> None:
+        if value is None:
+            return
+        items: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
+        if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
+            what = f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str"
+            raise hook.bad_result(what, self.step)
+        self.messages.replace_system(items)
+
+
+@dataclass(kw_only=True)
+class OnInput(HookCall):
+    hook: ClassVar[str] = "process_input"
+    edits_messages: ClassVar[bool] = True
+    takes_dict: ClassVar[bool] = True
+    source: ClassVar[Source] = "input"
+
+    def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
+        return base.ProcessInputArgs(
+            **common, messages=self._show(self.messages.messages), system_messages=self.messages.system
+        )
+
+    def take(self, hook: Hook, args: base.ProcessInputArgs[Any], result: Any) -> bool:
+        if isinstance(result, dict):
+            values = self._only(hook, cast(Any, result), {"messages", "system_messages"})
+            self._take_system(hook, values.get("system_messages"))
+            result = values.get("messages")
+        self._take_messages(hook, result)
+        return False
+
+    def outcome(self) -> base.InputResult:
+        return {"messages": self.messages.messages, "system_messages": self.messages.system}
+
+
+@dataclass(kw_only=True)
+class OnInputStep(HookCall):
+    hook: ClassVar[str] = "process_input_step"
+    edits_messages: ClassVar[bool] = True
+    takes_dict: ClassVar[bool] = True
+    setup: StepSetup
+    steps: list[StepResult]
+    changed: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def args(self, common: dict[str, Any]) -> base.ProcessInputStepArgs[Any]:
+        setup = self.setup
+        return base.ProcessInputStepArgs(
+            **common,
+            messages=self._show(self.messages.messages),
+            system_messages=self.messages.system,
+            step_number=self.step or 0,
+            steps=list(self.steps),
+            model=setup.model,
+            tools=dict(setup.tools),
+            tool_choice=setup.tool_choice,
+            active_tools=None if setup.active_tools is None else list(setup.active_tools),
+            model_settings=setup.model_settings,
+            provider_options={name: dict(values) for name, values in setup.provider_options.items()},
+            structured_output=setup.structured_output,
+        )
+
+    def take(self, hook: Hook, args: base.ProcessInputStepArgs[Any], result: Any) -> bool:
+        if isinstance(result, dict):
+            values = self._only(hook, cast(Any, result), _STEP_KEYS)
+            if "messages" in values and "message_list" in values:
+                raise hook.bad_result("both 'messages' and 'message_list'", self.step)
+            result = values.pop("messages", values.pop("message_list", None))
+            self._take_system(hook, values.pop("system_messages", None))
+            try:
+                self.setup.merge(values, hook.processor.id)
+            except ConfigError as error:
+                raise hook.bad_result(f"an override that cannot be used: {error}", self.step) from error
+            self.changed |= values
+        self._take_messages(hook, result)
+        return False
+
+    def copy(self) -> Self:
+        setup = replace(self.setup, tools=dict(self.setup.tools))
+        return replace(self, messages=self.messages.copy(), setup=setup, changed={})
+
+    def outcome(self) -> dict[str, Any]:
+        return {"messages": self.messages.messages, "system_messages": self.messages.system, **self.changed}
+
+    def content(self) -> dict[str, Any]:
+        setup = self.setup
+        more = {item.name: copy(getattr(setup, item.name)) for item in fields(setup) if item.name not in _NOT_EDITED}
+        return {**super().content(), **more, "model": setup.model}
+
+
+@dataclass(kw_only=True)
+class OnOutputStep(HookCall):
+    """The response of a step; ``added`` makes the step's result from the current messages."""
+
+    hook: ClassVar[str] = "process_output_step"
+    edits_messages: ClassVar[bool] = True
+    source: ClassVar[Source] = "response"
+    steps: list[StepResult]
+    added: Callable[[MessageList], StepResult]
+    finish_reason: FinishReason
+    usage: Usage
+
+    def args(self, common: dict[str, Any]) -> base.ProcessOutputStepArgs[Any]:
+        step = self.added(self.messages)
+        return base.ProcessOutputStepArgs(
+            **common,
+            messages=self._show(self.messages.messages),
+            system_messages=self.messages.system,
+            step_number=self.step or 0,
+            steps=[*self.steps, step],
+            text=step.text,
+            tool_calls=step.tool_calls,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+        )
+
+    def take(self, hook: Hook, args: base.ProcessOutputStepArgs[Any], result: Any) -> bool:
+        self._take_messages(hook, result, empty_is_none=True)
+        return False
+
+    def outcome(self) -> list[Message]:
+        return self.messages.messages
+
+
+@dataclass(kw_only=True)
+class OnOutputResult(HookCall):
+    """The complete answer; ``result`` makes the run's result from the current messages."""
+
+    hook: ClassVar[str] = "process_output_result"
+    edits_messages: ClassVar[bool] = True
+    source: ClassVar[Source] = "response"
+    result: Callable[[MessageList], OutputResult]
+
+    def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:
+        result = self.result(self.messages)
+        return base.ProcessOutputResultArgs(**common, messages=self._show(self.messages.response), result=result)
+
+    def take(self, hook: Hook, args: base.ProcessOutputResultArgs[Any], result: Any) -> bool:
+        self._take_messages(hook, result, empty_is_none=True)
+        return False
+
+    def outcome(self) -> list[Message]:
+        return self.messages.response
+
+
+def _stored(message: Message) -> str:
+    """Return a message's content without the fields that storage fills in."""
+    return repr(replace(message, seq=None, part_tokens=None, thread_id=None, resource_id=None, run_id=None))
+
+
+_NOT_EDITED = ("model", "set_by")
+_STEP_KEYS = {"messages", "message_list", "system_messages", "model", "structured_output", *OVERRIDES}
+
+
+def _keys(names: set[str]) -> str:
+    return f"a dict of {', '.join(sorted(names))}"
+
+
+@dataclass(kw_only=True)
+class OnRequest(HookCall):
+    """The request before it is sent; ``response`` is set if a processor answered in the model's place."""
+
+    hook: ClassVar[str] = "process_llm_request"
+    request: ModelRequest
+    model: Model
+    response: str | list[Chunk] | None = None
+
+    def args(self, common: dict[str, Any]) -> base.ProcessLLMRequestArgs[Any]:
+        return base.ProcessLLMRequestArgs(
+            **common, prompt=self.request.prompt, request=self.request, model=self.model, step_number=self.step or 0
+        )
+
+    def take(self, hook: Hook, args: base.ProcessLLMRequestArgs[Any], result: Any) -> bool:
+        if isinstance(result, dict):
+            values = self._only(hook, cast(Any, result), {"prompt", "response"})
+            if (response := values.get("response")) is not None:
+                self.response = self._response(hook, response)
+                return True
+            result = values.get("prompt")
+        if result is None:
+            return False
+        if not isinstance(result, Prompt):
+            raise hook.not_allowed(result, "allowed: a Prompt, or a dict of prompt / response", self.step)
+        self.request.prompt = result
+        return False
+
+    def _response(self, hook: Hook, value: Any) -> str | list[Chunk]:
+        if isinstance(value, str):
+            return value
+        chunks: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
+        if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
+            raise hook.bad_result(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks", self.step)
+        return chunks
+
+    def keep(self) -> Callable[[], None]:
+        messages, request = super().keep(), Kept.of(self.request)
+        prompt = deepcopy(self.request.prompt)
+
+        def take_back() -> None:
+            messages()
+            request.put_back()
+            self.request.prompt = prompt
+
+        return take_back
+
+    def flaw(self) -> str | None:
+        return prompt_flaw(self.request.prompt)
+
+    def copy(self) -> Self:
+        prompt, tools = deepcopy(self.request.prompt), list(self.request.tools)
+        return replace(self, messages=self.messages.copy(), request=replace(self.request, prompt=prompt, tools=tools))
+
+    def outcome(self) -> dict[str, Any]:
+        return {"prompt": self.request.prompt} if self.response is None else {"response": self.response}
+
+    def content(self) -> dict[str, Any]:
+        return {**super().content(), "prompt": repr(self.request.prompt), "response": self.response}
+
+
+@dataclass(kw_only=True)
+class OnResponse(HookCall):
+    hook: ClassVar[str] = "process_llm_response"
+    request: ModelRequest
+    model: Model
+    response: list[Chunk]
+    from_cache: bool
+
+    def args(self, common: dict[str, Any]) -> base.ProcessLLMResponseArgs[Any]:
+        return base.ProcessLLMResponseArgs(
+            **common,
+            request=self.request,
+            response=self.response,
+            model=self.model,
+            step_number=self.step or 0,
+            from_cache=self.from_cache,
+        )
+
+    def take(self, hook: Hook, args: base.ProcessLLMResponseArgs[Any], result: Any) -> bool:
+        if result is not None:
+            raise hook.not_allowed(result, "this hook only observes: return None", self.step)
+        return False
+
+    def keep(self) -> Callable[[], None]:
+        messages, response = super().keep(), deepcopy(self.response)
+
+        def take_back() -> None:
+            messages()
+            self.response[:] = response
+
+        return take_back
+
+    def outcome(self) -> None:
+        return None
+
+
+@dataclass(kw_only=True)
+class OnError(HookCall):
+    """A failed model call; ``retry`` and ``delay`` are set by the processors."""
+
+    hook: ClassVar[str] = "process_api_error"
+    error: ModelError
+    model: Model
+    steps: list[StepResult]
+    retry_count: int
+    retry: bool = False
+    delay: float = 0.0
+
+    def args(self, common: dict[str, Any]) -> base.ProcessAPIErrorArgs[Any]:
+        common["retry_count"] = self.retry_count
+        return base.ProcessAPIErrorArgs(
+            **common,
+            error=self.error,
+            messages=self.messages.messages,
+            model=self.model,
+            step_number=self.step or 0,
+            steps=list(self.steps),
+        )
+
+    def take(self, hook: Hook, args: base.ProcessAPIErrorArgs[Any], result: Any) -> bool:
+        if result is None:
+            return False
+        values = self._only(hook, result, {"retry", "delay"})
+        delay = values.get("delay") or 0.0
+        if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
+            raise hook.bad_result(f"the delay {delay!r}; allowed: seconds, from 0 on", self.step)
+        retry = values.get("retry", False)
+        if not isinstance(retry, bool):
+            raise hook.bad_result(f"retry {retry!r}; allowed: True, False", self.step)
+        self.retry = retry
+        self.delay = float(delay) if self.retry else 0.0
+        return self.retry
+
+    def outcome(self) -> base.APIErrorResult | None:
+        return {"retry": True, "delay": self.delay} if self.retry else None
+
+
+@dataclass(kw_only=True)
+class OnToolCall(HookCall):
+    """A call before its tool runs.
+
+    ``answered``: a processor answered for the tool or denied the call. ``args_error`` is None once a processor has
+    given arguments.
+    """
+
+    hook: ClassVar[str] = "process_tool_call"
+    call: ToolPart
+    tool: Tool | None
+    answered: bool = False
+    args_error: str | None = None
+
+    def args(self, common: dict[str, Any]) -> base.ProcessToolCallArgs[Any]:
+        return base.ProcessToolCallArgs(
+            **common, call=self.call, tool=self.tool, step_number=self.step or 0, args_error=self.args_error
+        )
+
+    def take(self, hook: Hook, args: base.ProcessToolCallArgs[Any], result: Any) -> bool:
+        if result is None:
+            return False
+        values = self._only(hook, result, {"args", "result", "deny"})
+        if "args" in values:
+            if not isinstance(values["args"], dict):
+                raise hook.bad_result(f"{type(values['args']).__name__} as args; allowed: a dict", self.step)
+            self.call.args, self.args_error = hook.as_json(values["args"], self.step), None
+        if "deny" in values:
+            self.call.state, self.call.result, self.answered = "denied", hook.text(values, "deny", self.step), True
+        elif "result" in values:
+            self.call.state, self.call.result, self.answered = "result", hook.as_json(values["result"], self.step), True
+        return self.answered
+
+    def keep(self) -> Callable[[], None]:
+        messages, call = super().keep(), Kept.of(self.call)
+
+        def take_back() -> None:
+            messages()
+            call.put_back()
+
+        return take_back
+
+    def flaw(self) -> str | None:
+        return part_flaw(self.call)
+
+    def copy(self) -> Self:
+        return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
+
+    def outcome(self) -> dict[str, Json]:
+        if not self.answered:
+            return {"args": self.call.args}
+        return {"deny" if self.call.state == "denied" else "result": self.call.result}
+
+    def content(self) -> dict[str, Any]:
+        return _content(self.call)
+
+
+@dataclass(kw_only=True)
+class OnToolResult(HookCall):
+    hook: ClassVar[str] = "process_tool_result"
+    call: ToolPart
+    tool: Tool | None
+
+    def args(self, common: dict[str, Any]) -> base.ProcessToolResultArgs[Any]:
+        return base.ProcessToolResultArgs(**common, call=self.call, tool=self.tool, step_number=self.step or 0)
+
+    def take(self, hook: Hook, args: base.ProcessToolResultArgs[Any], result: Any) -> bool:
+        if result is None:
+            return False
+        values = self._only(hook, result, {"result", "error"})
+        if "error" in values:
+            self.call.state, self.call.result = "error", hook.text(values, "error", self.step)
+        elif "result" in values:
+            self.call.state, self.call.result = "result", hook.as_json(values["result"], self.step)
+        return False
+
+    def keep(self) -> Callable[[], None]:
+        return Kept.of(self.call).put_back  # only this call: the step's other calls run at the same time
+
+    def flaw(self) -> str | None:
+        return part_flaw(self.call)
+
+    def copy(self) -> Self:
+        return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
+
+    def outcome(self) -> dict[str, Json]:
+        return {"error" if self.call.state == "error" else "result": self.call.result}
+
+    def content(self) -> dict[str, Any]:
+        return _content(self.call)
+
+
+def _content(call: ToolPart) -> dict[str, Any]:
+    """Return the content of one call; the step's other calls run at the same time."""
+    return {"args": deepcopy(call.args), "result": (call.state, deepcopy(call.result))}

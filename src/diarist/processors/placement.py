@@ -1,0 +1,118 @@
+"""Checks that each processor is in a list that runs its hooks: a guard that is never asked lets everything pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from diarist.exceptions import ConfigError
+from diarist.processors.base import Processor
+from diarist.processors.compose import ERROR_HOOKS, INPUT_HOOKS, OUTPUT_HOOKS, Composition, leaves
+
+HOOKS = (*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS)
+
+_LIST_HOOKS = {
+    "input_processors": (*INPUT_HOOKS, *ERROR_HOOKS),
+    "output_processors": (*OUTPUT_HOOKS, *ERROR_HOOKS),
+    "error_processors": ERROR_HOOKS,
+    "processors": HOOKS,
+}
+
+_HOLDING = ("output_processors", "processors")
+
+_SO_CLOSE = 0.85
+"""A method whose name is this much like a hook's (1: the same) is a misspelt one: ``process_ouput_step`` is 0.95,
+``process_output_chunk`` 0.61."""
+
+
+def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
+    """Return the processors of a list.
+
+    Raises ConfigError for other objects, two processors with one id or two that store the run, a misspelt hook, a hook
+    that is set on an object, an unknown ``on_error``.
+    """
+    seen: set[str] = set()
+    for processor in processors:
+        if not isinstance(processor, Processor):
+            raise ConfigError(f"{list_name}: {processor!r} is no processor; subclass Processor and pass an instance")
+    for processor in leaves(processors):
+        if processor.id in seen:
+            raise ConfigError(f"{list_name}: two processors have the id {processor.id!r}; give one another id")
+        seen.add(processor.id)
+        if wrong := _slip(processor):
+            raise ConfigError(f"{list_name}: processor {processor.id!r} {wrong}")
+    if len(storing := [repr(processor.id) for processor in leaves(processors) if processor.stores_run]) > 1:
+        raise ConfigError(
+            f"{list_name}: {' and '.join(storing)} would each store the run's messages; put one instead of, not beside "
+            "the other (an agent's memory= brings one)"
+        )
+    return list(processors)
+
+
+def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
+    """Raise ConfigError for a processor, also in a composition, in a list that runs none of its hooks.
+
+    The same for ``hold_output`` in a list where it has no effect.
+
+    Args:
+        lists: The lists by name.
+    """
+    placed = [(name, processor) for name, processors in lists.items() for processor in processors]
+    asked, holding = set[int](), set[int]()
+    for name, processor in placed:
+        for part in leaves([processor]):
+            if any(part.handles(hook) for hook in _LIST_HOOKS[name]):
+                asked.add(id(part))
+            if part.hold_output and name in _HOLDING:
+                holding.add(id(part))
+    for name, processor in placed:
+        for part in leaves([processor]):
+            inside = "" if part is processor else f" in {processor.id!r}"
+            if not isinstance(part, Composition):
+                _check_place(f"{name}: processor {part.id!r}{inside}", name, part, asked | holding, holding)
+
+
+def _check_place(who: str, name: str, part: Processor[Any], asked: set[int], holding: set[int]) -> None:
+    if part.hold_output and id(part) not in holding:
+        raise ConfigError(f"{who} has hold_output, which holds nothing there; {_REMEDY}")
+    if id(part) in asked:
+        return
+    if any(part.handles(hook) for hook in HOOKS):
+        hooks = ", ".join(_LIST_HOOKS[name])
+        raise ConfigError(f"{who} has none of this list's hooks ({hooks}); {_REMEDY}")
+    raise ConfigError(f"{who} has no hook, so that it is never asked; override one of {', '.join(HOOKS)}")
+
+
+_REMEDY = "put it into processors=, which is right for every processor"
+
+
+def _slip(processor: Processor[Any]) -> str | None:
+    """Describe a mistake in how a processor was written; None if there is none."""
+    on_error: str = processor.on_error
+    if on_error not in ("fail", "continue"):
+        return f"has on_error={on_error!r}; allowed: 'fail', 'continue'"
+    own: Mapping[str, Any] = getattr(processor, "__dict__", {})
+    if on_object := [hook for hook in HOOKS if hook in own and not processor.handles(hook)]:
+        decorator = on_object[0].removeprefix("process_")
+        return (
+            f"has {on_object[0]} set on the object, where it is not asked; override it in the class, or make a "
+            f"processor of the function with @processor.{decorator}"
+        )
+    if misspelt := _misspelt(type(processor)):
+        name, meant = misspelt
+        return f"has a method {name}, which is no hook; is {meant} meant? If not, give it another name"
+    return None
+
+
+@lru_cache(maxsize=512)
+def _misspelt(kind: type[Processor[Any]]) -> tuple[str, str] | None:
+    """Return a method with almost the name of a hook, and the hook; None if there is none."""
+    short = {hook.removeprefix("process_"): hook for hook in HOOKS}
+    for name in dir(kind):
+        if hasattr(Processor, name) or not name.startswith("process_") or not callable(getattr(kind, name)):
+            continue
+        if found := get_close_matches(name.removeprefix("process_"), short, n=1, cutoff=_SO_CLOSE):
+            return name, short[found[0]]
+    return None

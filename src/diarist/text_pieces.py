@@ -1,0 +1,28 @@
+"""Cut long texts into pieces, so that processing a piece needs little memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_PIECE = 65_536
+_END = re.compile(r"[^\W_](?=[\s.,;:!?()\"。，、！？])")
+"""A letter or digit before one of these characters: neither a word nor a token spans the cut, and the two characters do
+not combine."""
+
+
+def piece_ends(text: str) -> Iterator[int]:
+    """Yield the places at which a text is cut, somewhat more than 65,536 characters apart; more without a word end."""
+    place = _PIECE
+    while found := _END.search(text, place):
+        yield found.end()
+        place = found.end() + _PIECE
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield the pieces of a text; joined they equal the text."""
+    start = 0
+    for end in piece_ends(text):
+        yield text[start:end]
+        start = end
+    yield text[start:]

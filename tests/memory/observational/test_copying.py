@@ -1,0 +1,43 @@
+"""When notes are a copy of the messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from diarist.memory.observational.roles.coverage import is_copy, verbatim_share
+
+SAID = [
+    f"On day {n} we walked from the harbour to hill number {n * 3}, and Mira told a story about the {n}th lighthouse."
+    for n in range(1, 21)
+]
+SOURCE = "\n".join(SAID)
+NOTED = "\n".join(f"- 🟡 09:{n:02} User and Mira walked to hill {n * 3}" for n in range(1, 21))
+
+
+def copied(lines: list[str]) -> str:
+    return "\n".join(["Date: 2026-03-02", *(f"- 🔴 09:12 User stated: {line}" for line in lines)])
+
+
+@pytest.mark.parametrize(
+    ("notes", "is_one"),
+    [
+        (copied(SAID), True),
+        (copied(SAID[:10]), True),
+        (copied(SAID[:4]), False),  # a few quotations
+        (NOTED, False),
+        ("\n".join(f"- 🟡 {line.upper()[::-1]}" for line in SAID), True),  # as long, in whatever words
+        ("", False),
+    ],
+)
+def test_long_and_verbatim_notes_are_a_copy(notes: str, is_one: bool) -> None:
+    assert is_copy(notes, SOURCE) is is_one
+
+
+def test_short_messages_may_be_noted_in_their_own_words() -> None:
+    assert not is_copy("- 🔴 09:12 User stated: I live in Turku.", "I live in Turku.")
+
+
+def test_the_share_counts_each_word_once() -> None:
+    assert verbatim_share("a b c d e f", "a b c d e f g") == 1.0
+    assert verbatim_share("x y a b c d e", "a b c d e") == pytest.approx(5 / 7)  # pyright: ignore[reportUnknownMemberType]
+    assert verbatim_share("a b c d x", "a b c d e") == 0.0

@@ -1,0 +1,181 @@
+"""A service under uvicorn that is told to stop: nothing is lost, and no file holds what is forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from diarist import Memory, ObservationalMemoryConfig
+from diarist.storage import SQLiteStorage
+
+RECIPE = Path(__file__).parents[2] / "docs" / "howto" / "serve-with-fastapi.md"
+_APP = re.compile(r"<!-- file: app.py -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+SLOW_APP = """
+import asyncio
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from diarist import Agent, Memory, Model, ObservationalMemoryConfig, ObservationConfig
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel
+
+def opened(name):
+    with open(name) as pipe:  # waits until the test opens its other end
+        return pipe.read()
+
+async def note(request):
+    text = await asyncio.to_thread(opened, "observer.pipe")
+    return f"Date: 2026-03-02\\n- 🟡 10:00 {text}"
+
+class Slow(ScriptedModel):
+    async def stream(self, request):
+        async for chunk in super().stream(request):
+            yield chunk
+            if chunk.type == "text-delta" and chunk.payload.text == "Half ":
+                await asyncio.to_thread(opened, "model.pipe")
+
+observer = ObservationConfig(model=ScriptedModel(note), message_tokens=1_000, buffer_tokens=100)
+memory = Memory(
+    storage=SQLiteStorage("memory.db"), observational_memory=ObservationalMemoryConfig(observation=observer)
+)
+quick = Agent(model=ScriptedModel(lambda request: "Quick."), memory=memory)
+slow = Agent(model=Slow(lambda request: ["Half ", "and whole."]), memory=memory)
+
+async def ask(request):
+    result = await quick.generate("talk " * 200, thread="noted")
+    return PlainTextResponse(result.text)
+
+async def stream(request):
+    async def answer():
+        async with slow.stream("Tell me.", thread="streamed") as stream:
+            async for text in stream.text():
+                yield text
+    return StreamingResponse(answer())
+
+@asynccontextmanager
+async def lifespan(app):
+    async with quick, slow:
+        yield
+
+app = Starlette(routes=[Route("/ask", ask), Route("/stream", stream)], lifespan=lifespan)
+"""
+
+
+class Service:
+    """An application in a uvicorn process of its own."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        (folder / "app.py").write_text(source, encoding="utf-8")
+        command = [sys.executable, "-m", "uvicorn", "app:app", "--port", "0"]
+        self._process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+        self.url = self._read_until("running on")[1]
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
+        self._reader.start()
+
+    def _read_until(self, words: str) -> re.Match[str]:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log.append(line)
+            if (found := re.search(rf"{words} (\S*)", line)) is not None:
+                return found
+        raise AssertionError("".join(self.log))
+
+    def _read_on(self) -> None:
+        assert self._process.stderr is not None
+        self.log.extend(self._process.stderr)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer, as it is read."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json", "x-user": "ada"}
+        return urlopen(Request(self.url + path, data=data, headers=headers, method=method))
+
+    def json(self, method: str, path: str, body: Any = None) -> Any:
+        with self.ask(method, path, body) as answer:
+            return json.loads(answer.read())
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def ended(self) -> None:
+        """Wait for its end."""
+        assert self._process.wait() in (0, -signal.SIGTERM), "".join(self.log)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._reader.join()
+        with self._process:
+            pass
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Iterator[Service]:
+    found = _APP.search(RECIPE.read_text(encoding="utf-8"))
+    assert found is not None
+    service = Service(tmp_path, found[1])
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def slow_service(tmp_path: Path) -> Iterator[Service]:
+    for name in ("observer.pipe", "model.pipe"):
+        os.mkfifo(tmp_path / name)
+    service = Service(tmp_path, SLOW_APP)
+    yield service
+    service.close()
+
+
+def database_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("memory.db*"))
+
+
+def test_the_recipe(recipe: Service, tmp_path: Path) -> None:
+    for number in range(3):
+        assert recipe.json("POST", "/threads/trip", {"text": f"I say zanzibar{number}."}) == {"text": "Noted."}
+    with recipe.ask("POST", "/threads/trip/stream", {"text": "And this."}) as answer:
+        assert answer.read() == b"Noted."
+    rows = recipe.json("GET", "/threads/trip")
+    secret = next(row["id"] for row in rows if "zanzibar1" in row["text"])
+    assert recipe.json("DELETE", f"/threads/trip/messages/{secret}") == {"message_ids": [secret], "left_on_disk": []}
+    recipe.stop()
+    recipe.ended()
+    assert database_files(tmp_path) == ["memory.db"]
+    data = (tmp_path / "memory.db").read_bytes()
+    assert [n for n in range(3) if f"zanzibar{n}".encode() in data] == [0, 2]
+
+
+async def test_running_requests_and_background_work_are_finished(slow_service: Service, tmp_path: Path) -> None:
+    stream = slow_service.ask("GET", "/stream")
+    assert stream.read(5) == b"Half "
+    with slow_service.ask("GET", "/ask") as answer:
+        assert answer.read() == b"Quick."
+    slow_service.stop()
+    (tmp_path / "model.pipe").write_text("")  # opens once the model waits
+    assert stream.read() == b"and whole."
+    (tmp_path / "observer.pipe").write_text("User talked a lot.")
+    slow_service.ended()
+    assert database_files(tmp_path) == ["memory.db"]
+    diary = ObservationalMemoryConfig(model="extractive")
+    async with Memory(storage=SQLiteStorage(tmp_path / "memory.db"), observational_memory=diary) as memory:
+        said = [row.text for row in await memory.messages.list(thread="streamed")]
+        assert said == ["Tell me.", "Half and whole."]
+        log = await memory.storage.get_log("thread:noted")
+        assert log is not None
+        assert ["User talked a lot." in entry.text for entry in log.entries] == [True]
