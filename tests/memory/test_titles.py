@@ -7,15 +7,16 @@ import gc
 import logging
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, Processor, ThreadRef
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, StorageError
 from diarist.memory import TitleConfig
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputArgs
-from diarist.storage import InMemoryStorage, Storage
+from diarist.storage import InMemoryStorage, Storage, Thread
 from diarist.testing import ScriptedModel
 from tests.memory.stores import made_storage, storage
 from tests.scenarios.kit import answering, failing
@@ -227,6 +228,42 @@ async def test_the_observers_title_takes_the_place_of_a_generated_one(storage: S
     await memory.settled()
     await memory.diary.observe(thread="t")
     assert await title(memory) == "Rome and Oslo"
+
+
+async def test_the_observers_title_goes_with_its_message_also_after_the_diary_was_cleared(storage: Storage) -> None:
+    memory = Memory(storage=storage, observational_memory=observing())
+    agent = Agent(model=answering(), memory=memory)
+    await agent.generate([Message.user("to Rome", id="m1")], thread="t")
+    await memory.diary.observe(thread="t")
+    assert await title(memory) == "Trip to Rome"
+    await memory.diary.clear(thread="t")
+    assert await title(memory) == "Trip to Rome"
+    receipt = await memory.forget(message_ids=["m1"], thread="t")
+    assert await title(memory) == ""
+    assert receipt.title_ids == ("t",)
+
+
+class EndsAfterTitling(InMemoryStorage):
+    """Forgets a message right before a title is stored, and fails from then on, as if the process had died."""
+
+    async def update_thread(self, thread_id: str, **changes: Any) -> Thread:
+        if not changes.get("title"):
+            return await super().update_thread(thread_id, **changes)
+        await Memory(storage=self, observational_memory=observing()).forget(message_ids=["m1"], thread=thread_id)
+        await super().update_thread(thread_id, **changes)
+        raise StorageError("the process died")
+
+
+async def test_a_title_of_a_process_that_died_beside_a_removal_goes_when_the_thread_is_opened() -> None:
+    storage = EndsAfterTitling()
+    memory = Memory(storage=storage, observational_memory=observing())
+    agent = Agent(model=answering(), memory=memory)
+    await agent.generate([Message.user("to Rome", id="m1")], thread="t")
+    with pytest.raises(StorageError):
+        await memory.diary.observe(thread="t")
+    assert (await memory.threads.get("t")).title == "Trip to Rome"
+    await agent.generate("hello", thread="t")
+    assert await title(memory) == ""
 
 
 async def test_and_never_a_title_set_by_hand(storage: Storage) -> None:

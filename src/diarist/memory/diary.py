@@ -261,8 +261,8 @@ class Diary:
         """Delete the diary with its earlier generations, its events, and the parts of memory notes that mention it.
 
         The messages stay, all of them raw, and are observed again when they are due. Overrides stay too, and so does
-        the thread's title; the Observer replaces its own title when it finds another. With ``scope="resource"`` this
-        clears the diary of the resource, which may be given alone.
+        the thread's title: the Observer replaces its own title when it finds another, and ``forget`` empties it until
+        then. With ``scope="resource"`` this clears the diary of the resource, which may be given alone.
 
         Raises:
             NotFoundError: The thread or resource does not exist.

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 
 from diarist.chunks import DataChunk
+from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import (
@@ -25,7 +26,7 @@ from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.observational.prompt.sent_block import keep_date
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.title_marks import made_from, without_mark
+from diarist.memory.title_marks import is_generated, made_from, without_mark
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, RowRef, Thread, Tombstone
@@ -106,10 +107,11 @@ async def remove_rows(
     for log in logs:
         receipt += await _clean(storage, log, stones, names, counter, rows)
     for thread_id, message_ids in ids.items():
-        receipt += await _clean_generated_title(storage, thread_id, message_ids)
         await storage.delete_messages(thread_id, message_ids)
-        receipt += await _clean_generated_title(storage, thread_id, message_ids)  # a title may have been made since
         receipt += Receipt(message_ids=tuple(message_ids))
+    # Last: a title may have been made since, and a removal that was interrupted here is finished later.
+    for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
+        receipt += await _clean_generated_title(storage, thread_id)
     return receipt
 
 
@@ -122,7 +124,7 @@ async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: M
     for log in logs:
         await _clean(storage, log, stones, set(), counter, (), stays=True)
     if row.thread_id is not None:
-        await _clean_generated_title(storage, row.thread_id, [row.id])
+        await _clean_generated_title(storage, row.thread_id, changed=row.id)
 
 
 def thread_of(log: ObservationLog) -> str:
@@ -267,11 +269,35 @@ async def _clean_titles(storage: Storage, logs: Sequence[ObservationLog], erasur
     return Receipt(title_ids=tuple(emptied))
 
 
-async def _clean_generated_title(storage: Storage, thread_id: str, message_ids: Sequence[str]) -> Receipt:
+async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:
+    """Empty a title made by a model if its source is gone.
+
+    A title made from a message goes with the message; one made by the Observer stays only while an entry of a diary
+    has it, since a diary that was cleared no longer tells which messages the title was made from.
+
+    Args:
+        changed: The id of a message with new words, whose title goes too.
+    """
     thread = await storage.get_thread(thread_id)
-    if thread is None or made_from(thread) not in message_ids:
+    if thread is None or not is_generated(thread):
         return Receipt()
-    await storage.update_thread(thread_id, title="", metadata=without_mark())
+    source = made_from(thread)
+    if source is not None:
+        stays = source != changed and bool(await storage.existing_ids(thread_id, [source]))
+    else:
+        logs = [
+            await LogStore(storage, "thread").read(thread_id, thread.resource_id),
+            await LogStore(storage, "resource").read(thread_id, thread.resource_id),
+        ]
+        entries = [entry for log in logs for entry in _all_entries(log)]
+        titles = {said.thread_title for entry in entries for said in (entry, *entry.hints)}
+        stays = thread.title in titles
+    if stays:
+        return Receipt()
+    try:
+        await storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=thread.title)
+    except (ConflictError, NotFoundError):  # renamed or deleted at this moment
+        return Receipt()
     return Receipt(title_ids=(thread_id,))
 
 
