@@ -81,7 +81,8 @@ class Working:
                 return WorkingMemory(key=memory.key, text=value.strip(), updates=older, version=memory.version)
             current = "" if replace else memory.text
             update = shape.update(from_json(to_json(dict(value))), current, "")
-            return _with_text(memory, apply(current, [update] if update else []))
+            text = apply(current, [update] if update else [])
+            return WorkingMemory(key=memory.key, text=text, updates=memory.updates, version=memory.version)
 
         return _value(await self._store(config).update(key, change), config)
 
@@ -101,10 +102,6 @@ class Working:
         if resource is None or config.scope == "thread":
             raise InputError(f"name whose working memory: {'thread=' if config.scope == 'thread' else 'resource='}")
         return self._store(config).key("", resource)
-
-
-def _with_text(memory: WorkingMemory, text: str) -> WorkingMemory:
-    return WorkingMemory(key=memory.key, text=text, updates=memory.updates, version=memory.version)
 
 
 def _value(memory: WorkingMemory, config: WorkingMemoryConfig) -> str | dict[str, Json]:

@@ -65,7 +65,8 @@ class Keeper:
         form = self._shape.blank
         if not self._shape.replaces:
             schema = self._shape.parameters()
-            form = orjson.dumps({**schema.pop("properties")["memory"], **_shared(schema)}).decode()
+            definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+            form = orjson.dumps({**schema["properties"]["memory"], **definitions}).decode()
         name = "observer_text" if self._shape.replaces else "observer_json"
         self.instructions = f"{load_prompt(name)}\n\n{form}"
 
@@ -160,7 +161,3 @@ def _changed(memory: WorkingMemory, keeping: Keeping, run_id: str | None) -> Wor
 
 def _as_seen(memory: WorkingMemory, run_ids: set[str | None]) -> str:
     return apply(memory.text, [update for update in memory.updates if update.run_id in run_ids])
-
-
-def _shared(schema: dict[str, object]) -> dict[str, object]:
-    return {name: item for name, item in schema.items() if name in ("$defs", "definitions")}
