@@ -23,7 +23,7 @@ from diarist.exceptions import (
     RateLimitError,
 )
 from diarist.messages import TextPart
-from diarist.models.entry import ModelEntry
+from diarist.models.fallbacks import ModelEntry
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, reasons, run_both, streamed_text, types

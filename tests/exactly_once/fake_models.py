@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from diarist.chunks import Usage
 from diarist.exceptions import ModelConnectionError
+from diarist.memory.observational.message_units import whole_units
 from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
-from diarist.memory.observational.units import whole_units
 from diarist.messages import Message, ToolPart, as_text
 from diarist.storage import Observation
 

@@ -29,7 +29,7 @@ from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
 from diarist.messages import new_id
 from diarist.models.base import Model, ModelSettings
-from diarist.models.entry import ModelEntry, entries_of
+from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor
 from diarist.processors.pipeline import Pipeline, closable

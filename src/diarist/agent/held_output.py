@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from diarist.agent.assembly import MessageAssembler
+from diarist.agent.message_assembler import MessageAssembler
 from diarist.chunks import (
     Chunk,
     DataChunk,

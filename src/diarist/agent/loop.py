@@ -33,7 +33,7 @@ from diarist.chunks import (
 from diarist.concurrency import being_cancelled, cancel_and_wait, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, described, message_of
 from diarist.message_list import SystemMessage
-from diarist.models.entry import ModelEntry
+from diarist.models.fallbacks import ModelEntry
 from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor, StepResult
 from diarist.processors.pipeline import PipelineRun, in_use

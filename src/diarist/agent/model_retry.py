@@ -8,7 +8,7 @@ from diarist.agent.model_call import CallFailed
 from diarist.exceptions import ModelError, ProcessorError, described
 from diarist.message_list import MessageList
 from diarist.models.base import Model
-from diarist.models.entry import ModelEntry
+from diarist.models.fallbacks import ModelEntry
 from diarist.processors.base import StepResult
 from diarist.processors.hook_calls import OnError
 from diarist.processors.pipeline import PipelineRun

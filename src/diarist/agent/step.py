@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diarist.agent.assembly import MessageAssembler
+from diarist.agent.message_assembler import MessageAssembler
 from diarist.agent.model_call import ModelCall, make_request
 from diarist.agent.options import PrepareStep, StopWhen
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for

@@ -34,7 +34,7 @@ from diarist.memory.semantic.setup import Vector, semantic_config, semantic_inde
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles, title_config
 from diarist.memory.working.config import WorkingMemoryConfig, working_memory_config
-from diarist.memory.working.keeper import Keeper, check_keeper
+from diarist.memory.working.observer_updates import ObserverUpdates, check_observer_updates
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.memory.working_memory import Working
 from diarist.messages import Json
@@ -131,9 +131,9 @@ class Memory:
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
-        check_keeper(working, self.config)
-        keeper = Keeper(self.storage, working) if working and working.kept_by == "observer" else None
-        self._models = RoleModels(self.config, self.counter, keeper=keeper) if self.config else None
+        check_observer_updates(working, self.config)
+        working_updates = ObserverUpdates(self.storage, working) if working and working.kept_by == "observer" else None
+        self._models = RoleModels(self.config, self.counter, working_updates=working_updates) if self.config else None
         if self._models is not None:
             self._models.check()
         recalls = semantic_config(semantic_recall)

@@ -18,7 +18,7 @@ from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.log_store import LogStore
-from diarist.memory.observational.units import tokens_of
+from diarist.memory.observational.message_units import tokens_of
 from diarist.messages import TextPart
 from diarist.storage import InMemoryStorage, Run, Storage
 from tests.memory.observational.harness import (

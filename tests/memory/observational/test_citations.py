@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.roles.coverage import cite, take_citations
+from diarist.memory.observational.roles.answer_checks import cite, take_citations
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message
 from diarist.storage.records import Observation

@@ -12,7 +12,7 @@ from diarist.memory.observational.by_hand import observe_by_hand
 from diarist.memory.observational.engine import Turn
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.units import tokens_of
+from diarist.memory.observational.message_units import tokens_of
 from diarist.messages import Message, SentBlock, TextPart
 from diarist.storage import InMemoryStorage, ObservationLog, RowRef, Storage
 from tests.memory.observational.harness import (

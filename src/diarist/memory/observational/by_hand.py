@@ -11,6 +11,7 @@ from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.events import Emit
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, was_forgotten
+from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.other_threads import (
     AT_ONCE,
@@ -25,7 +26,6 @@ from diarist.memory.observational.other_threads import (
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.selection import split_batches
 from diarist.memory.observational.thread_diary import NotSmallerError, Outcome
-from diarist.memory.observational.units import tokens_of
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
 from diarist.tokens import TokenCounter

@@ -33,11 +33,12 @@ from diarist.memory.observational.events import Emit, Events, Trigger
 from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, visible_log
-from diarist.memory.observational.log.digest_check import stale_entries
 from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
+from diarist.memory.observational.log.stale_entries import stale_entries
 from diarist.memory.observational.log.transitions import Operation, backing_off
+from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import observe
 from diarist.memory.observational.other_threads import buffer_other_threads
 from diarist.memory.observational.overrides import effective_config
@@ -46,7 +47,6 @@ from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.selection import select_rows, split_batches
 from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
-from diarist.memory.observational.units import tokens_of
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, utc_now

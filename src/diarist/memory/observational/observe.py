@@ -9,16 +9,16 @@ from diarist.exceptions import ConflictError
 from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import digest_rows
-from diarist.memory.observational.log.digest_check import entry_intact, sources_intact
 from diarist.memory.observational.log.log_store import lost_some, was_forgotten
-from diarist.memory.observational.log.refusals import is_given_up, without_covered
+from diarist.memory.observational.log.refused_batches import is_given_up, without_covered
+from diarist.memory.observational.log.stale_entries import entry_intact, sources_intact
+from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.refused_messages import or_note_refusal
 from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
-from diarist.memory.observational.units import tokens_of, whole_units
 from diarist.memory.rows import seq_of
-from diarist.memory.working.keeper import keep
+from diarist.memory.working.observer_updates import store_update
 from diarist.memory.working.shapes import without_updates
 from diarist.messages import FilePart, Message, TextPart, ToolPart
 from diarist.storage.records import Observation, ObservationLog, RowRef, Source
@@ -72,7 +72,7 @@ async def observe(
             await before_save()
         noted = _noted(batch, observed.unnoted)
         saved, entry = await _save(diary, _entry(diary, cycle, noted, observed), noted, log)
-        await keep(diary.storage, observed.working_memory, entry.run_id)
+        await store_update(diary.storage, observed.working_memory, entry.run_id)
         return Done(saved, entry, observed.shortfall, short=len(noted.rows) < len(batch.rows))
 
     async def intact() -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
-from diarist.models.entry import ModelEntry
+from diarist.models.fallbacks import ModelEntry
 
 FixedModel = str | Model | ModelEntry | Sequence[str | Model | ModelEntry]
 """A model, with its own retries if it is an entry, or a list of models to try one after the other."""

@@ -7,8 +7,8 @@ from itertools import accumulate, chain, groupby
 
 from diarist.memory.observational.decide import Limits
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.log.refusals import narrow
-from diarist.memory.observational.units import tokens_of
+from diarist.memory.observational.log.refused_batches import narrow
+from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.records import Source

@@ -12,11 +12,11 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
 from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.message_units import free_chunks, observable_units, stand_in
 from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.sent_block import Tail, compose_sent_block
 from diarist.memory.observational.prompt.threads import thread_label
-from diarist.memory.observational.units import free_chunks, observable_units, stand_in
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage

@@ -14,7 +14,7 @@ from diarist.exceptions import AuthenticationError
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.models.embedders import Embedder, embed_texts
-from diarist.models.entry import is_transient
+from diarist.models.fallbacks import is_transient
 from diarist.storage.records import Thread
 from diarist.vectors import Metadata
 from diarist.vectors.filters import is_value

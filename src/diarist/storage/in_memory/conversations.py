@@ -31,8 +31,8 @@ from diarist.storage.codec import (
     ttl_micros,
 )
 from diarist.storage.in_memory.shared import Locked, now, steady
-from diarist.storage.places import first_position, moves
 from diarist.storage.records import Forgotten, MessageSource, Page, RowRef, Run, Thread
+from diarist.storage.search_cursors import first_position, moves
 
 _COUNTS = ("committed", "interrupted")
 

@@ -7,8 +7,8 @@ from diarist.messages import Message
 from diarist.storage.base import SearchStorage
 from diarist.storage.codec import decode_message
 from diarist.storage.in_memory.conversations import InMemoryConversations
-from diarist.storage.places import Place, decode_place, encode_place
 from diarist.storage.records import Hit, Page
+from diarist.storage.search_cursors import Place, decode_place, encode_place
 from diarist.storage.words import make_hit, message_terms, query_terms
 
 

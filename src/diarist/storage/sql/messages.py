@@ -13,7 +13,7 @@ from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.records import Forgotten, Run
-from diarist.storage.sql.known_rows import Known, KnownRow
+from diarist.storage.sql.row_cache import Known, KnownRow
 from diarist.storage.sql.runs import EndState, end_run, lost, require_live
 from diarist.storage.sql.search import reindex_message
 from diarist.storage.sql.threads import COUNTING, COUNTS, lock_thread, stamp_thread

@@ -13,8 +13,8 @@ from typing import Any
 
 from diarist.databases.base import Connection, Row
 from diarist.storage.codec import MessageRow, decode_message
-from diarist.storage.places import POSITIONS_PER_SECOND, Place, encode_place, first_position, hash63, moves
 from diarist.storage.records import Hit, Page, Run
+from diarist.storage.search_cursors import POSITIONS_PER_SECOND, Place, encode_place, first_position, hash63, moves
 from diarist.storage.words import make_hit, message_terms
 
 BATCH = 1000

@@ -11,7 +11,6 @@ from diarist.databases.base import Connection, Database, read_version
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Ranges, SearchStorage, Storage
 from diarist.storage.codec import check_thread, decode_resource_cursor, encode_message, encode_sent, to_json, ttl_micros
-from diarist.storage.places import decode_place
 from diarist.storage.records import (
     Event,
     Forgotten,
@@ -26,10 +25,11 @@ from diarist.storage.records import (
     Thread,
     WorkingMemory,
 )
+from diarist.storage.search_cursors import decode_place
 from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
-from diarist.storage.sql.known_rows import Known
 from diarist.storage.sql.logs import KnownLog
+from diarist.storage.sql.row_cache import Known
 from diarist.storage.sql.search import purge_index
 from diarist.storage.words import query_terms
 

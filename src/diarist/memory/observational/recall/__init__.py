@@ -9,9 +9,9 @@ from typing import Literal, cast
 from diarist.exceptions import ConfigError, ToolError
 from diarist.memory.observational.config import ObservationalMemoryConfig, RetrievalConfig
 from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.recall.access import Access, Search
 from diarist.memory.observational.recall.browsing import Browsing
 from diarist.memory.observational.recall.finding import RECALL, Finding
-from diarist.memory.observational.recall.reach import Reach, Search
 from diarist.memory.observational.recall.writing import Pages
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.records import ObservationLog
@@ -49,11 +49,11 @@ def recall_tool(
     by_meaning = search is not None
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
-    reach = Reach(
+    access = Access(
         storage, resource_id=resource_id, thread_id=thread_id, run_id=run_id, obscured=config.obscures_threads
     )
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
-    recall = _Recall(reach, Browsing(reach, pages, read_log), Finding(reach, pages, search, shown))
+    recall = _Recall(access, Browsing(access, pages, read_log), Finding(access, pages, search, shown))
     if search is None or not settings.search:
         return _without_search().with_function(recall.without_search)
     return _with_search(by_meaning).with_function(recall.with_search)
@@ -71,8 +71,8 @@ def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
 class _Recall:
     """The functions of the tool; their signatures become the schema that the model sees."""
 
-    def __init__(self, reach: Reach, browsing: Browsing, finding: Finding) -> None:
-        self._reach = reach
+    def __init__(self, access: Access, browsing: Browsing, finding: Finding) -> None:
+        self._access = access
         self._browsing = browsing
         self._finding = finding
 
@@ -92,7 +92,7 @@ class _Recall:
             return await self.without_search(mode, observation, message, thread, detail, part, offset, cursor)
         if not query:
             raise ToolError("mode search needs query: the words to look for")
-        thread_id = await self._reach.thread_of(thread) if thread else None
+        thread_id = await self._access.thread_of(thread) if thread else None
         return await self._finding.messages(query, thread_id, cursor or None)
 
     async def without_search(
@@ -113,7 +113,7 @@ class _Recall:
         if detail == "high":
             if message is None:
                 raise ToolError('detail "high" gives one part of one message in full: say which, with message')
-            return await self._browsing.part(await self._reach.thread_of(thread), message, part, offset)
+            return await self._browsing.part(await self._access.thread_of(thread), message, part, offset)
         given = {"observation": observation, "message": message, "cursor": cursor}
         names = [name for name, value in given.items() if value]
         if len(names) > 1:
@@ -123,9 +123,9 @@ class _Recall:
         if cursor:
             return await self._browsing.go_on(cursor)
         if message is not None:
-            return await self._browsing.around(await self._reach.thread_of(thread), message)
+            return await self._browsing.around(await self._access.thread_of(thread), message)
         if thread:
-            return await self._browsing.backward(await self._reach.thread_of(thread))
+            return await self._browsing.backward(await self._access.thread_of(thread))
         raise ToolError("say where to begin: give observation, message, thread or cursor")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from diarist.exceptions import ToolError
 from diarist.memory.observational.prompt.rendering import label_of
-from diarist.memory.observational.recall.reach import Reach
+from diarist.memory.observational.recall.access import Access
 from diarist.memory.observational.recall.writing import Pages, full_parts, one_line
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
@@ -23,8 +23,8 @@ _CURSOR = re.compile(r"(before|after):(\d{1,18})(?:@(\S+))?")
 class Browsing:
     """The answers of mode ``browse``."""
 
-    def __init__(self, reach: Reach, pages: Pages, read_log: Callable[[], ObservationLog]) -> None:
-        self._reach = reach
+    def __init__(self, access: Access, pages: Pages, read_log: Callable[[], ObservationLog]) -> None:
+        self._access = access
         self._pages = pages
         self._read_log = read_log
 
@@ -32,7 +32,7 @@ class Browsing:
         """Return a page that starts with the first message that an observation was made from."""
         entry = self._entry(label)
         sources = [
-            source for source in sorted(entry.sources, key=_place) if await self._reach.may_read(source.thread_id)
+            source for source in sorted(entry.sources, key=_place) if await self._access.may_read(source.thread_id)
         ]
         if not sources:
             return f"The messages that observation {label_of(entry)} was made from are gone."
@@ -43,36 +43,36 @@ class Browsing:
 
     async def around(self, thread_id: str, number: int) -> str:
         """Return a page that starts with the message before message ``number``."""
-        if not await self._reach.rows(thread_id, after=number - 1, limit=1):
+        if not await self._access.rows(thread_id, after=number - 1, limit=1):
             return await self._nothing(thread_id, f"after {number - 1}")
-        before = await self._reach.rows(thread_id, before=number, limit=1, newest_first=True)
+        before = await self._access.rows(thread_id, before=number, limit=1, newest_first=True)
         return await self.forward(thread_id, seq_of(before[0]) - 1 if before else number - 1)
 
     async def go_on(self, cursor: str) -> str:
         match = _CURSOR.fullmatch(cursor.strip())
         if match is None:
             raise ToolError(f'not a cursor of mode="browse": {one_line(cursor)!r}; copy it from the answer before')
-        thread_id = await self._reach.thread_of(match[3])
+        thread_id = await self._access.thread_of(match[3])
         if match[1] == "before":
             return await self.backward(thread_id, int(match[2]))
         return await self.forward(thread_id, int(match[2]))
 
     async def forward(self, thread_id: str, after: int, *, title: str = "") -> str:
-        rows = await self._reach.rows(thread_id, after=after, limit=_ROWS)
+        rows = await self._access.rows(thread_id, after=after, limit=_ROWS)
         if not rows:
             return await self._nothing(thread_id, f"after {after}")
         return self._page(thread_id, rows, title=title)
 
     async def backward(self, thread_id: str, before: int | None = None) -> str:
         """Return a page of the messages before number ``before``, or of the newest messages if it is None."""
-        rows = await self._reach.rows(thread_id, before=before, limit=_ROWS, newest_first=True)
+        rows = await self._access.rows(thread_id, before=before, limit=_ROWS, newest_first=True)
         if not rows:
             return await self._nothing(thread_id, "yet" if before is None else f"before {before}")
         return self._page(thread_id, rows[::-1], newest=True, is_end=before is None)
 
     async def part(self, thread_id: str, number: int, part: int, offset: int) -> str:
         """Return one part of one message, starting at the character ``offset``."""
-        rows = await self._reach.rows(thread_id, after=number - 1, before=number + 1)
+        rows = await self._access.rows(thread_id, after=number - 1, before=number + 1)
         if not rows:
             raise ToolError(await self._nothing(thread_id, f"with the number {number}"))
         parts = full_parts(rows[0])
@@ -83,7 +83,7 @@ class Browsing:
         text = parts[part - 1]
         if not 0 <= offset < len(text):
             raise ToolError(f"offset must be from 0 to {len(text) - 1} for part {part}, not {offset}")
-        title = f"Message {number} of {self._reach.called(thread_id)}, {self._pages.day(rows[0])}, {rows[0].role}:"
+        title = f"Message {number} of {self._access.called(thread_id)}, {self._pages.day(rows[0])}, {rows[0].role}:"
         piece = self._pages.slice(text, offset, spare=_FOOTER_TOKENS)
         if piece.end < len(text):
             way = f"[Characters {offset} to {piece.end} of {len(text)}. Go on with offset={piece.end}.]"
@@ -104,8 +104,8 @@ class Browsing:
 
     def _range(self, source: Source) -> str:
         numbers = f"messages {source.first_seq}–{source.last_seq}"
-        own = source.thread_id == self._reach.own_id
-        return numbers if own else f"{numbers} of thread {self._reach.label(source.thread_id)}"
+        own = source.thread_id == self._access.own_id
+        return numbers if own else f"{numbers} of thread {self._access.label(source.thread_id)}"
 
     def _page(
         self, thread_id: str, rows: Sequence[Message], *, title: str = "", newest: bool = False, is_end: bool = False
@@ -126,19 +126,19 @@ class Browsing:
             spare *= 2
 
     def _heading(self, thread_id: str) -> str:
-        return "" if thread_id == self._reach.own_id else f"Thread {self._reach.label(thread_id)}:"
+        return "" if thread_id == self._access.own_id else f"Thread {self._access.label(thread_id)}:"
 
     def _ways(self, thread_id: str, taken: Sequence[Message], is_end: bool) -> str:
-        where = "" if thread_id == self._reach.own_id else f"@{self._reach.label(thread_id)}"
+        where = "" if thread_id == self._access.own_id else f"@{self._access.label(thread_id)}"
         first, last = seq_of(taken[0]), seq_of(taken[-1])
         ways = [f'earlier: cursor="before:{first}{where}"'] if first > 1 else []
         ways += [] if is_end else [f'later: cursor="after:{last}{where}"']
         return f"[{'; '.join(ways)}]" if ways else ""
 
     async def _nothing(self, thread_id: str, where: str) -> str:
-        newest = await self._reach.rows(thread_id, limit=1, newest_first=True)
+        newest = await self._access.rows(thread_id, limit=1, newest_first=True)
         known = f"the newest has the number {seq_of(newest[0])}" if newest else "it is empty"
-        return f"there are no messages {where} in {self._reach.called(thread_id)}; {known}"
+        return f"there are no messages {where} in {self._access.called(thread_id)}; {known}"
 
 
 def _place(source: Source) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from diarist.exceptions import ToolError
-from diarist.memory.observational.recall.reach import Reach, Search
+from diarist.memory.observational.recall.access import Access, Search
 from diarist.memory.observational.recall.writing import Pages, one_line
 from diarist.messages import ToolPart
 from diarist.storage.records import Hit, Thread
@@ -28,8 +28,10 @@ class Finding:
         shown: Returns the ids of the messages in the prompt.
     """
 
-    def __init__(self, reach: Reach, pages: Pages, search: Search | None, shown: Callable[[], Collection[str]]) -> None:
-        self._reach = reach
+    def __init__(
+        self, access: Access, pages: Pages, search: Search | None, shown: Callable[[], Collection[str]]
+    ) -> None:
+        self._access = access
         self._pages = pages
         self._search = search
         self._shown = shown
@@ -50,7 +52,7 @@ class Finding:
             raise ToolError('this memory cannot search; use mode="browse" or mode="threads"')
         lines: list[str] = []
         for _ in range(_EMPTY_PAGES):
-            page = await self._reach.search(self._search, query, thread_id=thread_id, limit=limit, cursor=cursor)
+            page = await self._access.search(self._search, query, thread_id=thread_id, limit=limit, cursor=cursor)
             lines = [self._line(hit) for hit in page.items if self._is_news(hit, query)]
             cursor = page.cursor
             if lines or cursor is None:
@@ -71,15 +73,15 @@ class Finding:
 
     def _line(self, hit: Hit) -> str:
         thread_id = hit.message.thread_id or ""
-        return self._pages.hit(hit, None if thread_id == self._reach.own_id else self._reach.called(thread_id))
+        return self._pages.hit(hit, None if thread_id == self._access.own_id else self._access.called(thread_id))
 
     async def threads(self, cursor: str | None) -> str:
         """Return the resource's threads, newest first. ``cursor``: the last one of the previous page."""
         lines: list[str] = []
         last = ""
         skipping = bool(cursor)
-        async for thread in self._reach.threads():
-            label = self._reach.label(thread.id)
+        async for thread in self._access.threads():
+            label = self._access.label(thread.id)
             if skipping:
                 skipping = label != cursor
                 continue
@@ -101,8 +103,8 @@ class Finding:
             if moment is not None
         )
         title = f' "{one_line(thread.title)[:_TITLE_LENGTH]}"' if thread.title else ""
-        own = " (this conversation)" if thread.id == self._reach.own_id else ""
-        return f"- {self._reach.label(thread.id)}{title}, {days}{own}"
+        own = " (this conversation)" if thread.id == self._access.own_id else ""
+        return f"- {self._access.label(thread.id)}{title}, {days}{own}"
 
 
 def _with_cursor(lines: list[str], cursor: str) -> str:

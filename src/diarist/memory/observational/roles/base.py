@@ -12,7 +12,7 @@ from diarist.messages import Message
 from diarist.storage.records import Observation
 
 if TYPE_CHECKING:
-    from diarist.memory.working.keeper import Keeping
+    from diarist.memory.working.observer_updates import ObserverUpdate
 
 
 class RoleError(DiaristError):
@@ -45,7 +45,7 @@ class Observed:
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
     unnoted: tuple[str, ...] = ()
-    working_memory: Keeping | None = None
+    working_memory: ObserverUpdate | None = None
     usage: Usage
     model: str
     calls: int = 1

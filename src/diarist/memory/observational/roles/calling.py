@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 
 from diarist.chunks import ModelFinish, TextDelta, Usage
 from diarist.exceptions import BadRequestError, ContentFilterError, ModelAPIError, ModelError
-from diarist.memory.observational.roles.coverage import MIN_LENGTH, is_degenerate
+from diarist.memory.observational.roles.answer_checks import MIN_LENGTH, is_degenerate
 from diarist.messages import FilePart, Prompt, PromptMessage, PromptPart, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings
-from diarist.models.entry import ModelEntry, entries_of
+from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.tokens import TokenCounter, default_counter
 
 if TYPE_CHECKING:

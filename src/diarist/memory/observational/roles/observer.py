@@ -10,8 +10,18 @@ from typing import Literal, NamedTuple
 
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
+from diarist.memory.observational.message_units import is_unit, whole_units
 from diarist.memory.observational.prompt.threads import by_thread
 from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.roles.answer_checks import (
+    LEAST_SOURCE,
+    cite,
+    cut_to_reach,
+    deduplicate,
+    is_copy,
+    read_transcript,
+    take_citations,
+)
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.calling import (
     MAX_OUTPUT_TOKENS,
@@ -20,15 +30,6 @@ from diarist.memory.observational.roles.calling import (
     Reply,
     RoleModel,
     room_after,
-)
-from diarist.memory.observational.roles.coverage import (
-    LEAST_SOURCE,
-    cite,
-    cut_to_reach,
-    deduplicate,
-    is_copy,
-    read_transcript,
-    take_citations,
 )
 from diarist.memory.observational.roles.earlier_notes import (
     CachedCounter,
@@ -39,8 +40,7 @@ from diarist.memory.observational.roles.earlier_notes import (
 )
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.memory.observational.roles.transcript import load_zone, numbered_files, render_transcript
-from diarist.memory.observational.units import is_unit, whole_units
-from diarist.memory.working.keeper import Keeper, Keeping, take_section
+from diarist.memory.working.observer_updates import ObserverUpdate, ObserverUpdates, take_section
 from diarist.memory.working.rendering import element
 from diarist.messages import Message
 from diarist.models.base import ModelSettings
@@ -75,7 +75,7 @@ class ModelObserver:
         attachments: Send images and files themselves; if the model refuses them, the call is repeated without them,
             with a warning. The transcript always names them.
         thread_title: Ask for a title of the thread.
-        keeper: Makes the Observer keep working memory, too.
+        working_updates: Makes the Observer keep working memory, too.
         name_threads: Name the thread even if all messages belong to one.
         obscure_threads: Name threads by a hash of their ids.
 
@@ -98,7 +98,7 @@ class ModelObserver:
         temporal_markers: bool = False,
         attachments: bool = True,
         thread_title: bool = False,
-        keeper: Keeper | None = None,
+        working_updates: ObserverUpdates | None = None,
         name_threads: bool = False,
         obscure_threads: bool = False,
     ) -> None:
@@ -108,7 +108,7 @@ class ModelObserver:
         self._lines = CachedCounter(self._counter)
         self._timezone = timezone
         asked = [load_prompt("observer_title")] if thread_title else []
-        asked += [keeper.instructions] if keeper else []
+        asked += [working_updates.instructions] if working_updates else []
         self._instructions = compose_instructions("observer", instruction, language, *asked)
         self._previous_tokens = previous_tokens
         self._tool_result_tokens = tool_result_tokens
@@ -116,7 +116,7 @@ class ModelObserver:
         self._temporal_markers = temporal_markers
         self._attachments = attachments
         self._thread_title = thread_title
-        self._keeper = keeper
+        self._working_updates = working_updates
         self._name_threads = name_threads
         self._obscure_threads = obscure_threads
         self._reach = inf  # messages that fit into one answer, judging by answers that were cut off
@@ -175,12 +175,12 @@ class ModelObserver:
         )
         if not transcript:
             return None
-        keeping = await self._keeper.open(part) if self._keeper else None
-        question = self._question(transcript, earlier, part, keeping)
+        working_update = await self._working_updates.open(part) if self._working_updates else None
+        question = self._question(transcript, earlier, part, working_update)
 
         async def ask(question: Question, wish: str = "") -> _Answer:
             wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
-            return _answer_of(await asked.ask(wished), transcript, part, keeping)
+            return _answer_of(await asked.ask(wished), transcript, part, working_update)
 
         answer = await ask(question)
         if answer.reply.looping:
@@ -188,7 +188,7 @@ class ModelObserver:
         noted = [entry.text for entry in earlier]
         if noted and only_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
-            question = self._question(transcript, (), part, keeping)
+            question = self._question(transcript, (), part, working_update)
             answer = await ask(question)
         if answer.fault:
             self._reach = max(1, len(part) // 2)  # also if a timeout ends this call
@@ -219,11 +219,11 @@ class ModelObserver:
         transcript: str,
         earlier: Sequence[Observation],
         messages: Sequence[Message],
-        keeping: Keeping | None,
+        working_update: ObserverUpdate | None,
     ) -> Question:
         notes = shorten_log(earlier, self._previous_tokens, self._lines)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
-        parts += [element(keeping.text)] if keeping else []
+        parts += [element(working_update.text)] if working_update else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
         threads = _threads_of(messages)
         if self._name_threads or len(threads) > 1:
@@ -235,7 +235,7 @@ class ModelObserver:
             entries = [replace(entry, state="active") for entry in earlier]
             if title := derive_hints(entries, threads.pop() if self._name_threads else "").thread_title:
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
-        parts.append(" ".join([*request, *([keeping.request] if keeping else [])]))
+        parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = numbered_files(messages) if self._attachments else ()
         return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
 
@@ -281,7 +281,7 @@ class _Answer(NamedTuple):
         fault: Why the notes are unusable: there are none (``empty``), they break off at an unknown place (``cut``),
             or they copy the messages (``copy``).
         may_shrink: Half of the messages is still long enough to detect a copy.
-        keeping: Working memory with the answer's update.
+        working_update: Working memory with the answer's update.
         half_section: The answer was cut off inside the working memory section.
     """
 
@@ -292,16 +292,18 @@ class _Answer(NamedTuple):
     done: int
     fault: Literal["", "empty", "cut", "copy"] = ""
     may_shrink: bool = True
-    keeping: Keeping | None = None
+    working_update: ObserverUpdate | None = None
     half_section: bool = False
     warning: str = ""
 
 
-def _answer_of(reply: Reply, transcript: str, part: Sequence[Message], keeping: Keeping | None) -> _Answer:
-    text, section = take_section(reply.text) if keeping else (reply.text, None)
+def _answer_of(
+    reply: Reply, transcript: str, part: Sequence[Message], working_update: ObserverUpdate | None
+) -> _Answer:
+    text, section = take_section(reply.text) if working_update else (reply.text, None)
     half_section = reply.cut and section is not None  # half a section would replace all of working memory
-    if keeping:
-        keeping = keeping.answered(None if reply.looping or reply.cut else section)
+    if working_update:
+        working_update = working_update.answered(None if reply.looping or reply.cut else section)
     warning = ""
     if reply.looping:
         kept = deduplicate(text.rpartition("\n")[0] if reply.cut else text) + "\n"
@@ -314,7 +316,7 @@ def _answer_of(reply: Reply, transcript: str, part: Sequence[Message], keeping: 
     if bare and not bare.startswith("Date:") and len(headings) == 1:  # else they would get the date of older notes
         dated = f"{headings.pop()}\n{bare}"
     answer = _Answer(reply, notes, dated, cited, len(part), warning=warning)
-    answer = answer._replace(keeping=keeping, half_section=half_section)
+    answer = answer._replace(working_update=working_update, half_section=half_section)
     if not bare:
         return answer._replace(fault="cut" if reply.cut else "empty")
     entries = read_transcript(transcript)
@@ -360,7 +362,7 @@ def _observed(answer: _Answer, asked: _Asked, earlier: Sequence[str], part: Sequ
         suggested_response=_bare(notes.suggested_response, len(part)),
         thread_title=_bare(notes.thread_title, len(part)),
         citations=cite(text, answer.cited, ids) if answer.cited else (),
-        working_memory=answer.keeping,
+        working_memory=answer.working_update,
         usage=asked.usage,
         model=reply.model,
         calls=asked.calls,

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic_core import from_json
 
-from diarist.memory.observational.roles.coverage import has_citation
+from diarist.memory.observational.roles.answer_checks import has_citation
 from diarist.memory.observational.roles.prompt_echo import is_form, without_form
 
 Section = Literal["diary", "task", "response", "title", "thinking"]

@@ -15,9 +15,9 @@ from diarist.memory.observational.roles.calling import RoleModel
 from diarist.memory.observational.roles.hooks import HookedObserver, HookedReflector, MemoryHooks
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.memory.observational.roles.reflector import ModelReflector
-from diarist.memory.working.keeper import Keeper
+from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.models.base import Model
-from diarist.models.entry import ModelEntry, entries_of
+from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.models.resolve import has_credentials, resolve
 from diarist.tokens import TokenCounter
 
@@ -33,10 +33,14 @@ class RoleModels:
     """Resolves the models that a configuration names, each once, and closes them."""
 
     def __init__(
-        self, config: ObservationalMemoryConfig, counter: TokenCounter, *, keeper: Keeper | None = None
+        self,
+        config: ObservationalMemoryConfig,
+        counter: TokenCounter,
+        *,
+        working_updates: ObserverUpdates | None = None,
     ) -> None:
         self._config = config
-        self._keeper = keeper
+        self._working_updates = working_updates
         self._counter = counter
         self._resolved: dict[str, Model] = {}
 
@@ -93,7 +97,7 @@ class RoleModels:
             temporal_markers=config.temporal_markers,
             attachments=options.observe_attachments is not False,
             thread_title=options.thread_title,
-            keeper=self._keeper,
+            working_updates=self._working_updates,
             name_threads=config.scope == "resource",
             obscure_threads=config.obscures_threads,
         )

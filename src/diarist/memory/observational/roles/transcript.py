@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.prompt.threads import by_thread, thread_label
-from diarist.memory.observational.roles.coverage import label
+from diarist.memory.observational.roles.answer_checks import label
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
 from diarist.tokens import TokenCounter, default_counter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diarist.memory.observational.roles.coverage import is_copy, verbatim_share
+from diarist.memory.observational.roles.answer_checks import is_copy, verbatim_share
 
 SAID = [
     f"On day {n} we walked from the harbour to hill number {n * 3}, and Mira told a story about the {n}th lighthouse."

@@ -17,7 +17,7 @@ from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread,
 from diarist.storage.codec import decode_log, encode_log, encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
-from diarist.storage.sql.known_rows import KnownRow
+from diarist.storage.sql.row_cache import KnownRow
 
 TRIP = Thread(id="trip", resource_id="ada")
 

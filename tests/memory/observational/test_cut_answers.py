@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.roles.coverage import cut_to_reach, read_transcript, take_citations
+from diarist.memory.observational.message_units import whole_units
+from diarist.memory.observational.roles.answer_checks import cut_to_reach, read_transcript, take_citations
 from diarist.memory.observational.roles.transcript import render_transcript
-from diarist.memory.observational.units import whole_units
 from diarist.messages import Message
 
 MORNING = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.units import is_unit
+from diarist.memory.observational.message_units import is_unit
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.records import ObservationLog, Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diarist.memory.observational.roles.coverage import deduplicate, is_degenerate
+from diarist.memory.observational.roles.answer_checks import deduplicate, is_degenerate
 
 DIARY = "Date: 2026-03-02\n" + "\n".join(
     f"- 🟡 {hour:02}:{minute:02} User asked about item {hour * 60 + minute} of the list"

@@ -23,7 +23,7 @@ class Search(Protocol):
     ) -> Awaitable[Page[Hit]]: ...
 
 
-class Reach:
+class Access:
     """The threads and messages of a resource, as one run may read them.
 
     Args:

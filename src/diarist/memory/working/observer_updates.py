@@ -30,7 +30,7 @@ _NOTHING = frozenset({"", "-", "none", "null", "n/a", "empty", "unchanged", "no 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class ObserverUpdate:
     """A working memory that was shown to an Observer, and its answer.
 
     Attributes:
@@ -48,11 +48,11 @@ class Keeping:
         """Reminder for the Observer, placed after the transcript."""
         return load_prompt("observer_request")
 
-    def answered(self, section: str | None) -> Keeping:
+    def answered(self, section: str | None) -> ObserverUpdate:
         return replace(self, section=section)
 
 
-class Keeper:
+class ObserverUpdates:
     """Lets an Observer update working memory together with its notes.
 
     Attributes:
@@ -70,7 +70,7 @@ class Keeper:
         name = "observer_text" if self._shape.replaces else "observer_json"
         self.instructions = f"{load_prompt(name)}\n\n{form}"
 
-    async def open(self, messages: Sequence[Message]) -> Keeping | None:
+    async def open(self, messages: Sequence[Message]) -> ObserverUpdate | None:
         """Return the working memory that these messages belong to, with the updates of their live runs.
 
         None if they belong to several working memories, or if it cannot be read.
@@ -85,26 +85,26 @@ class Keeper:
         except StorageError as error:
             logger.warning("cannot read the working memory of %s for the Observer: %s", key, error)
             return None
-        return Keeping(key=key, text=_as_seen(memory, runs), shape=self._shape)
+        return ObserverUpdate(key=key, text=_as_seen(memory, runs), shape=self._shape)
 
 
-async def keep(storage: Storage, keeping: Keeping | None, run_id: str | None) -> None:
+async def store_update(storage: Storage, update: ObserverUpdate | None, run_id: str | None) -> None:
     """Store the Observer's update of working memory. Never raises: failures and invalid updates are logged.
 
     Args:
         run_id: The live run that the observed messages belong to; the update commits with that run.
     """
-    if keeping is None or keeping.section is None:
+    if update is None or update.section is None:
         return
     store = WorkingMemoryStore(storage, "resource")  # any scope: the key is known
     try:
-        await store.update(keeping.key, lambda memory: _changed(memory, keeping, run_id))
+        await store.update(update.key, lambda memory: _changed(memory, update, run_id))
         if run_id is not None:
-            await store.read(keeping.key)  # applies the update if the run has ended since
+            await store.read(update.key)  # applies the update if the run has ended since
     except InputError as error:
-        logger.warning("the Observer's update of %s was rejected: %s", keeping.key, error)
+        logger.warning("the Observer's update of %s was rejected: %s", update.key, error)
     except StorageError as error:
-        logger.warning("the Observer's update of %s cannot be stored: %s", keeping.key, error)
+        logger.warning("the Observer's update of %s cannot be stored: %s", update.key, error)
 
 
 def take_section(answer: str) -> tuple[str, str | None]:
@@ -120,7 +120,7 @@ def take_section(answer: str) -> tuple[str, str | None]:
 
 
 class DiaryOptions(Protocol):
-    """The options of observational memory that matter to a keeper; ``ObservationalMemoryConfig`` has them."""
+    """The options of ``ObservationalMemoryConfig`` that the Observer's updates depend on."""
 
     @property
     def observer_model(self) -> object: ...
@@ -129,7 +129,7 @@ class DiaryOptions(Protocol):
     def scope(self) -> str: ...
 
 
-def check_keeper(working: WorkingMemoryConfig | None, diary: DiaryOptions | None) -> None:
+def check_observer_updates(working: WorkingMemoryConfig | None, diary: DiaryOptions | None) -> None:
     """Raise ConfigError if the Observer should keep working memory but cannot."""
     if working is None or working.kept_by != "observer":
         return
@@ -144,14 +144,14 @@ def check_keeper(working: WorkingMemoryConfig | None, diary: DiaryOptions | None
         )
 
 
-def _changed(memory: WorkingMemory, keeping: Keeping, run_id: str | None) -> WorkingMemory:
+def _changed(memory: WorkingMemory, answer: ObserverUpdate, run_id: str | None) -> WorkingMemory:
     seen = _as_seen(memory, {run_id})
-    if isinstance(keeping.shape, TextShape):
-        if seen != keeping.text:
+    if isinstance(answer.shape, TextShape):
+        if seen != answer.text:
             raise InputError("another writer has changed it since the Observer read it")
-        if not kin(keeping.section or "") & (kin(seen) | kin(keeping.shape.blank)):
+        if not kin(answer.section or "") & (kin(seen) | kin(answer.shape.blank)):
             raise InputError("it has no line in common with the old text or the template")
-    update = keeping.shape.update(keeping.section, seen, run_id or "")
+    update = answer.shape.update(answer.section, seen, run_id or "")
     if update is None:
         return memory
     if run_id is None:
