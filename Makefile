@@ -53,7 +53,7 @@ clean: ## Remove the virtual environment, caches and builds; never a database
 # launchers behind for versions that are not installed.
 $(READY): pyproject.toml constraints.txt
 	@python=; \
-	for candidate in python3.13 python3.12 python3.11 python3; do \
+	for candidate in python3.13 python3.12 python3.11 python3.14 python3; do \
 		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 		then python=$$candidate; break; fi; \
 	done; \
