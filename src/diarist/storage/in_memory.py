@@ -1,38 +1,64 @@
-"""Threads, runs and messages in memory."""
+"""Storage in this process's memory, as strict as a database: for tests and temporary data."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import gt, lt
 from typing import Literal
 
+from diarist.byte_cache import cached
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.messages import Json, Message, SentBlock
-from diarist.storage.base import MessageStorage, ThreadStorage
+from diarist.storage.base import Storage
 from diarist.storage.codec import (
+    OF_RESOURCE,
     MessageRow,
     ThreadRow,
+    at_micros,
     canonical,
     check_thread,
     check_title,
     decode_cursor,
+    decode_log,
     decode_message,
+    decode_resource,
+    decode_resource_cursor,
     decode_thread,
+    decode_working_memory,
     encode_cursor,
+    encode_log,
     encode_message,
+    encode_resource,
     encode_sent,
+    encode_working_memory,
     from_json,
     merge_metadata,
+    own_log,
+    page_of_resources,
     to_json,
     to_micros,
     ttl_micros,
 )
-from diarist.storage.in_memory.shared import Locked, now, steady
-from diarist.storage.records import Forgotten, MessageSource, Page, RowRef, Run, Thread
-from diarist.storage.search_cursors import first_position, moves
+from diarist.storage.records import (
+    Event,
+    Forgotten,
+    Hit,
+    Lease,
+    MessageSource,
+    ObservationLog,
+    Page,
+    Resource,
+    RowRef,
+    Run,
+    Thread,
+    WorkingMemory,
+)
+from diarist.storage.search_cursors import Place, decode_place, encode_place, first_position, moves
+from diarist.storage.words import make_hit, message_terms, query_terms
 
 _COUNTS = ("committed", "interrupted")
 
@@ -57,12 +83,41 @@ class _Run:
     expires_at: int
 
 
-class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
+_decoded = cached(8_000_000)(decode_log)
+"""``decode_log`` with a cache, since most readers find a log unchanged."""
+
+
+@dataclass(slots=True)
+class _Log:
+    version: int
+    generation: int
+    body: str
+
+
+@dataclass(slots=True)
+class _EventLog:
+    events: list[tuple[int, str, str, int]] = field(default_factory=list[tuple[int, str, str, int]])
+    last_seq: int = 0
+
+
+class InMemoryStorage(Storage):
+    """Storage in this process's memory. The data lives as long as the object; ``close`` does not delete it.
+
+    Values are encoded as in the SQL back ends, so the same values are rejected or converted. Every method takes the
+    lock once and never waits while it holds it, so each is atomic, also between threads and event loops.
+    """
+
     def __init__(self) -> None:
-        super().__init__()
+        self._lock = threading.RLock()
         self._positions_used: dict[int, int] = {}
         self._threads: dict[str, _Thread] = {}
         self._runs: dict[str, _Run] = {}
+        self._resources: dict[str, tuple[int, str]] = {}
+        self._working_memories: dict[str, tuple[int, str]] = {}
+        self._logs: dict[str, _Log] = {}
+        self._history: dict[str, dict[int, str]] = {}
+        self._leases: dict[str, tuple[Lease, int]] = {}
+        self._events: dict[str, _EventLog] = {}
 
     # Threads
 
@@ -95,7 +150,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             found.row = found.row._replace(
                 title=found.row.title if title is None else title,
                 metadata=to_json(merge_metadata(from_json(found.row.metadata), changes)),
-                updated_at=now(),
+                updated_at=_now(),
             )
             return decode_thread(found.row)
 
@@ -133,13 +188,9 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             self._forget_records(f"thread:{thread_id}")
             return self._threads.pop(thread_id, None) is not None
 
-    @abstractmethod
-    def _forget_records(self, key: str) -> None:
-        """Delete the working memory, observation log and events of a deleted thread."""
-
     def _insert_thread(self, thread: Thread, *, created_by: str | None) -> _Thread:
         check_thread(thread)
-        moment = now()
+        moment = _now()
         created = to_micros(thread.created_at, f"created_at of thread {thread.id!r}")
         updated = to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}")
         row = ThreadRow(
@@ -168,7 +219,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
     async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
         check_thread(thread)
         checked(run_id, "a run id")
-        expires_at = steady() + ttl_micros(ttl)
+        expires_at = _steady() + ttl_micros(ttl)
         with self._lock:
             found = self._threads.get(thread.id)
             if found is not None and found.row.resource_id != thread.resource_id:
@@ -195,12 +246,12 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
     def _adopt_expired(self, runs: list[_Run]) -> None:
         for found in runs:
             if found.run.state == "live":
-                if found.expires_at > steady():
+                if found.expires_at > _steady():
                     raise ThreadBusyError(f"run {found.run.id!r} of thread {found.run.thread_id!r} is live")
                 self._end(found, "interrupted")
 
     async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
-        expires_at = steady() + ttl_micros(ttl)
+        expires_at = _steady() + ttl_micros(ttl)
         with self._lock:
             self._require_live(run).expires_at = expires_at
 
@@ -233,7 +284,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
                 else:
                     thread.drop(row.seq)
         if state != "discarded":
-            thread.row = thread.row._replace(updated_at=now())
+            thread.row = thread.row._replace(updated_at=_now())
         elif thread.created_by == found.run.id and not thread.messages:
             del self._threads[found.run.thread_id]
             self._forget_records(f"thread:{found.run.thread_id}")
@@ -365,7 +416,7 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
             return len(rows)
 
     def _next_position(self, row: MessageRow) -> int:
-        first = first_position(now() if row.created_at is None else row.created_at)
+        first = first_position(_now() if row.created_at is None else row.created_at)
         self._positions_used[first] = used = self._positions_used.get(first, -1) + 1
         return first + used
 
@@ -379,6 +430,203 @@ class InMemoryConversations(Locked, ThreadStorage, MessageStorage):
         rows = thread.messages.values() if thread is not None else ()
         return [row for row in rows if row.id in wanted and self._counts(row.run_id)]
 
+    # Search
+
+    async def search_messages(
+        self,
+        query: str,
+        *,
+        resource_id: str,
+        thread_id: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
+        with self._lock:
+            rows = [
+                (position, thread.messages[seq], thread.row.id)
+                for thread in self._threads.values()
+                if thread.row.resource_id == resource_id and thread_id in (None, thread.row.id)
+                for seq, position in thread.positions.items()
+                if position < after.position
+            ]
+        found: list[tuple[int, Message]] = []
+        for position, row, thread in sorted(rows, reverse=True):
+            message = decode_message(row, thread_id=thread, resource_id=resource_id)
+            if message_terms(message).issuperset(terms):
+                found.append((position, message))
+                if len(found) > limit:
+                    break
+        more = len(found) > limit
+        return Page(
+            items=[make_hit(message, terms) for _, message in found[:limit]],
+            cursor=encode_place(Place(found[limit - 1][0], 0)) if more else None,
+        )
+
+    # Resources, working memories and logs
+
+    async def get_resource(self, resource_id: str) -> Resource:
+        with self._lock:
+            found = self._resources.get(resource_id)
+        return Resource(id=resource_id) if found is None else decode_resource(resource_id, *found)
+
+    async def save_resource(self, resource: Resource) -> Resource:
+        checked(resource.id, "a resource id")
+        saved = (resource.version + 1, encode_resource(resource))
+        with self._lock:
+            if self._resources.get(resource.id, (0, ""))[0] != resource.version:
+                raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
+            self._resources[resource.id] = saved
+        return decode_resource(resource.id, *saved)
+
+    async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+        check_limit(limit, least=1)
+        last = decode_resource_cursor(cursor)
+        with self._lock:
+            keys = [*self._working_memories, *self._logs]
+            ids = {*self._resources, *(key.removeprefix(OF_RESOURCE) for key in keys if key.startswith(OF_RESOURCE))}
+        return page_of_resources(sorted(found for found in ids if last is None or found > last), limit)
+
+    async def get_working_memory(self, key: str) -> WorkingMemory:
+        with self._lock:
+            found = self._working_memories.get(key)
+        return WorkingMemory(key=key) if found is None else decode_working_memory(key, *found)
+
+    async def save_working_memory(self, memory: WorkingMemory) -> WorkingMemory:
+        checked(memory.key, "the key of a working memory")
+        saved = (memory.version + 1, encode_working_memory(memory))
+        with self._lock:
+            if self._working_memories.get(memory.key, (0, ""))[0] != memory.version:
+                raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")
+            self._working_memories[memory.key] = saved
+        return decode_working_memory(memory.key, *saved)
+
+    async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
+        with self._lock:
+            found = self._logs.get(key)
+        return None if found is None or found.version <= after else own_log(_decoded(found.body, key))
+
+    async def save_log(
+        self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
+    ) -> ObservationLog:
+        checked(log.key, "the key of a log")
+        saved = replace(log, version=expected_version + 1)
+        body = encode_log(saved)
+        with self._lock:
+            head = self._logs.get(log.key)
+            stored = 0 if head is None else head.version
+            if stored != expected_version:
+                raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
+            if gone := next((row for row in rows if not self._has_row(row)), None):
+                raise ConflictError(f"message {gone.id!r} of thread {gone.thread_id!r} is gone")
+            if head is not None and saved.generation > head.generation:
+                self._history.setdefault(log.key, {}).setdefault(head.generation, head.body)
+            self._logs[log.key] = _Log(saved.version, saved.generation, body)
+        return saved
+
+    async def list_generations(self, key: str) -> list[ObservationLog]:
+        with self._lock:
+            history = sorted(self._history.get(key, {}).items())
+        return [decode_log(body, key) for _, body in history]
+
+    async def rewrite_generation(self, log: ObservationLog, *, expected: ObservationLog) -> bool:
+        body = encode_log(log)
+        with self._lock:
+            history = self._history.get(log.key, {})
+            stored = history.get(log.generation)
+            if stored is None or decode_log(stored, log.key) != expected:
+                return False
+            history[log.generation] = body
+            return True
+
+    async def delete_generations(self, key: str) -> int:
+        with self._lock:
+            return len(self._history.pop(key, {}))
+
+    async def delete_log(self, key: str) -> bool:
+        with self._lock:
+            return self._forget_log(key)
+
+    def _forget_log(self, key: str) -> bool:
+        self._history.pop(key, None)
+        return self._logs.pop(key, None) is not None
+
+    # Leases and events
+
+    async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
+        checked(name, "the name of a lease")
+        checked(owner, "the owner of a lease")
+        expires_at = _steady() + ttl_micros(ttl)
+        with self._lock:
+            held, until = self._leases.get(name, (Lease(name=name, owner=owner, token=0), 0))
+            if held.owner != owner and until > _steady():
+                return None
+            lease = Lease(name=name, owner=owner, token=held.token + 1)
+            self._leases[name] = (lease, expires_at)
+            return lease
+
+    async def renew_lease(self, lease: Lease, *, ttl: float) -> bool:
+        expires_at = _steady() + ttl_micros(ttl)
+        with self._lock:
+            if not self._is_held(lease):
+                return False
+            self._leases[lease.name] = (lease, expires_at)
+            return True
+
+    async def release_lease(self, lease: Lease) -> None:
+        with self._lock:
+            if self._is_held(lease):
+                self._leases[lease.name] = (lease, 0)
+
+    async def delete_lease(self, name: str) -> bool:
+        with self._lock:
+            return self._leases.pop(name, None) is not None
+
+    def _is_held(self, lease: Lease) -> bool:
+        held, until = self._leases.get(lease.name, (None, 0))
+        return held == lease and until > _steady()
+
+    async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
+        checked(key, "the key of an event")
+        checked(type, "the type of an event")
+        body = to_json(dict(data))
+        with self._lock:
+            log = self._events.setdefault(key, _EventLog())
+            log.last_seq += 1
+            row = (log.last_seq, type, body, _now())
+            log.events.append(row)
+            del log.events[: -self.events_kept]
+        return _event(key, row)
+
+    async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        check_limit(limit)
+        with self._lock:
+            rows = [row for row in self._events.get(key, _EventLog()).events if row[0] > after]
+        return [_event(key, row) for row in rows[:limit]]
+
+    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
+        body = to_json(dict(data))
+        with self._lock:
+            events = self._events.get(key, _EventLog()).events
+            place = next((place for place, row in enumerate(events) if row[0] == seq), None)
+            if place is None:
+                return False
+            _, type, _, created_at = events[place]
+            events[place] = (seq, type, body, created_at)
+            return True
+
+    async def delete_events(self, key: str) -> int:
+        with self._lock:
+            events = self._events.get(key, _EventLog()).events
+            count = len(events)
+            events.clear()
+            return count
+
+    def _forget_records(self, key: str) -> None:
+        self._working_memories.pop(key, None)
+        self._forget_log(key)
+        self._events.pop(key, None)
+
 
 def _by_place(message: Forgotten) -> tuple[int, int, str]:
     return message.seq, message.rank, message.id
@@ -391,3 +639,18 @@ def _by_time(row: ThreadRow) -> tuple[int, str]:
 def _canonical_items(metadata: str) -> set[tuple[str, str]]:
     stored: dict[str, Json] = from_json(metadata)
     return {(to_json(key), canonical(value)) for key, value in stored.items()}
+
+
+def _event(key: str, row: tuple[int, str, str, int]) -> Event:
+    seq, type, body, created_at = row
+    return Event(key=key, seq=seq, type=type, data=from_json(body), created_at=at_micros(created_at))
+
+
+def _now() -> int:
+    """Return the time as microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
+def _steady() -> int:
+    """Return a monotonic time in microseconds, for expiry."""
+    return time.monotonic_ns() // 1000
