@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import dropwhile
 from typing import Any
 
-from diarist.memory.observational.message_units import stand_in
-from diarist.memory.rows import seq_of
+from diarist.memory.rows import seq_of, stand_in
 from diarist.memory.run_recorder import RunRecorder
 from diarist.messages import Message
 from diarist.processors.base import (

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from diarist.memory.history import MessageHistory
+from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
 from diarist.memory.observational.processor import TAG
-from diarist.memory.observational.prompt.sent_block import Tail, asked_in, joined
+from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.run_lifecycle import check_owner
 from diarist.memory.run_recorder import RunRecorder, Synced

@@ -18,6 +18,13 @@ def seq_of(row: Message) -> int:
     return row.seq
 
 
+def stand_in(first: Message) -> Message:
+    """Return a placeholder user message to put before ``first``, as some providers reject prompts that begin with the
+    assistant."""
+    text = "(The conversation begins with the assistant.)"
+    return Message.user(text, id=f"{first.id}-opening", created_at=first.created_at)
+
+
 async def rows_between(
     storage: Storage, thread_id: str, *, after: int = 0, before: int | None = None
 ) -> AsyncIterator[Message]:

@@ -17,6 +17,7 @@ from datetime import datetime
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.memory.background import Background
+from diarist.memory.memory_note import keep_date
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import (
@@ -42,7 +43,7 @@ from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import observe
 from diarist.memory.observational.other_threads import buffer_other_threads
 from diarist.memory.observational.overrides import effective_config
-from diarist.memory.observational.prompt.sent_block import keep_date, may_quote_forgotten
+from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.selection import select_rows, split_batches

@@ -7,19 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, chain
 
 from diarist.counting import message_tokens
-from diarist.memory.rows import seq_of
+from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, ToolPart
 
 
 def tokens_of(rows: Iterable[Message]) -> int:
     return sum(map(message_tokens, rows))
-
-
-def stand_in(first: Message) -> Message:
-    """Return a placeholder user message to put before ``first``, as some providers reject prompts that begin with the
-    assistant."""
-    text = "(The conversation begins with the assistant.)"
-    return Message.user(text, id=f"{first.id}-opening", created_at=first.created_at)
 
 
 def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[list[Message]]:

@@ -13,7 +13,7 @@ from diarist.memory.observational.log.refused_batches import narrow
 from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.message_units import observable_units, tokens_of
 from diarist.memory.observational.observe import Batch, observe
-from diarist.memory.observational.prompt.sent_block import Tail
+from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
 from diarist.memory.rows import seq_of

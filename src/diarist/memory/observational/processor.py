@@ -7,12 +7,13 @@ from typing import Any
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ContextOverflowError, StorageError
+from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.observational.cache_expiry import why_cold
 from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.events import Trigger
 from diarist.memory.observational.message_units import newest_half
 from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
-from diarist.memory.observational.prompt.sent_block import Tail, asked_in, joined
+from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.run_recorder import RunRecorder
 from diarist.messages import Message, SentBlock, utc_now

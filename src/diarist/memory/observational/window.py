@@ -12,12 +12,12 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
 from diarist.memory.observational.log.uncovered import uncovered_rows
-from diarist.memory.observational.message_units import free_chunks, observable_units, stand_in
+from diarist.memory.observational.message_units import free_chunks, observable_units
 from diarist.memory.observational.observe import Batch
+from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
-from diarist.memory.observational.prompt.sent_block import Tail, compose_sent_block
 from diarist.memory.observational.prompt.threads import thread_label
-from diarist.memory.rows import seq_of
+from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog
@@ -146,7 +146,7 @@ class Window:
         """
         others = [row for row in self.messages() if self.run_id is None or row.run_id != self.run_id]
         said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
-        return compose_sent_block(
+        return compose_diary_note(
             self.log,
             now=now,
             timezone=self.config.timezone,

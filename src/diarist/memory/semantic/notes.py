@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from diarist.memory.observational.prompt.sent_block import keep_date, note_block
+from diarist.memory.memory_note import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, speaker
 from diarist.memory.rows import rows_between, threads_of

@@ -10,7 +10,7 @@ from typing import Any
 from diarist.chunks import DataChunk
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import StorageError
-from diarist.memory.observational.prompt.sent_block import asked_in, joined, keep_date
+from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.index import Near, SemanticIndex
 from diarist.memory.semantic.notes import Place, Recalled, place_of, quotes_what_is_gone, recall_note, told

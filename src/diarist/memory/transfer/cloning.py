@@ -9,8 +9,8 @@ from datetime import datetime
 
 from diarist.concurrency import being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, InputError, NotFoundError, StorageError
+from diarist.memory.memory_note import keep_date, without_diary
 from diarist.memory.observational.log.coverage import digest_rows, visible_log
-from diarist.memory.observational.prompt.sent_block import keep_date, without_diary
 from diarist.memory.rows import seq_of
 from diarist.memory.title_marks import MARK, made_from, mark_of
 from diarist.memory.transfer.numbering import Numbering, Renaming, cut, cut_past, renumbered

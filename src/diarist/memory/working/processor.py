@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from diarist.exceptions import ConfigError, InputError, StorageError, ToolError
-from diarist.memory.observational.prompt.sent_block import asked_in, joined
+from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.rendering import (
     element,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from diarist.memory.observational.prompt.sent_block import note_block
+from diarist.memory.memory_note import note_block
 from diarist.memory.working.prompts import load_prompt
 from diarist.memory.working.shapes import UPDATE_TOOL, Shape
 from diarist.memory.working.store import object_of

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConflictError, NotFoundError
+from diarist.memory.memory_note import keep_date
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import (
@@ -23,7 +24,6 @@ from diarist.memory.observational.log.edits import (
     without_stones,
 )
 from diarist.memory.observational.log.log_store import LogStore
-from diarist.memory.observational.prompt.sent_block import keep_date
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.title_marks import is_generated, made_from, without_mark

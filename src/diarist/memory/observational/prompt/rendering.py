@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 from diarist.byte_cache import cached
+from diarist.memory.memory_note import quote
 from diarist.memory.observational.prompts import load_prompt
 from diarist.storage.records import Observation, ObservationLog
-
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:observations|memory-note)\b)", re.IGNORECASE)
 
 
 def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | None = None) -> list[str]:
@@ -44,8 +42,3 @@ def _in_element(attributes: str, text: str) -> str:
 def label_of(entry: Observation) -> str:
     """Return a short, stable id of an entry: eight hex digits."""
     return hashlib.sha256(entry.id.encode()).hexdigest()[:8]
-
-
-def quote(text: str) -> str:
-    """Escape our own tags in ``text``, since notes may quote untrusted text."""
-    return _TAGS.sub("&lt;", text)

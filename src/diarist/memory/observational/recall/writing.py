@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diarist.memory.observational.prompt.rendering import quote
+from diarist.memory.memory_note import quote
 from diarist.memory.observational.roles.answer_checks import label
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import load_zone, local_time, render_transcript, speaker

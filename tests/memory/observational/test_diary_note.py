@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from diarist.memory.observational.prompt import sent_block
+from diarist.memory.observational.prompt import diary_note
 from diarist.messages import SentBlock
 from diarist.storage.records import Hints, ObservationLog
 from tests.memory.observational.harness import WordCounter
@@ -21,7 +21,7 @@ def compose(
     log: ObservationLog, *earlier: SentBlock | None, now: datetime = EVENING, timezone: str = "UTC"
 ) -> SentBlock | None:
     blocks = [block for block in earlier if block is not None]
-    return sent_block.compose_sent_block(log, now=now, timezone=timezone, earlier=blocks, counter=WordCounter())
+    return diary_note.compose_diary_note(log, now=now, timezone=timezone, earlier=blocks, counter=WordCounter())
 
 
 def test_the_date_is_the_users() -> None:
@@ -107,13 +107,13 @@ def test_notes_cannot_close_the_block() -> None:
     ],
 )
 def test_distances(day: date, words: str) -> None:
-    assert sent_block.distance(day, date(2026, 3, 2)) == words
+    assert diary_note.distance(day, date(2026, 3, 2)) == words
 
 
 def test_a_pause_is_named_where_it_is_asked_for() -> None:
     first = compose(EMPTY)
     for minutes, said in ((125, "This message came 2 hours 5 minutes later."), (9, None)):
-        block = sent_block.compose_sent_block(
+        block = diary_note.compose_diary_note(
             EMPTY,
             now=EVENING,
             timezone="UTC",

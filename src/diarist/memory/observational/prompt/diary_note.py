@@ -1,67 +1,32 @@
-"""The sent block: a short memory note inside the user's message, for text that depends on the clock or the turn.
-
-It is composed once per run, leaves out what earlier blocks in the window say already, and is stored with the message,
-so that later prompts repeat it byte for byte.
-"""
+"""The memory note of observational memory: dates, plans that have passed, the current task, news of other threads."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from operator import attrgetter
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from diarist.byte_cache import cached
-from diarist.memory.observational.prompt.rendering import quote
+from diarist.memory.memory_note import ALWAYS_TRUE, BORN, ERASURES, MONTHS, NoteItem, compose, date_item, iso_date
 from diarist.memory.observational.roles.transcript import in_zone, name_pause
-from diarist.message_list import MessageList
-from diarist.messages import Json, Message, SentBlock
+from diarist.messages import Json, SentBlock
 from diarist.storage.records import ObservationLog
 from diarist.tokens import TokenCounter
 
 MAX_DAYS = 6
 MAX_PASSED = 5
 _LINE_LENGTH = 160
-_ERASURES = "erasures"
-"""Key in ``made_from``: the log's number of erasures when the block was made."""
-_BORN = "born"
-"""Key in ``made_from``: the ``born`` id of the diary, since a later diary may have the same key."""
-_ALWAYS_TRUE = {"date", _ERASURES, _BORN}
-
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
 _HEADING = re.compile(r"Date:\s*(\d{4}-\d{2}-\d{2})\b")
 _MEANING = re.compile(
     r"\(meaning\s+(?:on\s+)?(?:"
     r"(?P<iso>\d{4}-\d{2}-\d{2})|(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?P<month>[A-Z][a-z]+)\s+(?P<year>\d{4})|"
     r"(?P<month2>[A-Z][a-z]+)\s+(?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year2>\d{4}))\)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One item of a block: ``value`` is compared with earlier blocks, ``lines`` is the text."""
-
-    name: str
-    value: Json
-    lines: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +41,7 @@ class Tail:
         return f"Said in another conversation with the same user ({self.label}), which is not this one:"
 
 
-def compose_sent_block(
+def compose_diary_note(
     log: ObservationLog,
     *,
     now: datetime,
@@ -101,41 +66,11 @@ def compose_sent_block(
     said = _said(earlier)
     items = [item for item in (*_items(log, today), *_tails(tails)) if said.get(item.name) != item.value]
     if since and (pause := name_pause(since, now)):
-        items.append(_Item("pause", now.isoformat(), [f"This message came {pause}."]))
+        items.append(NoteItem("pause", now.isoformat(), [f"This message came {pause}."]))
     if not items:
         return None
-    marks: dict[str, Json] = {_ERASURES: log.erasures, _BORN: log.born}
-    return _block(items, counter, {name: value for name, value in marks.items() if value})
-
-
-def asked_in(messages: MessageList) -> Message | None:
-    """Return the user message that gets the memory note: the last input message that is not stored yet."""
-    return next((m for m in reversed(messages.input) if m.role == "user" and m.seq is None), None)
-
-
-def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
-    """Return a block with a single item. Without lines its text is empty, and it is only a record."""
-    return _block([_Item(name, value, list(lines))], counter)
-
-
-def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCounter) -> SentBlock | None:
-    """Join two blocks into one, ``first`` first."""
-    if first is None or second is None:
-        return first or second
-    text = _in_note([line for block in (first, second) for line in block.text.splitlines()[1:-1]])
-    return SentBlock(text=text, tokens=counter.count(text), made_from=first.made_from | second.made_from)
-
-
-def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
-    """Reduce a block to the date on which it was sent, since the rest may quote the log or other threads.
-
-    Returns:
-        The same object if it has nothing else; None if it has no date.
-    """
-    if {"date"} <= block.made_from.keys() <= _ALWAYS_TRUE:
-        return block
-    day = _iso(str(block.made_from.get("date")))
-    return None if day is None else _block([_date_item(day)], counter)
+    marks: dict[str, Json] = {ERASURES: log.erasures, BORN: log.born}
+    return compose(items, counter, {name: value for name, value in marks.items() if value})
 
 
 def may_quote_forgotten(block: SentBlock, log: ObservationLog) -> bool:
@@ -143,13 +78,8 @@ def may_quote_forgotten(block: SentBlock, log: ObservationLog) -> bool:
 
     This happens if its run was live then, so that its row was not visible and could not be cleaned.
     """
-    marks = block.made_from.get(_ERASURES, 0), block.made_from.get(_BORN, log.born)
-    return marks != (log.erasures, log.born) and not block.made_from.keys() <= _ALWAYS_TRUE
-
-
-def without_diary(block: SentBlock) -> SentBlock:
-    """Return the block for a copied thread, without the ``born`` id of the original diary."""
-    return replace(block, made_from={name: value for name, value in block.made_from.items() if name != _BORN})
+    marks = block.made_from.get(ERASURES, 0), block.made_from.get(BORN, log.born)
+    return marks != (log.erasures, log.born) and not block.made_from.keys() <= ALWAYS_TRUE
 
 
 def distance(day: date, today: date) -> str:
@@ -172,38 +102,24 @@ def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
     return said
 
 
-def _items(log: ObservationLog, today: date) -> Iterator[_Item]:
-    yield _date_item(today)
+def _items(log: ObservationLog, today: date) -> Iterator[NoteItem]:
+    yield date_item(today)
     entries = [_dated(entry.text) for entry in log.active]
     if days := _past_days(entries, today):
         distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
-        yield _Item("days", distances, [f"In your diary: {'; '.join(distances)}."])
+        yield NoteItem("days", distances, [f"In your diary: {'; '.join(distances)}."])
     if passed := _passed_plans(entries, today):
         heading = "The day of these lines of your diary has passed since they were written:"
-        yield _Item("passed", passed, [heading, *(f"- {line}" for line in passed)])
+        yield NoteItem("passed", passed, [heading, *(f"- {line}" for line in passed)])
     if task := log.hints.current_task:
-        yield _Item("current_task", task, [f"Current task: {task}"])
+        yield NoteItem("current_task", task, [f"Current task: {task}"])
     if response := log.hints.suggested_response:
-        yield _Item("suggested_response", response, [f"Suggested response: {response}"])
+        yield NoteItem("suggested_response", response, [f"Suggested response: {response}"])
 
 
-def _block(items: Sequence[_Item], counter: TokenCounter, marks: Mapping[str, Json] | None = None) -> SentBlock:
-    text = _in_note([quote(line) for item in items for line in item.lines])
-    made_from = {item.name: item.value for item in items} | dict(marks or {})
-    return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
-
-
-def _in_note(lines: Sequence[str]) -> str:
-    return "\n".join(["<memory-note>", *lines, "</memory-note>"]) if lines else ""
-
-
-def _date_item(day: date) -> _Item:
-    return _Item("date", day.isoformat(), [f"Today is {day:%A}, {day.day} {_MONTHS[day.month - 1]} {day.year}."])
-
-
-def _tails(tails: Sequence[Tail]) -> Iterator[_Item]:
+def _tails(tails: Sequence[Tail]) -> Iterator[NoteItem]:
     for tail in tails:
-        yield _Item(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
+        yield NoteItem(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 
 
 def _past_days(entries: Iterable[_Dated], today: date) -> list[date]:
@@ -247,11 +163,11 @@ def _dated(text: str) -> _Dated:
     for match in _MEANING.finditer(text):
         start, end = _line_around(text, match.start())
         last = bisect_left(places, end) - 1
-        said = _iso(headings[last][1]) if last >= 0 else None
+        said = iso_date(headings[last][1]) if last >= 0 else None
         day = _meant(match)
         if day is not None and said is not None and said < day:
             plans.append(_Plan(day, _shorten(text[start:end].strip().lstrip("-* "))))
-    days = {day for heading in headings if (day := _iso(heading[1])) is not None}
+    days = {day for heading in headings if (day := iso_date(heading[1])) is not None}
     return _Dated(tuple(sorted(days)), tuple(sorted(plans, key=_day_of)))
 
 
@@ -262,19 +178,12 @@ def _line_around(text: str, place: int) -> tuple[int, int]:
 
 def _meant(match: re.Match[str]) -> date | None:
     if match["iso"]:
-        return _iso(match["iso"])
+        return iso_date(match["iso"])
     month = match["month"] or match["month2"]
-    if month not in _MONTHS:
+    if month not in MONTHS:
         return None
     try:
-        return date(int(match["year"] or match["year2"]), _MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
-    except ValueError:
-        return None
-
-
-def _iso(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text)
+        return date(int(match["year"] or match["year2"]), MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
     except ValueError:
         return None
 

@@ -1,0 +1,114 @@
+"""Memory notes: short texts inside the user's message, for facts that depend on the clock or the turn.
+
+A note is composed once per run, leaves out what earlier notes in the window say already, and is stored with the message
+(``Message.sent``), so that later prompts repeat it byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from diarist.message_list import MessageList
+from diarist.messages import Json, Message, SentBlock
+from diarist.tokens import TokenCounter
+
+ERASURES = "erasures"
+"""Key in ``made_from``: the log's number of erasures when the block was made."""
+BORN = "born"
+"""Key in ``made_from``: the ``born`` id of the diary, since a later diary may have the same key."""
+ALWAYS_TRUE = {"date", ERASURES, BORN}
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+_TAGS = re.compile(r"<(?=\s*/?\s*(?:observations|memory-note)\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteItem:
+    """One item of a note: ``value`` is compared with earlier notes, ``lines`` is the text."""
+
+    name: str
+    value: Json
+    lines: list[str]
+
+
+def asked_in(messages: MessageList) -> Message | None:
+    """Return the user message that gets the memory note: the last input message that is not stored yet."""
+    return next((m for m in reversed(messages.input) if m.role == "user" and m.seq is None), None)
+
+
+def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
+    """Return a block with a single item. Without lines its text is empty, and it is only a record."""
+    return compose([NoteItem(name, value, list(lines))], counter)
+
+
+def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCounter) -> SentBlock | None:
+    """Join two blocks into one, ``first`` first."""
+    if first is None or second is None:
+        return first or second
+    text = _in_note([line for block in (first, second) for line in block.text.splitlines()[1:-1]])
+    return SentBlock(text=text, tokens=counter.count(text), made_from=first.made_from | second.made_from)
+
+
+def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
+    """Reduce a block to the date on which it was sent, since the rest may quote the log or other threads.
+
+    Returns:
+        The same object if it has nothing else; None if it has no date.
+    """
+    if {"date"} <= block.made_from.keys() <= ALWAYS_TRUE:
+        return block
+    day = iso_date(str(block.made_from.get("date")))
+    return None if day is None else compose([date_item(day)], counter)
+
+
+def without_diary(block: SentBlock) -> SentBlock:
+    """Return the block for a copied thread, without the ``born`` id of the original diary."""
+    return replace(block, made_from={name: value for name, value in block.made_from.items() if name != BORN})
+
+
+def compose(items: Sequence[NoteItem], counter: TokenCounter, marks: Mapping[str, Json] | None = None) -> SentBlock:
+    """Return the note with these items; ``marks`` are recorded with it but not shown."""
+    text = _in_note([quote(line) for item in items for line in item.lines])
+    made_from = {item.name: item.value for item in items} | dict(marks or {})
+    return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
+
+
+def _in_note(lines: Sequence[str]) -> str:
+    return "\n".join(["<memory-note>", *lines, "</memory-note>"]) if lines else ""
+
+
+def date_item(day: date) -> NoteItem:
+    """Return the item that tells today's date."""
+    return NoteItem(
+        "date", day.isoformat(), [f"Today is {_WEEKDAYS[day.weekday()]}, {day.day} {MONTHS[day.month - 1]} {day.year}."]
+    )
+
+
+def quote(text: str) -> str:
+    """Escape the tags of memory in ``text``, since notes may quote untrusted text."""
+    return _TAGS.sub("&lt;", text)
+
+
+def iso_date(text: str) -> date | None:
+    """Return the date in ``YYYY-MM-DD``, None if it is not one."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
