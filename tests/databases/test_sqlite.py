@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from diarist.databases import sqlite as sqlite_database
 from diarist.databases.base import Connection, Schema
-from diarist.databases.sqlite import SQLiteDatabase
+from diarist.databases.sqlite import SQLiteDatabase, ThreadConnection
 from diarist.exceptions import InputError, SchemaError, StorageError
 
 
@@ -34,6 +35,10 @@ async def read_all(connection: Connection) -> list[str | None]:
 
 async def count_up(connection: Connection) -> None:
     await add(connection, str(await connection.value("SELECT count(*) FROM notes")))
+
+
+async def delete_all(connection: Connection) -> None:
+    await connection.execute("DELETE FROM notes")
 
 
 async def look_up_numbers(connection: Connection) -> None:
@@ -240,6 +245,26 @@ async def test_few_writes_each_by_many_processes_do_not_fill_the_log(database: S
             await other.write(add, "x" * 8_000)
         await other.close()
     assert log_size(database.location) < 10_000_000
+
+
+async def test_an_erasure_that_failed_is_done_by_a_later_write(
+    database: SQLiteDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint, errors = sqlite_database.checkpoint, [sqlite3.OperationalError("database or disk is full")]
+
+    def fails_once(connection: ThreadConnection) -> bool:
+        if errors:
+            raise errors.pop()
+        return checkpoint(connection)
+
+    monkeypatch.setattr(sqlite_database, "checkpoint", fails_once)
+    await database.write(add, "zanzibar")
+    await database.write(delete_all)
+    database.erase_soon()
+    for _ in range(20):
+        await database.write(add, "other words")
+    assert "cannot write a checkpoint: database or disk is full" in caplog.text
+    assert b"zanzibar" not in Path(f"{database.location}-wal").read_bytes()  # noqa: ASYNC240
 
 
 # --- versions ----------------------------------------------------------------------------------------------

@@ -440,18 +440,20 @@ class Threads:
         if self._writes_to_skip:
             self._writes_to_skip -= 1
             return
+        erases, emptied = self._erases, False
         try:
-            if not self._erases and self._log.stat().st_size < LOG_SIZE:
+            if not erases and self._log.stat().st_size < LOG_SIZE:
                 self._writes_to_skip = WRITES_BETWEEN_LOOKS
                 return
-            erases, self._erases = self._erases, False
+            self._erases = False  # before the checkpoint, which may miss what is deleted from now on
             with opened.connection(True) as connection:
-                if not checkpoint(connection):  # blocked by a long reader or writer: try later
-                    self._erases |= erases
-                    self._writes_to_skip = WRITES_BETWEEN_LOOKS if erases else WRITES_AFTER_FAILURE
+                emptied = checkpoint(connection)
         except (sqlite3.Error, OSError) as error:
             if not is_busy(error) and not isinstance(error, FileNotFoundError):
                 logger.warning("cannot write a checkpoint: %s", error)
+        if not emptied:  # a long reader or writer, or a full disk: try later
+            self._erases |= erases
+            self._writes_to_skip = WRITES_BETWEEN_LOOKS if self._erases else WRITES_AFTER_FAILURE
 
     def _mapped(self, doing: str, error: sqlite3.Error | UnicodeEncodeError) -> DiaristError:
         if isinstance(error, UnicodeEncodeError):
