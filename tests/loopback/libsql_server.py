@@ -111,7 +111,8 @@ class LibSQLServer:
 def _executed(stream: sqlite3.Connection, statement: dict[str, Any]) -> dict[str, Any]:
     if _SETTING.match(statement["sql"]):
         raise sqlite3.OperationalError(f"unsupported statement: {statement['sql']}")
-    cursor = stream.execute(statement["sql"], [_read(value) for value in statement["args"]])
+    values = {str(number): _read(value) for number, value in enumerate(statement["args"], start=1)}  # for ?1, ?2, …
+    cursor = stream.execute(statement["sql"], values)
     return {
         "cols": [{"name": column[0], "decltype": None} for column in cursor.description or ()],
         "rows": [[_written(value) for value in row] for row in cursor],
