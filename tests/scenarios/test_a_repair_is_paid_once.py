@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from diarist.exceptions import BadRequestError, ModelConnectionError, ModelError
 from diarist.messages import TextPart
 from diarist.models import resolve
 from diarist.models.base import ModelRequest
-from diarist.processors import ProcessAPIErrorArgs, ProcessOutputStepArgs
+from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs, ProcessOutputStepArgs
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.loopback.fixtures import *  # noqa: F403
@@ -127,6 +128,46 @@ async def test_a_repair_that_helped_is_kept_where_the_run_ends_badly_later(
     await agent.generate("c", thread="t")
     assert "poison" not in model.requests[-1].text
     await raw_rows(storage)
+
+
+class ReleasesObserver(LeaveOutPoison):
+    """Lets a waiting Observer finish right before the run ends."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__()
+        self.storage, self.go_on = storage, asyncio.Event()
+
+    async def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
+        if self.asked:
+            self.go_on.set()
+            while len((await log_of(self.storage)).entries) < 2:  # noqa: ASYNC110 — a storage sends no events
+                await asyncio.sleep(0)
+
+
+async def test_notes_that_were_saved_between_the_repair_and_the_end_of_its_run_go_too(storage: Storage) -> None:
+    releases, numbers = ReleasesObserver(storage), count(1)
+
+    async def write(request: ModelRequest) -> str:
+        if "poison" in request.text:
+            await releases.go_on.wait()
+        return f"<diary>\nDate: 2026-03-02\n- 🟡 note-{next(numbers)} noted\n</diary>"
+
+    def strict(request: ModelRequest) -> Any:
+        return BadRequestError("poison", status=400) if "poison" in request.text else "Understood, noted."
+
+    memory = observational(storage, observer_model=ScriptedModel(write, name="observer"))
+    agent = Agent(model=answering(), memory=memory, processors=[releases])
+    await talk(agent, 1)
+    await agent.generate(words("poison", 20), thread="t")
+    await agent.generate("go on", thread="t")
+    await agent.generate("look", thread="t", model=ScriptedModel(strict))
+    await memory.settled()
+    rows = await storage.list_messages("t")
+    assert not any("poison" in row.text for row in rows)
+    kept = (await log_of(storage)).entries
+    assert not [
+        entry.text for entry in kept if any(source.first_seq <= 3 <= source.last_seq for source in entry.sources)
+    ]
 
 
 @pytest.mark.parametrize("buffers", [False, True])

@@ -281,8 +281,13 @@ class DiaryProcessor(Processor[Any]):
         state.listener.writer = None
         if state.turn is None or outcome == "discarded":
             return
-        own = context.messages.of("input", "response") if outcome == "committed" else []
+        messages = context.messages
+        own = messages.of("input", "response") if outcome == "committed" else []
+        mended = [row for row in state.turn.window.rows if row.id in messages.obsolete | messages.repaired]
         try:
+            if mended:  # a background job may have saved notes of their old text since the last step
+                removed = [row for row in mended if row.id in messages.obsolete]
+                await state.turn.forget([row for row in mended if row not in removed], removed)
             await state.turn.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
