@@ -13,7 +13,7 @@ from diarist.byte_cache import cached
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.messages import Json, Message, SentBlock
-from diarist.storage.base import Storage
+from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import (
     OF_RESOURCE,
     MessageRow,
@@ -100,7 +100,7 @@ class _EventLog:
     last_seq: int = 0
 
 
-class InMemoryStorage(Storage):
+class InMemoryStorage(Storage, SearchStorage):
     """Storage in this process's memory. The data lives as long as the object; ``close`` does not delete it.
 
     Values are encoded as in the SQL back ends, so the same values are rejected or converted. Every method takes the
