@@ -44,10 +44,10 @@ class Storage(ABC):
     events_kept: int = 10_000
     """Maximum number of events per key; older events are dropped."""
 
-    async def open(self) -> None:
+    async def open(self) -> None:  # noqa: B027 - some have nothing to open
         """Connect, and create or migrate the schema. Does nothing if the storage is open."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """Release the connections. The next use opens them again."""
 
     async def __aenter__(self) -> Self:
