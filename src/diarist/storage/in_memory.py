@@ -219,7 +219,11 @@ class InMemoryStorage(Storage, SearchStorage):
             if run_id in self._runs:
                 raise ConflictError(f"run {run_id!r} exists already")
             earlier = [other for other in self._runs.values() if other.run.thread_id == thread.id]
-            self._adopt_expired(earlier)
+            for other in earlier:
+                if other.run.state == "live":
+                    if other.expires_at > _steady():
+                        raise ThreadBusyError(f"run {other.run.id!r} of thread {thread.id!r} is live")
+                    self._end(other, "interrupted")
             if found is None:
                 self._insert_thread(thread, created_by=run_id)
             run = Run(
@@ -232,13 +236,6 @@ class InMemoryStorage(Storage, SearchStorage):
             )
             self._runs[run_id] = _Run(run, expires_at)
             return run
-
-    def _adopt_expired(self, runs: list[_Run]) -> None:
-        for found in runs:
-            if found.run.state == "live":
-                if found.expires_at > _steady():
-                    raise ThreadBusyError(f"run {found.run.id!r} of thread {found.run.thread_id!r} is live")
-                self._end(found, "interrupted")
 
     async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
         expires_at = _steady() + ttl_micros(ttl)
@@ -376,7 +373,8 @@ class InMemoryStorage(Storage, SearchStorage):
     async def list_forgotten(self, thread_id: str) -> list[Forgotten]:
         with self._lock:
             thread = self._threads.get(thread_id)
-            return sorted(thread.forgotten.values(), key=_by_place) if thread is not None else []
+            noted = thread.forgotten.values() if thread is not None else ()
+            return sorted(noted, key=lambda message: (message.seq, message.rank, message.id))
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         with self._lock:
@@ -397,11 +395,6 @@ class InMemoryStorage(Storage, SearchStorage):
         first = first_position(_now() if row.created_at is None else row.created_at)
         self._positions_used[first] = used = self._positions_used.get(first, -1) + 1
         return first + used
-
-    def _has_row(self, row: RowRef) -> bool:
-        thread = self._threads.get(row.thread_id)
-        stored = thread.messages.get(row.seq) if thread is not None else None
-        return stored is not None and stored.id == row.id
 
     def _visible_rows(self, thread_id: str, ids: Sequence[str]) -> list[MessageRow]:
         thread, wanted = self._threads.get(thread_id), set(ids)
@@ -495,8 +488,11 @@ class InMemoryStorage(Storage, SearchStorage):
             stored = 0 if head is None else head.version
             if stored != expected_version:
                 raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
-            if gone := next((row for row in rows if not self._has_row(row)), None):
-                raise ConflictError(f"message {gone.id!r} of thread {gone.thread_id!r} is gone")
+            for row in rows:
+                thread = self._threads.get(row.thread_id)
+                message = thread.messages.get(row.seq) if thread is not None else None
+                if message is None or message.id != row.id:
+                    raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
             if head is not None and saved.generation > head.generation:
                 self._history.setdefault(log.key, {}).setdefault(head.generation, head.body)
             self._logs[log.key] = _Log(saved.version, saved.generation, body)
@@ -604,10 +600,6 @@ class InMemoryStorage(Storage, SearchStorage):
         self._working_memories.pop(key, None)
         self._forget_log(key)
         self._events.pop(key, None)
-
-
-def _by_place(message: Forgotten) -> tuple[int, int, str]:
-    return message.seq, message.rank, message.id
 
 
 def _by_time(row: ThreadRow) -> tuple[int, str]:

@@ -17,8 +17,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
-from diarist.storage.mongodb.client import Db, Document
-from diarist.storage.mongodb.expressions import appended, literals, merged, raised
+from diarist.storage.mongodb.client import Db, Document, appended, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.runs import COUNTS, EndState, end_run, get_run, kept_of, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most, present

@@ -12,8 +12,7 @@ from pymongo.errors import DuplicateKeyError
 
 from diarist.exceptions import ConflictError, ThreadBusyError
 from diarist.storage.codec import lost_run, require_resource, require_state
-from diarist.storage.mongodb.client import Db, Document
-from diarist.storage.mongodb.expressions import NOW, after, appended, literal, literals, merged, raised
+from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
 from diarist.storage.records import Run, Thread

@@ -31,9 +31,8 @@ from diarist.storage.codec import (
     to_json,
     to_micros,
 )
-from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.client import NOW, Db, Document, literal, literals, raised
 from diarist.storage.mongodb.events import delete_event_log
-from diarist.storage.mongodb.expressions import NOW, literal, literals, raised
 from diarist.storage.mongodb.logs import delete_log_of_thread, mark_removal
 from diarist.storage.mongodb.resources import delete_working_memory
 from diarist.storage.records import Page, Thread
