@@ -184,7 +184,7 @@ class ThreadDiary:
         attempt = transitions.failures_of(cycle.log, cycle.operation).count + 1
         part = events.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self.manual)
         if stored:
-            await self.send(part, cycle.log.key, error=type(error).__name__)
+            await self.send(part, cycle.log.key, error=_kind(error))
         else:
             self._tell(part)
 
@@ -195,7 +195,7 @@ class ThreadDiary:
             if cycle.log.version and not now.version:  # the log was deleted; a failure must not create it again
                 return now
             left = () if was_forgotten(cycle.log, now) else refused
-            return transitions.record_failure(now, cycle.operation, at=at, error=type(error).__name__, refused=left)
+            return transitions.record_failure(now, cycle.operation, at=at, error=_kind(error), refused=left)
 
         try:  # a log that was never saved cannot show that its thread was deleted; missing rows show it
             await self.update(count, rows=() if cycle.log.version else rows)
@@ -228,7 +228,7 @@ class ThreadDiary:
         Args:
             tokens: Size of the input of that work.
         """
-        error = TimeoutError(
+        error = OutOfTimeError(
             f"the run did not wait longer than the {self.config.observe_timeout:g} s of observe_timeout; "
             f"the {operation} goes on in the background"
         )
@@ -296,3 +296,8 @@ class ThreadDiary:
         cycle_id = log.entries[-1].cycle_id
         part = events.thread_update(cycle_id, self.thread_id, old_title=thread.title, new_title=title, at=self.clock())
         await self.send(part, log.key)
+
+
+def _kind(error: Exception) -> str:
+    """Return the class of an error, as its text may quote messages; the text if it is known to quote none."""
+    return str(error) if isinstance(error, OutOfTimeError) else type(error).__name__
