@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +39,8 @@ class Receipt:
 
     def __add__(self, other: Receipt) -> Receipt:
         """Return the combined receipt, with each id once."""
-        return Receipt(
-            message_ids=_union(self.message_ids, other.message_ids),
-            observation_ids=_union(self.observation_ids, other.observation_ids),
-            restored_ids=_union(self.restored_ids, other.restored_ids),
-            mentioning_ids=_union(self.mentioning_ids, other.mentioning_ids),
-            note_ids=_union(self.note_ids, other.note_ids),
-            events=self.events + other.events,
-            title_ids=_union(self.title_ids, other.title_ids),
-            thread_ids=_union(self.thread_ids, other.thread_ids),
-            resource_ids=_union(self.resource_ids, other.resource_ids),
-            vectors=self.vectors + other.vectors,
-            left_on_disk=_union(self.left_on_disk, other.left_on_disk),
-        )
-
-
-def _union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
+        both: dict[str, Any] = {}
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            both[item.name] = mine + theirs if isinstance(mine, int) else tuple(dict.fromkeys(mine + theirs))
+        return Receipt(**both)

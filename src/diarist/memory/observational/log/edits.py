@@ -136,17 +136,6 @@ def without_stones(log: ObservationLog, stones: Collection[Tombstone]) -> Observ
     return log if len(left) == len(log.tombstones) else replace(log, tombstones=left)
 
 
-def touches(entry: Observation, stones: Collection[Tombstone]) -> bool:
-    """Return True if an entry was made from any of these rows."""
-    return any(
-        source.thread_id == stone.thread_id
-        and source.first_seq <= stone.last_seq
-        and stone.first_seq <= source.last_seq
-        for source in entry.sources
-        for stone in stones
-    )
-
-
 def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasure) -> ObservationLog:
     """Add tombstones for rows, and remove every entry that was made from them.
 
