@@ -32,11 +32,10 @@ from diarist.memory.observational.decide import (
 from diarist.memory.observational.events import Emit, Trigger
 from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import Coverage, visible_log
+from diarist.memory.observational.log.coverage import Coverage, stale_entries, visible_log
 from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
-from diarist.memory.observational.log.stale_entries import stale_entries
 from diarist.memory.observational.log.transitions import Operation, backing_off
 from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import observe

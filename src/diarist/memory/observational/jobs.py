@@ -15,15 +15,13 @@ from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
 from diarist.memory.background import Background
 from diarist.memory.observational.decide import Limits, plan_reflection
-from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
+from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
-from diarist.memory.observational.log.refused_batches import is_suspect
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.message_units import observable_units, tokens_of
 from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.selection import split_at_chunks, split_batches
+from diarist.memory.observational.selection import is_suspect, split_at_chunks, split_batches
 from diarist.memory.observational.thread_diary import ThreadDiary
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog

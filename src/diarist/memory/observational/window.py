@@ -10,8 +10,7 @@ from itertools import chain
 from diarist.counting import ensure_counted, message_tokens
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
-from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
-from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, observable_units
 from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
