@@ -292,7 +292,7 @@ class DiaryProcessor(Processor[Any]):
         except StorageError as error:
             logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
-            context.wait_at_end(state.turn.jobs.settled)
+            context.wait_at_end(state.turn.settled)
 
 
 def _pinned(context: RunContext[Any]) -> set[str]:

@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import chain
 
 from diarist.counting import ensure_counted, message_tokens
-from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, observable_units
@@ -16,11 +15,10 @@ from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.thread_diary import ThreadDiary
 from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, SentBlock
-from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog
-from diarist.tokens import TokenCounter
 
 _OPENER_PAGE = 20
 _OPENER_ROWS = 200
@@ -33,8 +31,9 @@ class Window:
     """The prompt window of a run: the diary that it shows, its raw rows, and the stored diary as last read.
 
     Args:
+        diary: The diary of the thread, with the storage of its rows.
+        log: The diary as it is stored.
         run_id: The run, which sees its own rows; None outside of any run.
-        limits: The thresholds of ``config``.
 
     Attributes:
         rows: The raw rows in order, without system rows; the run's own after ``add``. Replaced, never mutated.
@@ -42,27 +41,17 @@ class Window:
         stored: The diary as it was last read.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        counter: TokenCounter,
-        config: ObservationalMemoryConfig,
-        limits: Limits,
-        *,
-        thread_id: str,
-        run_id: str | None,
-        log: ObservationLog,
-    ) -> None:
-        self.config = config
-        self.thread_id = thread_id
+    def __init__(self, diary: ThreadDiary, log: ObservationLog, run_id: str | None) -> None:
+        self.config = diary.config
+        self.thread_id = diary.thread_id
         self.run_id = run_id
         self.stored = log
-        self.log = visible_log(log, run_id, thread_id)
+        self.log = visible_log(log, run_id, self.thread_id)
         self.rows: list[Message] = []
-        self._storage = storage
-        self._counter = counter
-        self._limits = limits
-        self._coverage = Coverage(self.log.active, thread_id)
+        self._storage = diary.storage
+        self._counter = diary.counter
+        self._limits = diary.limits
+        self._coverage = Coverage(self.log.active, self.thread_id)
         self._opener: Message | None = None
         self._opened_for: str | None = None
         self._facts: _Facts | None = None
