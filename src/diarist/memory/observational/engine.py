@@ -305,8 +305,8 @@ class Turn:
             self.window.sizes(pinned),
             observing=self._running("observation"),
             reflecting=self._running("reflection"),
-            observer_ready=not stored.observer_failures.count or not backing_off(stored.observer_failures, now),
-            reflector_ready=not stored.reflector_failures.count or not backing_off(stored.reflector_failures, now),
+            observer_ready=not backing_off(stored.observer_failures, now),
+            reflector_ready=not backing_off(stored.reflector_failures, now),
             may_wait=not self.patience.exhausted,
             cold=cold,
         )
@@ -437,7 +437,7 @@ class Turn:
             if await self.refresh():
                 return True
             plan = self.window.reflection_plan()
-            if plan and not transitions.still_there(self.window.stored, plan.replaces):
+            if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
                 await self.adopt(self.window.stored)  # another run has replaced these entries already
                 self._reason = "reflection"
                 return True
