@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
+from operator import attrgetter
 
 from diarist.counting import ensure_counted, message_tokens
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
@@ -22,6 +23,7 @@ from diarist.storage.records import Observation, ObservationLog
 
 _OPENER_PAGE = 20
 _OPENER_ROWS = 200
+_SEQ = attrgetter("seq")
 
 Chunk = tuple[Observation, list[Message]]
 """An entry that is not active for this run yet, with its raw rows."""
@@ -74,7 +76,7 @@ class Window:
         if fresh:
             ensure_counted(fresh, self._counter)
             ids = {message.id for message in fresh}
-            self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=seq_of)
+            self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=_SEQ)
 
     def remove(self, messages: Sequence[Message]) -> None:
         """Remove rows that are gone."""
@@ -252,7 +254,9 @@ class _Facts:
         self.noted = {row.id for row in self._within(self.covered)} if self.covered.ranges else set[str]()
         self.unnoted_tokens = self.tokens - sum([self._tokens[row_id] for row_id in self.noted])
         found = [(entry, self._within(coverage)) for entry, coverage in self._hidden]
-        self.waiting: list[Chunk] = sorted([chunk for chunk in found if chunk[1]], key=lambda c: seq_of(c[1][0]))
+        self.waiting: list[Chunk] = sorted(
+            [chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0])
+        )
         several = self.log.scope == "resource"
         self.foreign = tuple([e for e, rows in found if several and not rows and e.state == "buffered"])
         self.sizes: dict[frozenset[str], Sizes] = {}
@@ -264,5 +268,5 @@ class _Facts:
     def _within(self, coverage: Coverage) -> list[Message]:
         found: list[Message] = []
         for first, last in coverage.ranges:
-            found += self.raw[bisect_left(self.raw, first, key=seq_of) : bisect_right(self.raw, last, key=seq_of)]
+            found += self.raw[bisect_left(self.raw, first, key=_SEQ) : bisect_right(self.raw, last, key=_SEQ)]
         return found

@@ -10,6 +10,7 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from diarist.encoding import dumps
 from diarist.memory.observational.log.transitions import derive_hints
@@ -18,6 +19,7 @@ from diarist.messages import Message, part_to_dict
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, Source, Tombstone
 
+_FIRST = itemgetter(0)
 _READINGS = 3
 """Maximum number of gaps that are read one by one."""
 
@@ -43,7 +45,6 @@ class Coverage:
                 end = last
         if start <= end:
             self.ranges.append((start, end))
-        self._firsts = [first for first, _ in self.ranges]
 
     def __contains__(self, seq: int) -> bool:
         return self.covers(seq, seq)
@@ -54,12 +55,12 @@ class Coverage:
 
     def covers(self, first: int, last: int) -> bool:
         """Return True if all rows from ``first`` to ``last`` are covered."""
-        index = bisect_right(self._firsts, first) - 1
+        index = bisect_right(self.ranges, first, key=_FIRST) - 1
         return index >= 0 and last <= self.ranges[index][1]
 
     def meets(self, first: int, last: int) -> bool:
         """Return True if any row from ``first`` to ``last`` is covered."""
-        index = bisect_right(self._firsts, last) - 1
+        index = bisect_right(self.ranges, last, key=_FIRST) - 1
         return index >= 0 and first <= self.ranges[index][1]
 
     def holes(self, before: int | None = None) -> list[tuple[int, int | None]]:
@@ -80,7 +81,7 @@ class Coverage:
 
     def end_before(self, seq: int) -> int:
         """Return the last covered row before ``seq``; 0 if there is none."""
-        index = bisect_right(self._firsts, seq - 1) - 1
+        index = bisect_right(self.ranges, seq - 1, key=_FIRST) - 1
         return min(self.ranges[index][1], seq - 1) if index >= 0 else 0
 
 
@@ -90,7 +91,7 @@ def visible_log(log: ObservationLog, run_id: str | None, thread_id: str = "") ->
     Args:
         thread_id: The run's thread. In resource scope, the hints of the returned log are those of this thread.
     """
-    entries = tuple(entry for entry in log.entries if entry.run_id in (None, run_id))
+    entries = tuple([entry for entry in log.entries if entry.run_id in (None, run_id)])
     whose = thread_id if log.scope == "resource" else ""
     if len(entries) == len(log.entries) and not whose:
         return log
