@@ -30,7 +30,7 @@ from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.processor import SemanticRecall
-from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index, vectors_beside
+from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles, title_config
 from diarist.memory.working.config import WorkingMemoryConfig, working_memory_config
@@ -138,13 +138,7 @@ class Memory:
             self._models.check()
         recalls = semantic_config(semantic_recall)
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
-        self._embedding = Embedding(
-            self.semantic,
-            vectors_beside(self.storage, vector, self.semantic),
-            self.storage,
-            self.counter,
-            self._background,
-        )
+        self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
         self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
         titles = title_config(generate_title)
         self._titles = (
