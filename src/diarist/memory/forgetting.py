@@ -33,7 +33,7 @@ from diarist.tokens import TokenCounter
 class Forgetting:
     """Deletes messages, threads and resources, with all data made from them."""
 
-    def __init__(self, storage: Storage, addressing: Addressing, embedding: Embedding, counter: TokenCounter) -> None:
+    def __init__(self, storage: Storage, counter: TokenCounter, addressing: Addressing, embedding: Embedding) -> None:
         self.storage, self.counter = storage, counter
         self._addressing, self._embedding = addressing, embedding
 

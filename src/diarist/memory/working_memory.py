@@ -26,7 +26,7 @@ class Working:
         config: None if this memory has no working memory.
     """
 
-    def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, *, addressing: Addressing) -> None:
+    def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, addressing: Addressing) -> None:
         self._storage, self.config, self._addressing = storage, config, addressing
 
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> str | dict[str, Json]:
