@@ -113,7 +113,6 @@ class Messages:
         ensure_counted(fresh, self._counter)
         owner = Thread(id=thread, resource_id=resource or own_resource(thread), title=title)
         run = await open_run(self._storage, new_id("run"), owner, wait=self._thread_wait)
-        owner.resource_id = run.resource_id
         try:
             fresh = await self._unknown(thread, fresh)  # messages may have been stored while this call waited
             numbers = await self._storage.append_messages(run, fresh, source="input")
