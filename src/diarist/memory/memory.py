@@ -34,7 +34,7 @@ from diarist.memory.semantic.setup import Vector, semantic_index, vectors_beside
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.working.config import WorkingMemoryConfig
-from diarist.memory.working.observer_updates import ObserverUpdates, check_observer_updates
+from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.memory.working_memory import Working
 from diarist.messages import Json
@@ -139,8 +139,10 @@ class Memory:
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
-        check_observer_updates(working, self.config)
-        working_updates = ObserverUpdates(self.storage, working) if working and working.kept_by == "observer" else None
+        working_updates = None
+        if working is not None and working.kept_by == "observer":
+            _check_observer(working, self.config)
+            working_updates = ObserverUpdates(self.storage, working)
         self._models = RoleModels(self.config, self.counter, working_updates=working_updates) if self.config else None
         if self._models is not None:
             self._models.check()
@@ -385,3 +387,16 @@ def _number_of_messages(value: int | None) -> int:
     if value is True or not isinstance(cast(Any, value), int) or value < 0:
         raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {value!r}")
     return int(value)
+
+
+def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:
+    """Raise ConfigError if the Observer cannot keep this working memory."""
+    if diary is None:
+        raise ConfigError("working_memory.kept_by='observer' needs observational memory: there is no Observer")
+    if diary.observer_model == "extractive":
+        raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
+    if working.scope == "thread" and diary.scope == "resource":
+        raise ConfigError(
+            "working_memory.kept_by='observer' with scope='thread' needs observational memory of that scope: in "
+            "resource scope the Observer reads several threads at once"
+        )

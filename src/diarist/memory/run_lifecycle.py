@@ -56,7 +56,7 @@ async def open_run(
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)
-            if found is not None:
+            if found is not None and (is_own_resource(thread.resource_id) or is_own_resource(found.resource_id)):
                 check_owner(found, thread.resource_id)
             raise
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
