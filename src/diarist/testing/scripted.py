@@ -152,11 +152,11 @@ class ScriptedModel(Model):
         if isinstance(answer, BaseException):
             raise answer
         reply = answer if isinstance(answer, Reply) else Reply()
-        pieces: list[Piece] = [answer]
+        pieces: list[Any] = [answer]
         if reply is answer:
-            pieces = reply.pieces()
+            pieces = list(reply.pieces())
         elif isinstance(answer, list | tuple):
-            pieces = list(cast(list[Piece], answer))
+            pieces = list(cast(list[Any], answer))
         for chunk in self._chunks(pieces):
             await asyncio.sleep(0)  # as from a network: others run, and a cancellation arrives
             yield chunk
