@@ -252,7 +252,7 @@ class StepAttempt:
     async def _prepare(self) -> None:
         """``process_input_step`` of all processors, then the call's ``prepare_step``; they change the setup."""
         own = self.options.get("prepare_step")
-        last = None if own is None else Hook.of(PREPARE_STEP, "prepare_step", -1, own)
+        last = None if own is None else Hook.of(PREPARE_STEP, "prepare_step", own)
         steps = self.so_far.steps
         call = OnInputStep(messages=self.context.messages, step=self.number, setup=self.setup, steps=steps)
         await self._ask(call, last=last)

@@ -191,8 +191,7 @@ class StreamWriter:
         chunk.run_id = self._run_id
         if not self._has_hooks:
             return (chunk,)
-        hooks = self._hooks or self._opened()
-        return hooks.feed_now(chunk) if hooks.is_sync else await hooks.feed(chunk)
+        return await (self._hooks or self._opened()).feed(chunk)
 
     @property
     def is_sync(self) -> bool:
