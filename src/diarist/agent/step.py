@@ -234,7 +234,7 @@ class StepAttempt:
         given = self._given
         last = None
         if given.prepare_step is not None:
-            last = Hook.of(PREPARE_STEP, "prepare_step", -1, given.prepare_step)
+            last = Hook.of(PREPARE_STEP, "prepare_step", given.prepare_step)
         call = OnInputStep(messages=self._context.messages, step=given.number, setup=self._setup, steps=given.done)
         await self._ask(call, last=last)
 

@@ -189,7 +189,7 @@ class StreamWriter:
         passed: Sequence[Chunk] = (chunk,)
         if self._has_hooks:
             hooks = self._hooks or self._opened()
-            passed = hooks.feed_now(chunk) if hooks.is_sync else await hooks.feed(chunk)
+            passed = await hooks.feed(chunk)
         if self._written:
             await self.drain()
         for out in passed:  # inlined, since nearly all chunks pass here
@@ -213,7 +213,7 @@ class StreamWriter:
         if not self._has_hooks:
             return (chunk,)
         hooks = self._hooks or self._opened()
-        return hooks.feed_now(chunk) if hooks.is_sync else await hooks.feed(chunk)
+        return await hooks.feed(chunk)
 
     async def drain(self) -> None:
         """Send what processors and tools have written."""

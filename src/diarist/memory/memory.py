@@ -24,7 +24,7 @@ from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.jobs import JobQueue
 from diarist.memory.observational.processor import DiaryProcessor
 from diarist.memory.observational.roles.role_models import RoleModels
-from diarist.memory.read_only import ReadOnlyDiary, ReadOnlyHistory
+from diarist.memory.read_only import ReadOnlyDiary
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
@@ -220,13 +220,16 @@ class Memory:
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
     def _made_processor(self, model: Model) -> Processor[Any]:
-        if self.read_only:
-            return self._reader(model)
         if self.config is None:
             return MessageHistory(
-                self.storage, counter=self.counter, last_messages=self._last, thread_wait=self._thread_wait
+                self.storage,
+                counter=self.counter,
+                last_messages=self._last,
+                thread_wait=self._thread_wait,
+                read_only=self.read_only,
             )
-        return DiaryProcessor(
+        kind = ReadOnlyDiary if self.read_only else DiaryProcessor
+        return kind(
             self._engine(model),
             self.storage,
             counter=self.counter,
@@ -235,11 +238,6 @@ class Memory:
             search=self._hybrid(),
             prompts=self._prompts,
         )
-
-    def _reader(self, model: Model) -> Processor[Any]:
-        if self.config is None:
-            return ReadOnlyHistory(self.storage, counter=self.counter, last_messages=self._last)
-        return ReadOnlyDiary(self._engine(model), self.storage, counter=self.counter, search=self._hybrid())
 
     def _hybrid(self) -> HybridSearch | None:
         """Return the search behind the tool ``recall``; None for full-text search."""
@@ -332,7 +330,7 @@ class Memory:
         """Delete messages of a thread (``message_ids`` and ``thread``), a whole thread, or all data of a resource.
 
         Deleting a message also deletes the diary entries made from it, in earlier generations too; a title made from
-        it; error texts; and the memory notes sent after it, except their date. Entries that a deleted reflection had
+        it; and the memory notes sent after it, except their date. Entries that a deleted reflection had
         replaced return, if they were made from other messages only. The other messages of a deleted entry become raw
         again, and are observed when they are due. An entry that ``diary.edit`` took words out of is emptied instead,
         and still covers its other messages. Deleting a resource also deletes its working memory.

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 _LABELS = r"\[\s*#(?:\d+(?:\s*[,;–-]\s*#?\d+)*|N)\s*\]"  # [#N] stands in the form that the Observer is shown
 _AT_END = re.compile(rf"(?P<labels>(?:\s*{_LABELS}){{1,50}})(?=\.?\s*$)")
@@ -60,7 +59,10 @@ def _parted(labels: str, messages: int | None) -> tuple[str, list[int]]:
     """Return the labels that are not citations, and the numbers of those that are."""
     others, cited = labels, list[int]()
     for each in _ONE.findall(labels):
-        numbers = _numbers(each)
+        numbers: list[int] = []
+        for match in _CITED_NUMBERS.finditer(each):
+            first, last = int(match[1]), int(match[2] or match[1])
+            numbers += range(first, last + 1) if first <= last < first + 1000 else (first, last)
         if messages is None or not numbers or any(0 < number <= messages for number in numbers):
             cited += numbers
             others = others.replace(each, "", 1)
@@ -79,194 +81,94 @@ def cite(text: str, cited: Mapping[str, Sequence[int]], ids: Sequence[str]) -> t
     )
 
 
-def _numbers(labels: str) -> list[int]:
-    numbers: list[int] = []
-    for match in _CITED_NUMBERS.finditer(labels):
-        first = int(match[1])
-        last = int(match[2] or first)
-        numbers += range(first, last + 1) if first <= last < first + 1000 else (first, last)
-    return numbers
-
-
-_LABELLED = re.compile(r"\[#(?P<number>\d+)\](?: (?P<time>\d\d:\d\d))? (?P<text>.*)$")
+_LABELLED = re.compile(r"\[#(?P<number>\d+)\](?: \d\d:\d\d)? (?P<text>.*)$")
 _SPEAKER = re.compile(r"[^:\n]{1,60}: ")
 _WORD = re.compile(r"\w{3,}")
-_TIME = re.compile(r"\W*(\d\d:\d\d)\b")
 
 _STRONG = 1.0
-"""Score that links a line to a message: shared words, each weighted by the number of messages that have it."""
-_NEAR, _MAY_BE = 0.7, 0.5
+"""Score that links a line to a message: shared words, each divided by the number of messages that have it."""
+_NEAR = 0.7
 _ENOUGH = 0.3
 _LONGEST_JUMP = 8
-"""The most messages in a row that may have no note; a longer jump is a wrong match."""
+"""The most messages in a row that may have no note; a longer jump is a wrong citation."""
 
 
-class Entry(NamedTuple):
-    """A message in a transcript: its place among the messages, its day and time, and its text."""
-
-    place: int
-    moment: tuple[str, str]
-    text: str
-
-
-def read_transcript(transcript: str) -> list[Entry]:
-    """Return the messages of a transcript, without labels and speakers."""
-    entries: list[Entry] = []
-    date = ""
+def read_transcript(transcript: str) -> dict[int, str]:
+    """Return the messages of a transcript by their place, without labels and speakers."""
+    messages: dict[int, str] = {}
+    place = 0
     for line in transcript.splitlines():
-        if line.startswith("Date:"):
-            date = line
-        elif found := _LABELLED.match(line):
-            place, said = int(found["number"]) - 1, _SPEAKER.sub("", found["text"], count=1)
-            if entries and entries[-1].place == place:  # another part of the message
-                entries[-1] = entries[-1]._replace(text=f"{entries[-1].text}\n{said}")
-            else:
-                entries.append(Entry(place, (date, found["time"] or ""), said))
-        elif entries and line.startswith("    "):
-            entries[-1] = entries[-1]._replace(text=f"{entries[-1].text}\n{line.strip()}")
-    return entries
+        if found := _LABELLED.match(line):
+            place, text = int(found["number"]) - 1, _SPEAKER.sub("", found["text"], count=1)
+        elif line.startswith("    "):
+            text = line.strip()
+        else:
+            continue
+        messages[place] = f"{messages[place]}\n{text}" if place in messages else text
+    return messages
 
 
 def cut_to_reach(
-    text: str, cited: Mapping[str, Sequence[int]], entries: Sequence[Entry], whole: Callable[[int], int]
+    text: str, cited: Mapping[str, Sequence[int]], messages: Mapping[int, str], whole: Callable[[int], int]
 ) -> tuple[str, int]:
     """Return the notes of the messages that a cut answer has finished, and the number of these messages.
 
     The number is 0 if nothing shows how far the answer got. It errs on the low side, since messages that are not
-    covered stay raw. A line is linked to the messages it cites, unless its words are an earlier one's; else to the
-    first message that shares most of its words; else to the one at its time. The message of the last line may have
-    had more lines to come, so it is not finished.
+    covered stay raw. Citations show it, but no further than the words that lines share with messages, since weak
+    models number their own lines. The message of the last line may have had more lines to come, so it is not finished.
 
     Args:
         text: The complete lines of the answer.
         cited: Numbers by line, as returned by ``take_citations``.
-        entries: The messages that were sent.
+        messages: The messages that were sent, by their place.
         whole: Lowers a number of messages so that no tool call is separated from its result.
     """
-    lines = _Places(entries).lines(text, cited)
-    if not any(line.first is not None for line in lines):
-        lines = _by_time(lines, entries)
-    before, end = -1, whole(_reached(lines))
+    lines = text.splitlines()
+    cites = [sorted(number - 1 for number in cited.get(line, ()) if number - 1 in messages) for line in lines]
+    spans = [(places[0], places[-1]) for places in cites if places]
+    reached = _way(spans)[-1][0]
+    alike = _alike([line for line in lines if not line.startswith("Date:")], messages)
+    if len(alike) > _ENOUGH * len(lines):  # notes in another language share few words
+        reached = min(reached, _way([(place, place) for place in alike])[-2:][0][0])  # one similar line is an accident
+    before, end = -1, whole(reached)
     while before != end:
         # A dropped line may also cover messages before the end; their notes would be lost, so the end moves back.
-        parted = [line.first for line in lines if line.first is not None and line.parted_at(end)]
+        # A line about more messages than a jump is an overview.
+        parted = [first for first, last in spans if first < end <= last <= first + _LONGEST_JUMP]
         before, end = end, whole(min([end, *parted]))
-    return "\n".join(_before(lines, end)), end
+    kept: list[str] = []
+    keeps = True
+    for line, places in zip(lines, cites, strict=True):
+        keeps = places[-1] < end if places else keeps  # a line without citations follows the line before it
+        if keeps or line.startswith("Date:"):
+            kept.append(line)
+    return "\n".join(kept), end
 
 
-class _Line(NamedTuple):
-    """A line of notes; None means unknown.
-
-    Attributes:
-        first, last: The first and last message that it covers.
-        sure: Based on more than similar words.
-        alike: The first message with similar words.
-        moment: Its day and time.
-    """
-
-    text: str
-    first: int | None = None
-    last: int | None = None
-    sure: bool = False
-    alike: int | None = None
-    moment: tuple[str, str] | None = None
-
-    def parted_at(self, end: int) -> bool:
-        if self.first is None or self.last is None:
-            return False
-        return self.first < end <= self.last <= self.first + _LONGEST_JUMP  # a longer span is an overview
-
-
-class _Places:
-    """Links lines of notes to messages."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self._words = {entry.place: _words(entry.text) for entry in entries}
-        self._shared_by = Counter(word for words in self._words.values() for word in words)
-
-    def lines(self, text: str, cited: Mapping[str, Sequence[int]]) -> list[_Line]:
-        lines: list[_Line] = []
-        heading = ""
-        for line in text.splitlines():
-            if line.startswith("Date:"):
-                heading = line
-                lines.append(_Line(line))
-                continue
-            named = sorted(number - 1 for number in cited.get(line, ()) if number - 1 in self._words)
-            time = _TIME.match(line)
-            moment = (heading, time[1]) if time else None
-            alike, belied = self._alike(line, named)
-            if named and not belied:
-                lines.append(_Line(line, named[0], named[-1], True, alike, moment))
-            else:
-                lines.append(_Line(line, alike, alike, bool(named), alike, moment))
-        return lines
-
-    def _alike(self, line: str, named: Sequence[int]) -> tuple[int | None, bool]:
-        """Return the first message that shares nearly the most words with the line, and whether the words contradict
-        its citations because they belong to an earlier message."""
-        words = _words(line)
-        shared = {place: words & said for place, said in self._words.items()}
-        scores = {place: sum(1 / self._shared_by[word] for word in both) for place, both in shared.items()}
-        best = max((score for place, score in scores.items() if len(shared[place]) > 1), default=0.0)
-        if best < _STRONG:
-            return None, False
-        alike = next(place for place, score in scores.items() if score >= _NEAR * best and len(shared[place]) > 1)
-        best_named = max((scores[place] for place in named), default=0.0)
-        return alike, bool(named) and alike < named[0] and best_named < _MAY_BE * best
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.lower()))
-
-
-def _by_time(lines: Sequence[_Line], entries: Sequence[Entry]) -> list[_Line]:
-    """Link lines to the first message at or after their time, if their day is in the transcript."""
-    days = {entry.moment[0] for entry in entries}
-    placed: list[_Line] = []
-    for line in lines:
-        place = None
-        if line.moment is not None and line.moment[0] in days:
-            place = next((entry.place for entry in entries if entry.moment >= line.moment), None)
-        placed.append(line._replace(first=place, last=place, sure=True))
-    return placed
-
-
-def _reached(lines: Sequence[_Line]) -> int:
-    """Return the number of messages before the one that the answer was at; 0 if unknown."""
-    placed = [(line.first, line.last) for line in lines if line.first is not None and line.last is not None]
-    way = _way(placed)
-    if not any(line.sure for line in lines):
-        return way[-2:][0][0]  # two similar lines in a row are no accident
-    alike = [(line.alike, line.alike) for line in lines if line.alike is not None]
-    if len(alike) > _ENOUGH * len(lines):  # notes in another language share few words
-        return min(way[-1][0], _way(alike)[-2:][0][0])
-    return way[-1][0]
-
-
-def _way(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest increasing sequence of places, from the beginning to the first long jump."""
+def _way(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest increasing sequence of spans, from the beginning to the first long jump."""
     ways: list[list[tuple[int, int]]] = [[(0, 0)]]  # for each length, the one that ends earliest
-    for place in places:
-        length = bisect_right(ways, place[0], key=lambda way: way[-1][0])
-        ways[length : length + 1] = [[*ways[length - 1], place]]
+    for span in spans:
+        length = bisect_right(ways, span[0], key=lambda way: way[-1][0])
+        ways[length : length + 1] = [[*ways[length - 1], span]]
     way = ways[-1]
     jumps = (at for at, (one, other) in enumerate(pairwise(way), 1) if other[0] - one[1] > _LONGEST_JUMP)
     return way[: next(jumps, len(way))]
 
 
-def _before(lines: Sequence[_Line], end: int) -> list[str]:
-    """Return the lines of messages before the end; a line without a known message follows the line before it."""
-    kept: list[str] = []
-    keeps = True
+def _alike(lines: Iterable[str], messages: Mapping[int, str]) -> list[int]:
+    """Return, for each line with similar words in the messages, the first message that shares nearly the most."""
+    said = {place: frozenset(_WORD.findall(text.lower())) for place, text in messages.items()}
+    having = Counter(word for words in said.values() for word in words)
+    places: list[int] = []
     for line in lines:
-        if line.text.startswith("Date:"):
-            kept.append(line.text)
-            continue
-        keeps = keeps if line.last is None else line.last < end
-        if keeps:
-            kept.append(line.text)
-    return kept
+        noted = frozenset(_WORD.findall(line.lower()))
+        shared = {place: words & noted for place, words in said.items()}
+        scores = {place: sum(1 / having[word] for word in both) for place, both in shared.items() if len(both) > 1}
+        best = max(scores.values(), default=0.0)
+        if best >= _STRONG:
+            places.append(next(place for place, score in scores.items() if score >= _NEAR * best))
+    return places
 
 
 LEAST_SOURCE = 800
@@ -317,9 +219,7 @@ MIN_LONG_LINES = 20
 MAX_DUPLICATE_LINES = 0.5
 MAX_LINE_LENGTH = 50_000
 
-_GLANCES = ((25, 2), (100, 100 * MAX_DUPLICATE_WINDOWS / 2))
-"""Samples of windows, and how many of each must be repeats. In a loop at least two in five windows are repeats, so
-fewer than two of 25 are found once in 20,000 times."""
+_SAMPLES = 100
 _GOLDEN = 0.618_034
 
 
@@ -327,8 +227,8 @@ def is_degenerate(text: str) -> bool:
     """Return whether ``text`` is a loop.
 
     It is when it has at least 2,000 characters and: more than 40 % of its windows of 200 characters
-    (one begins at each character, so a loop of any length shows) occurred before in it; or it has
-    at least 20 lines of 20 characters or more, and more than half of those occurred before; or one
+    (one begins at each character, so a loop of any length shows; a sample is looked at) occurred before in it; or it
+    has at least 20 lines of 20 characters or more, and more than half of those occurred before; or one
     line is longer than 50,000 characters.
     """
     if len(text) < MIN_LENGTH:
@@ -342,21 +242,9 @@ def is_degenerate(text: str) -> bool:
         if duplicates > MAX_DUPLICATE_LINES * len(long_lines):
             return True
     total = len(text) - WINDOW + 1
-    return _may_repeat(text) and total - len(set(_windows(text))) > MAX_DUPLICATE_WINDOWS * total
-
-
-def _may_repeat(text: str) -> bool:
-    """Look at a sample of windows at irregular distances, then at a larger one. If fewer than half as many as required
-    are repeats, the text is no loop, and the rest is not read."""
-    total = len(text) - WINDOW + 1
-    found, looked = 0, 0
-    for glances, least in _GLANCES:
-        starts = [int(total * (number * _GOLDEN % 1)) for number in range(looked, glances)]
-        found += sum(text.find(text[start : start + WINDOW], 0, start + WINDOW - 1) >= 0 for start in starts)
-        if found < least:
-            return False
-        looked = glances
-    return True
+    starts = [int(total * (number * _GOLDEN % 1)) for number in range(_SAMPLES)]  # evenly, at irregular distances
+    repeats = sum(text.find(text[start : start + WINDOW], 0, start + WINDOW - 1) >= 0 for start in starts)
+    return repeats > MAX_DUPLICATE_WINDOWS * _SAMPLES
 
 
 def deduplicate(text: str) -> str:
@@ -394,15 +282,9 @@ def _without_loop(line: str, seen: set[int]) -> str:
 
     Lines below 200 characters are returned unchanged.
     """
-    for start, window in enumerate(_windows(line)):
+    for start in range(len(line) - WINDOW + 1):
+        window = hash(line[start : start + WINDOW])  # a few bytes instead of 200 characters
         if window in seen:
             return f"{line[:start].rstrip()} …" if start else ""
         seen.add(window)
-    if len(line) > MAX_LINE_LENGTH:
-        return f"{line[: MAX_LINE_LENGTH - 2]} …"
-    return line
-
-
-def _windows(text: str) -> Iterator[int]:
-    """A hash for each window; a few bytes instead of 200 characters each."""
-    return (hash(text[start : start + WINDOW]) for start in range(len(text) - WINDOW + 1))
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[: MAX_LINE_LENGTH - 2]} …"

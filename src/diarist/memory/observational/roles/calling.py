@@ -34,25 +34,28 @@ _CANNOT = (500, 501)
 """Status codes of servers that cannot take images and do not answer with a bad request."""
 
 
+@dataclass(slots=True)
+class Spent:
+    """Tokens and number of all calls together, failed ones included, with retries, fallbacks and other warnings."""
+
+    usage: Usage = field(default_factory=Usage)
+    calls: int = 0
+    warnings: list[str] = field(default_factory=list[str])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """An answer.
 
     Attributes:
-        usage: Tokens; counted by ``default_counter()`` if we stopped the stream, since the provider sends none then.
         looping: The model repeated itself; a long loop is stopped.
         cut: The end is missing: the model reached its output limit, or was stopped in a loop.
-        calls: Number of calls, failed ones included.
-        warnings: Retries, fallbacks and settings that were left out.
     """
 
     text: str
-    usage: Usage
     model: str
     looping: bool = False
     cut: bool = False
-    calls: int = 1
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +76,6 @@ class Question:
                 PromptMessage(role="user", parts=parts),
             ]
         )
-
-
-@dataclass(slots=True)
-class _Tries:
-    """Calls and warnings so far for one question."""
-
-    calls: int = 0
-    warnings: list[str] = field(default_factory=list[str])
-
-    def finish(self, reply: Reply) -> Reply:
-        return replace(reply, calls=self.calls, warnings=(*self.warnings, *reply.warnings))
 
 
 def room_after(cut_tokens: int) -> float:
@@ -109,43 +101,44 @@ class Caller:
         self._counter = counter or default_counter()
         self._accepted: dict[Model, ModelSettings] = {}
 
-    async def ask(self, question: Question) -> Reply:
-        """Return the first answer. Raise the ModelError of the last model if all fail."""
+    async def ask(self, question: Question, spent: Spent | None = None) -> Reply:
+        """Return the first answer; ``spent`` gets its cost. Raise the ModelError of the last model if all fail."""
+        spent = spent or Spent()
         entries = self._entries
         if self._choose is not None:
             entries = self._choose(self._counter.count(question.instructions) + self._counter.count(question.data))
         *others, last = entries
-        tries = _Tries()
         for entry in others:
             try:
-                return await self._ask_with_retries(entry, question, tries)
+                return await self._ask_with_retries(entry, question, spent)
             except ModelError as error:
-                tries.warnings.append(f"{entry.model.id} failed ({error}), the next model was asked")
-        return await self._ask_with_retries(last, question, tries)
+                spent.warnings.append(f"{entry.model.id} failed ({error}), the next model was asked")
+        return await self._ask_with_retries(last, question, spent)
 
-    async def _ask_with_retries(self, entry: ModelEntry, question: Question, tries: _Tries) -> Reply:
+    async def _ask_with_retries(self, entry: ModelEntry, question: Question, spent: Spent) -> Reply:
         retries = 0
         while True:
             try:
-                return tries.finish(await self._ask_once(entry.model, question, tries))
+                return await self._ask_once(entry.model, question, spent)
             except ModelError as error:
                 delay = entry.delay(error, retries)
                 if delay is None:
                     raise
-                tries.warnings.append(f"{entry.model.id} failed ({error}), it was asked again")
+                spent.warnings.append(f"{entry.model.id} failed ({error}), it was asked again")
             retries += 1
             await asyncio.sleep(delay)
 
-    async def _ask_once(self, model: Model, question: Question, tries: _Tries) -> Reply:
+    async def _ask_once(self, model: Model, question: Question, spent: Spent) -> Reply:
         """Make one call, or several with fewer of the things that the model refuses."""
         given = self._accepted.get(model, self._settings)
         plain = replace(given, temperature=None, max_output_tokens=None)
         refusals: list[ModelAPIError] = []
         all_settings = [given] if given == plain else [given, plain]
         for settings, files in product(all_settings, [True, False] if question.files else [False]):
-            tries.calls += 1
+            spent.calls += 1
             try:
-                reply = await _read(model, ModelRequest(prompt=question.prompt(with_files=files), settings=settings))
+                request = ModelRequest(prompt=question.prompt(with_files=files), settings=settings)
+                reply = await _read(model, request, spent)
             except ModelAPIError as error:
                 if not (isinstance(error, BadRequestError) or (files and error.status in _CANNOT)):
                     raise
@@ -155,15 +148,14 @@ class Caller:
             left_out = ["temperature and max_output_tokens"] if settings != given else []
             left_out += ["attachments"] if question.files and not files else []
             if left_out:
-                tries.warnings.append(f"repeated without {' and without '.join(left_out)}, since: {refusals[0]}")
+                spent.warnings.append(f"repeated without {' and without '.join(left_out)}, since: {refusals[0]}")
             return reply
         raise refusals[-1]
 
 
-async def _read(model: Model, request: ModelRequest) -> Reply:
-    text, checked, broken_off = "", 0, False
+async def _read(model: Model, request: ModelRequest, spent: Spent) -> Reply:
+    text, checked, broken_off, at_limit = "", 0, False, False
     usage: Usage | None = None
-    at_limit = False
     # Closing the iterator cancels the call; every model's stream is an async generator.
     stream = cast("AsyncGenerator[Chunk]", model.stream(request))
     async with aclosing(stream):
@@ -180,14 +172,11 @@ async def _read(model: Model, request: ModelRequest) -> Reply:
                     broken_off = is_degenerate(text[-2 * MIN_LENGTH :])
             if broken_off:  # it would go on to the output limit, and all of it is billed
                 break
-    if usage is None:
+    if usage is None:  # the provider sends none for a stream that we stopped
         count = default_counter().count
         usage = Usage(input_tokens=count(request.text), output_tokens=count(text))
-    return Reply(
-        text=text,
-        usage=usage,
-        model=model.id,
-        looping=broken_off or is_degenerate(text),
-        cut=at_limit or broken_off,
-        warnings=("the model stopped at its output limit",) if at_limit else (),
-    )
+    spent.usage += usage
+    if at_limit:
+        spent.warnings.append("the model stopped at its output limit")
+    looping, cut = broken_off or is_degenerate(text), at_limit or broken_off
+    return Reply(text=text, model=model.id, looping=looping, cut=cut)

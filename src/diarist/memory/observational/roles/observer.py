@@ -29,6 +29,7 @@ from diarist.memory.observational.roles.calling import (
     Question,
     Reply,
     RoleModel,
+    Spent,
     room_after,
 )
 from diarist.memory.observational.roles.earlier_notes import (
@@ -130,11 +131,11 @@ class ModelObserver:
         answer that only repeats earlier notes is retried without showing them.
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
-        asked = _Asked(self._caller)
+        spent = Spent()
         reach, part = self._reach, messages[: _at_most(messages, self._reach)]
         copies, failed = 0, False
         while True:
-            answer = await self._ask(part, earlier, asked)
+            answer = await self._ask(part, earlier, spent)
             if answer is None:
                 return replace(_NOTHING, unnoted=_ids(messages[len(part) :]))
             if answer.fault not in ("cut", "copy"):
@@ -147,9 +148,9 @@ class ModelObserver:
             part = part[:half]
             self._reach = half  # also if a timeout ends this call
         if answer.fault == "copy":
-            observed = await self._without_model(part, earlier, asked)
+            observed = await self._without_model(part, earlier, spent)
         else:
-            observed = _observed(answer, asked, [entry.text for entry in earlier], part)
+            observed = _observed(answer, spent, [entry.text for entry in earlier], part)
         noted = len(part) if answer.fault else answer.done
         self._reach = noted if failed or noted < len(part) else max(reach, noted + 1, noted * 5 // 4)
         observed = replace(observed, unnoted=_ids(messages[noted:]))
@@ -161,7 +162,7 @@ class ModelObserver:
             return replace(observed, current_task=None, suggested_response=None, thread_title=None)
         return observed if self._thread_title else replace(observed, thread_title=None)
 
-    async def _ask(self, part: Sequence[Message], earlier: Sequence[Observation], asked: _Asked) -> _Answer | None:
+    async def _ask(self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> _Answer | None:
         """Return the model's answer about these messages; None if none has visible content."""
         transcript = render_transcript(
             part,
@@ -180,7 +181,7 @@ class ModelObserver:
 
         async def ask(question: Question, wish: str = "") -> _Answer:
             wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
-            return _answer_of(await asked.ask(wished), transcript, part, working_update)
+            return _answer_of(await self._caller.ask(wished, spent), transcript, part, working_update)
 
         answer = await ask(question)
         if answer.reply.looping:
@@ -204,7 +205,7 @@ class ModelObserver:
                 return max(second, answer, key=lambda each: (not each.fault, not each.half_section, len(each.text)))
         return answer
 
-    async def _without_model(self, part: Sequence[Message], earlier: Sequence[Observation], asked: _Asked) -> Observed:
+    async def _without_model(self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> Observed:
         from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
 
         rules = ExtractiveObserver(
@@ -212,7 +213,7 @@ class ModelObserver:
         )
         what = f"the model copied the messages instead of noting them; {len(part)} are noted by fixed rules"
         observed = await rules.observe(part, earlier=earlier)
-        return replace(observed, usage=asked.usage, calls=asked.calls, warnings=(*asked.warnings, what), shortfall=what)
+        return replace(observed, usage=spent.usage, calls=spent.calls, warnings=(*spent.warnings, what), shortfall=what)
 
     def _question(
         self,
@@ -254,23 +255,6 @@ def compose_instructions(name: str, instruction: str | None, language: str | Non
     if instruction:
         parts.append(instruction.strip())
     return "\n\n".join(parts)
-
-
-class _Asked:
-    """The calls for one observation, with their usage together."""
-
-    def __init__(self, caller: Caller) -> None:
-        self.usage = Usage()
-        self.calls = 0
-        self.warnings: tuple[str, ...] = ()
-        self._caller = caller
-
-    async def ask(self, question: Question) -> Reply:
-        reply = await self._caller.ask(question)
-        self.usage += reply.usage
-        self.calls += reply.calls
-        self.warnings += reply.warnings
-        return reply
 
 
 class _Answer(NamedTuple):
@@ -319,13 +303,13 @@ def _answer_of(
     answer = answer._replace(working_update=working_update, half_section=half_section)
     if not bare:
         return answer._replace(fault="cut" if reply.cut else "empty")
-    entries = read_transcript(transcript)
+    messages = read_transcript(transcript)
     if not notes.whole:
-        reached, count = cut_to_reach(answer.text, cited, entries, partial(whole_units, part))
+        reached, count = cut_to_reach(answer.text, cited, messages, partial(whole_units, part))
         if not count or not has_notes(reached):
             return answer._replace(fault="cut")
         answer = answer._replace(text=reached, done=count)
-    source = "\n".join(entry.text for entry in entries if entry.place < answer.done)
+    source = "\n".join(text for place, text in messages.items() if place < answer.done)
     if is_copy(answer.text, source):
         return answer._replace(fault="copy", may_shrink=len(source) >= 2 * LEAST_SOURCE)
     return answer
@@ -348,7 +332,7 @@ def _words_to_write(tokens: int) -> str:
     return f"{max(_LEAST_WORDS, tokens * 2 // 3 // 3):,}"
 
 
-def _observed(answer: _Answer, asked: _Asked, earlier: Sequence[str], part: Sequence[Message]) -> Observed:
+def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], part: Sequence[Message]) -> Observed:
     reply, notes, ids = answer.reply, answer.notes, _ids(part[: answer.done])
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
@@ -363,10 +347,10 @@ def _observed(answer: _Answer, asked: _Asked, earlier: Sequence[str], part: Sequ
         thread_title=_bare(notes.thread_title, len(part)),
         citations=cite(text, answer.cited, ids) if answer.cited else (),
         working_memory=answer.working_update,
-        usage=asked.usage,
+        usage=spent.usage,
         model=reply.model,
-        calls=asked.calls,
-        warnings=(*asked.warnings, *filter(None, [answer.warning])),
+        calls=spent.calls,
+        warnings=(*spent.warnings, *filter(None, [answer.warning])),
         shortfall=shortfall,
     )
 

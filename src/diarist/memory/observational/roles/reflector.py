@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
-from diarist.chunks import Usage
 from diarist.exceptions import ModelError
 from diarist.memory.observational.prompt.threads import names_threads
 from diarist.memory.observational.prompts import load_prompt
@@ -15,8 +13,8 @@ from diarist.memory.observational.roles.calling import (
     MAX_OUTPUT_TOKENS,
     Caller,
     Question,
-    Reply,
     RoleModel,
+    Spent,
     room_after,
 )
 from diarist.memory.observational.roles.observer import compose_instructions
@@ -62,110 +60,59 @@ class ModelReflector:
         returned with a warning. After an answer that was cut off, the next call asks for a length that fits. If that
         is cut off too, only the older half of the entries is condensed; a single entry stays as it is.
         """
-        attempts = _Attempts(self._counter)
+        return await self._reflect(entries, target_tokens, guidance, Spent())
+
+    async def _reflect(
+        self, entries: Sequence[Observation], target_tokens: int, guidance: str | None, spent: Spent
+    ) -> Reflected:
+        best, smallest, model = Notes(text=""), inf, ""
+        room, cuts = inf, 0  # tokens that fit into an answer, judging by those that were cut off, and their number
         start = 0 if guidance else 1
         for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
-            asked = int(min(target_tokens, attempts.room))
-            data = _data(entries, level, asked, attempts.smallest, guidance)
+            data = _data(entries, level, int(min(target_tokens, room)), smallest, guidance)
             try:
-                reply = await self._caller.ask(Question(instructions=self._instructions, data=data))
+                reply = await self._caller.ask(Question(instructions=self._instructions, data=data), spent)
             except ModelError as error:
-                if attempts.best is None:
+                if not best.text:
                     raise
-                attempts.warnings.append(f"level {level} failed: {error}")
+                spent.warnings.append(f"level {level} failed: {error}")
                 break
-            attempts.usage += reply.usage
-            attempts.calls += reply.calls
-            attempts.warnings += reply.warnings
-            if attempts.judge(reply, level) < target_tokens or attempts.cuts == _MAX_CUTS:
+            notes = parse_notes(reply.text, cut=reply.cut)
+            tokens = self._counter.count(notes.text)
+            model = model or reply.model
+            if reply.looping:
+                spent.warnings.append(f"level {level}: the model repeated itself")
+            elif not notes.text:
+                spent.warnings.append(f"level {level}: the model gave no notes")
+            elif not notes.whole and room_after(tokens) == inf:
+                spent.warnings.append(f"level {level}: the model's reasoning used the output limit")
+            elif not notes.whole:
+                room, cuts = min(room, room_after(tokens)), cuts + 1
+            elif tokens < smallest:
+                best, smallest, model = notes, tokens, reply.model
+            if smallest < target_tokens or cuts == _MAX_CUTS:
                 break
-        if attempts.best is None and attempts.cuts:
-            return await self._reflect_older(entries, target_tokens, guidance, attempts)
-        return attempts.result()
-
-    async def _reflect_older(
-        self, entries: Sequence[Observation], target_tokens: int, guidance: str | None, spent: _Attempts
-    ) -> Reflected:
-        half = len(entries) // 2
-        newer = "\n".join(entry.text for entry in entries[half:])
-        what = f"no answer had room for all notes; {len(entries) - half} of {len(entries)} entries stay as they are"
-        made = Reflected(
-            text=newer,
-            usage=spent.usage,
-            model=spent.model,
-            calls=spent.calls,
-            warnings=(*spent.warnings, what),
-        )
-        if not half:
-            return made
-        older_tokens = self._counter.count("\n".join(entry.text for entry in entries[:half]))
-        target = max(target_tokens - self._counter.count(newer), older_tokens // 4, 1)
-        older = await self.reflect(entries[:half], target_tokens=target, guidance=guidance)
-        return replace(
-            made,
-            text=f"{older.text}\n{newer}",
-            usage=made.usage + older.usage,
-            model=older.model,
-            calls=made.calls + older.calls,
-            warnings=made.warnings + older.warnings,
-        )
-
-
-class _Attempts:
-    """The best of several answers, and their usage together.
-
-    Attributes:
-        smallest: Tokens of the best answer.
-        room: Tokens that fit into an answer, judging by those that were cut off.
-        cuts: Number of answers that were cut off.
-    """
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self.best: Notes | None = None
-        self.smallest = self.room = inf
-        self.usage = Usage()
-        self.calls = 0
-        self.warnings: list[str] = []
-        self.cuts = 0
-        self._counter = counter
-        self.model = ""
-
-    def judge(self, reply: Reply, level: int) -> float:
-        """Return the tokens of the answer's notes; infinity if the answer is no result."""
-        if self.best is None:
-            self.model = reply.model
-        if reply.looping:
-            self.warnings.append(f"level {level}: the model repeated itself")
-            return inf
-        notes = parse_notes(reply.text, cut=reply.cut)
-        if not notes.text:
-            self.warnings.append(f"level {level}: the model gave no notes")
-            return inf
-        tokens = self._counter.count(notes.text)
-        if not notes.whole and room_after(tokens) == inf:
-            self.warnings.append(f"level {level}: the model's reasoning used the output limit")
-            return inf
-        if not notes.whole:
-            self.cuts += 1
-            self.room = min(self.room, room_after(tokens))
-            return inf
-        if tokens < self.smallest:
-            self.best, self.smallest, self.model = notes, tokens, reply.model
-        return tokens
-
-    def result(self) -> Reflected:
-        if self.best is None:
-            raise RoleError(
-                f"the Reflector {self.model} gave nothing usable in {self.calls} calls: " + "; ".join(self.warnings)
-            )
+        if not best.text and not cuts:
+            what = "; ".join(spent.warnings)
+            raise RoleError(f"the Reflector {model} gave nothing usable in {spent.calls} calls: {what}")
+        text, half = best.text, len(entries) // 2
+        if not text:
+            kept = f"{len(entries) - half} of {len(entries)} entries stay as they are"
+            spent.warnings.append(f"no answer had room for all notes; {kept}")
+            text = "\n".join(entry.text for entry in entries[half:])
+            if half:
+                older_tokens = self._counter.count("\n".join(entry.text for entry in entries[:half]))
+                target = max(target_tokens - self._counter.count(text), older_tokens // 4, 1)
+                older = await self._reflect(entries[:half], target, guidance, spent)
+                text, model = f"{older.text}\n{text}", older.model
         return Reflected(
-            text=self.best.text,
-            current_task=self.best.current_task,
-            suggested_response=self.best.suggested_response,
-            usage=self.usage,
-            model=self.model,
-            calls=self.calls,
-            warnings=tuple(self.warnings),
+            text=text,
+            current_task=best.current_task,
+            suggested_response=best.suggested_response,
+            usage=spent.usage,
+            model=model,
+            calls=spent.calls,
+            warnings=tuple(spent.warnings),
         )
 
 
