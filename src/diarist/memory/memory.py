@@ -309,7 +309,7 @@ class Memory:
         """Delete messages of a thread (``message_ids`` and ``thread``), a whole thread, or all data of a resource.
 
         Deleting a message also deletes the diary entries made from it, in earlier generations too; a title made from
-        it; error texts; and the memory notes sent after it, except their date. Entries that a deleted reflection had
+        it; and the memory notes sent after it, except their date. Entries that a deleted reflection had
         replaced return, if they were made from other messages only. The other messages of a deleted entry become raw
         again, and are observed when they are due. An entry that ``diary.edit`` took words out of is emptied instead,
         and still covers its other messages. Deleting a resource also deletes its working memory.
