@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from diarist import Agent, Memory, Message
 from diarist.counting import count_parts
-from diarist.exceptions import ConflictError, InputError, ThreadBusyError
+from diarist.exceptions import ConflictError, InputError, StorageError, ThreadBusyError
 from diarist.messages import DataPart, FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
 from diarist.storage import InMemoryStorage, Storage, Thread
 from diarist.storage.records import WorkingMemory
 from tests.memory.diary_kit import everything, keeping_diary, message, note_taker, told, word
 from tests.memory.stores import made_storage, storage
-from tests.scenarios.kit import answering
+from tests.scenarios.kit import WatchedStorage, answering
 
 __all__ = ["made_storage", "storage"]
 
@@ -160,6 +160,34 @@ async def test_what_was_removed_leaves_no_gap_behind() -> None:
     asked = await raw_after(copy)
     assert asked == await raw_after(memory)
     assert word(4) in asked
+
+
+class Refusing(WatchedStorage):
+    """Deletes no messages as long as ``refuses``."""
+
+    refuses = True
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        if self.refuses and name == "delete_messages":
+            raise StorageError("no answer")
+        return await call()
+
+
+@pytest.mark.parametrize("thread", ["t", None])
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+async def test_an_interrupted_deletion_is_finished_first(
+    scope: Literal["thread", "resource"], thread: str | None
+) -> None:
+    storage = Refusing()
+    memory = keeping_diary(storage, scope=scope)
+    await told(memory, [1, 2, 3, 4])
+    with pytest.raises(StorageError):
+        await memory.forget(message_ids=["m3"], thread="t")
+    storage.refuses = False
+    lines = memory.threads.export_all() if thread is None else memory.threads.export(thread)
+    text = "".join([line async for line in lines])
+    assert word(3) not in text
+    assert word(4) in text
 
 
 async def raw_after(memory: Memory) -> str:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from diarist.exceptions import SchemaError
 
@@ -39,35 +39,35 @@ _ANY = re.compile(r"\{any (\w+)\}")
 _NAME = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
-class Connection(Protocol):
+class Connection(ABC):
     """A connection inside a transaction. Values are passed by name; ``violations`` are its constraint errors."""
 
     dialect: Dialect
     violations: type[Exception]
 
+    @abstractmethod
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
         """Return all rows."""
-        ...
 
+    @abstractmethod
     async def first(self, sql: str, /, **values: Any) -> Row | None:
         """Return the first row, None if there is none."""
-        ...
 
     async def value(self, sql: str, /, **values: Any) -> Any:
         """Return the first column of the first row, None if there is none."""
-        ...
+        row = await self.first(sql, **values)
+        return None if row is None else row[0]
 
+    @abstractmethod
     async def execute(self, sql: str, /, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
-        ...
 
+    @abstractmethod
     async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
         """Run the statement once for each row of values."""
-        ...
 
-    def lift_time_limit(self) -> None:
+    def lift_time_limit(self) -> None:  # noqa: B027 - most databases have none
         """Let the rest of the transaction take as long as it needs, for work such as building an index."""
-        ...
 
 
 Work = Callable[Concatenate[Connection, P], Coroutine[Any, Any, R]]

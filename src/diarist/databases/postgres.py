@@ -72,7 +72,7 @@ class _PoolClosedError(Exception):
     """Work was submitted to a closed pool."""
 
 
-class PostgresConnection:
+class PostgresConnection(Connection):
     """A connection of ``asyncpg`` inside a transaction, with a limit on the time between two answers of the server.
 
     The limit is not on the whole transaction, which may be long, and is not set in the server, which cannot enforce it
@@ -101,10 +101,6 @@ class PostgresConnection:
         text, names = in_postgresql(sql)
         self.restart()
         return await self._driver.fetchrow(text, *[values[name] for name in names])
-
-    async def value(self, sql: str, /, **values: Any) -> Any:
-        row = await self.first(sql, **values)
-        return None if row is None else row[0]
 
     async def execute(self, sql: str, /, **values: Any) -> int:
         text, names = in_postgresql(sql)

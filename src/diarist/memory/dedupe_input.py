@@ -34,13 +34,12 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
     forgotten = await storage.list_forgotten(thread_id)
     rows = await _end_of(storage, thread_id, answers=len(answers))
     history, changed = _History(sent, unknown), {message.id for message in forgotten}
-    ends = _Ends(0, 0)
     for place in _with_gaps(rows, forgotten):
         if isinstance(place, Forgotten):
-            ends = history.behind_gap(ends.or_begin(), place)
+            history.take_gap(place)
         else:
-            ends = history.behind_row(ends.or_begin(), place, changed=place.id in changed)
-    count = ends.most
+            history.take_row(place, changed=place.id in changed)
+    count = (history.open | history.unanswered).bit_length() - 1
     return {message.id for message in sent[:count]} if count >= answers[0] else set()
 
 
@@ -69,35 +68,20 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> Itera
     yield from gaps
 
 
-class _Ends:
-    """The possible numbers of client messages that match the stored ones so far: sets of numbers, as bits of integers,
-    so that all are tracked at once. Histories may be long and repetitive.
+class _History:
+    """The messages of a client, each as a bit at its position, and how many of them may match the stored rows so far:
+    sets of such numbers, as bits of integers, so that all are tracked at once. Histories may be long and repetitive.
+
+    Args:
+        unknown: Ids of the messages to compare by content.
 
     Attributes:
         open: Numbers after which any message may come next.
         unanswered: Numbers after which no answer may come: the client lacks the newest question, which got no answer.
     """
 
-    def __init__(self, open: int, unanswered: int) -> None:
-        self.open, self.unanswered = open, unanswered
-
-    def or_begin(self) -> _Ends:
-        """Add the possibility that the client's history begins here."""
-        return _Ends(self.open | 1, self.unanswered)
-
-    @property
-    def most(self) -> int:
-        return (self.open | self.unanswered).bit_length() - 1
-
-
-class _History:
-    """The messages of a client, each as a bit at its position.
-
-    Args:
-        unknown: Ids of the messages to compare by content.
-    """
-
     def __init__(self, messages: Sequence[Message], unknown: Collection[str]) -> None:
+        self.open = self.unanswered = 0
         self._by_id = defaultdict[str, int](int)
         self._by_content = defaultdict[Hashable, int](int)
         self._by_role = defaultdict[str, int](int)
@@ -113,31 +97,38 @@ class _History:
                 told = frozenset(part.call_id for part in message.tool_parts)
                 self._by_call[min(told)][told] |= bit
 
-    def behind_row(self, ends: _Ends, row: Message, *, changed: bool) -> _Ends:
-        """Return the ends after a stored row. ``changed``: the row's content has changed since it was sent."""
+    def take_row(self, row: Message, *, changed: bool) -> None:
+        """Go on behind a stored row. ``changed``: the row's content has changed since it was sent."""
+        self.open |= 1  # the client's history may begin here
         here = self._by_id.get(row.id, 0)
         for key in _keys(row):
             here |= self._by_content.get(key, 0)
         if changed:
             here |= self._by_role.get(row.role, 0)
         if row.role == "user":
-            any_end = ends.open | ends.unanswered
-            return _Ends((any_end & here) << 1, any_end)
-        open, unanswered = (ends.open, ends.unanswered) if _may_lack(row) else (0, 0)
-        open |= (ends.open & here) << 1
+            any_end = self.open | self.unanswered
+            self.open, self.unanswered = (any_end & here) << 1, any_end
+            return
+        may_lack, results = _may_lack(row), self._results_of(row)
+        open = (self.open if may_lack else 0) | (self.open & here) << 1
+        unanswered = self.unanswered if may_lack else 0
         if row.role == "tool":
-            unanswered |= (ends.unanswered & here) << 1
-        results = self._results_of(row)
-        return _Ends(_and_behind(open, results), _and_behind(unanswered, results))
+            unanswered |= (self.unanswered & here) << 1
+        self.open, self.unanswered = _and_behind(open, results), _and_behind(unanswered, results)
 
-    def behind_gap(self, ends: _Ends, gap: Forgotten) -> _Ends:
+    def take_gap(self, gap: Forgotten) -> None:
+        """Go on behind the place of a deleted message."""
+        self.open |= 1
         here = self._by_id.get(gap.id, 0) | self._by_role.get(gap.role, 0)
         if gap.role == "user":
-            any_end = ends.open | ends.unanswered
-            return _Ends(any_end | (any_end & here) << 1, 0)
+            any_end = self.open | self.unanswered
+            self.open, self.unanswered = any_end | (any_end & here) << 1, 0
+            return
         results = self._by_role.get("tool", 0) if gap.role == "assistant" else 0
-        unanswered = ends.unanswered | ((ends.unanswered & here) << 1 if gap.role == "tool" else 0)
-        return _Ends(_and_behind(ends.open | (ends.open & here) << 1, results), unanswered)
+        if gap.role == "tool":
+            self.unanswered |= (self.unanswered & here) << 1
+        self.open = _and_behind(self.open | (self.open & here) << 1, results)
+        self.unanswered = _and_behind(self.unanswered, results)
 
     def _results_of(self, row: Message) -> int:
         """Return the messages that contain only results of this row's calls, such as messages of the role tool."""

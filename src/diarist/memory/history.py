@@ -30,23 +30,31 @@ class MessageHistory(Processor[Any]):
             keep the start of the prompt stable for some turns, old messages leave in groups: beyond the limit, down to
             70% of it.
         thread_wait: Seconds to wait for another run of the same thread.
+        read_only: Store nothing, and wait for no other run.
     """
 
     id = "message-history"
     opens_run = True
-    stores_run = True
     edits_in_place = False
 
     def __init__(
-        self, storage: Storage, *, counter: TokenCounter, last_messages: int = 10, thread_wait: float = 30.0
+        self,
+        storage: Storage,
+        *,
+        counter: TokenCounter,
+        last_messages: int = 10,
+        thread_wait: float = 30.0,
+        read_only: bool = False,
     ) -> None:
         self._storage = storage
         self._counter = counter
         self._last = last_messages
         self._thread_wait = thread_wait
+        self._read_only = read_only
+        self.stores_run = not read_only
 
     def create_state(self) -> RunRecorder:
-        return RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait)
+        return RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, read_only=self._read_only)
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         if args.thread_id is None:
@@ -78,17 +86,16 @@ class MessageHistory(Processor[Any]):
         first = next((index for index, row in enumerate(always) if row.role == "user"), None)
         if first is not None:
             return window[first:]
-        opener = await self._opener(thread_id, window[0])
+        # the user message that started the turn
+        before = await self._storage.list_messages(
+            thread_id, before=window[0].seq, limit=_LONGEST_TURN, newest_first=True
+        )
+        opener = next((message for message in before if message.role == "user"), None)
         newest = window if opener is None else _newest(rows, self._last - 1, hop)
         newest = list(dropwhile(lambda row: row.role == "tool", newest))  # drop results without their calls
         if opener is None and newest:
             opener = stand_in(newest[0])
         return [opener, *newest] if opener is not None else []
-
-    async def _opener(self, thread_id: str, row: Message) -> Message | None:
-        """Return the user message that started the turn of ``row``, in a turn of up to 200 messages."""
-        before = await self._storage.list_messages(thread_id, before=row.seq, limit=_LONGEST_TURN, newest_first=True)
-        return next((message for message in before if message.role == "user"), None)
 
 
 def _newest(rows: Sequence[Message], most: int, hop: int) -> list[Message]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,6 @@ class Receipt:
         mentioning_ids: Remaining entries, made from other messages, that still contain a name or number from the
             deleted ones, for you to review. ``memory.diary.edit`` and ``delete`` change them.
         note_ids: Other messages with a memory note that was cut down to the date.
-        events: Number of failure events with an error text that was emptied.
         title_ids: Threads with a title that was emptied, since it was made from deleted messages.
         thread_ids: Threads deleted completely, with their diaries and events.
         resource_ids: Resources deleted completely.
@@ -29,7 +29,6 @@ class Receipt:
     restored_ids: tuple[str, ...] = ()
     mentioning_ids: tuple[str, ...] = ()
     note_ids: tuple[str, ...] = ()
-    events: int = 0
     title_ids: tuple[str, ...] = ()
     thread_ids: tuple[str, ...] = ()
     resource_ids: tuple[str, ...] = ()
@@ -38,20 +37,8 @@ class Receipt:
 
     def __add__(self, other: Receipt) -> Receipt:
         """Return the combined receipt, with each id once."""
-        return Receipt(
-            message_ids=_union(self.message_ids, other.message_ids),
-            observation_ids=_union(self.observation_ids, other.observation_ids),
-            restored_ids=_union(self.restored_ids, other.restored_ids),
-            mentioning_ids=_union(self.mentioning_ids, other.mentioning_ids),
-            note_ids=_union(self.note_ids, other.note_ids),
-            events=self.events + other.events,
-            title_ids=_union(self.title_ids, other.title_ids),
-            thread_ids=_union(self.thread_ids, other.thread_ids),
-            resource_ids=_union(self.resource_ids, other.resource_ids),
-            vectors=self.vectors + other.vectors,
-            left_on_disk=_union(self.left_on_disk, other.left_on_disk),
-        )
-
-
-def _union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
+        both: dict[str, Any] = {}
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            both[item.name] = mine + theirs if isinstance(mine, int) else tuple(dict.fromkeys(mine + theirs))
+        return Receipt(**both)

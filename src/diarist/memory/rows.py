@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-from diarist.messages import Message
+from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Thread
 
@@ -27,7 +27,7 @@ def stand_in(first: Message) -> Message:
 
 async def rows_between(
     storage: Storage, thread_id: str, *, after: int = 0, before: int | None = None
-) -> AsyncIterator[Message]:
+) -> AsyncGenerator[Message]:
     """Yield the visible messages of a thread in order, read page by page."""
     while rows := await storage.list_messages(thread_id, after=after, before=before, limit=_PAGE):
         for row in rows:
@@ -35,11 +35,17 @@ async def rows_between(
         after = seq_of(rows[-1])
 
 
-async def threads_of(storage: Storage, resource_id: str) -> AsyncIterator[Thread]:
-    """Yield all visible threads of a resource, read page by page."""
+async def threads_of(
+    storage: Storage, resource_id: str | None, metadata: Mapping[str, Json] | None = None
+) -> AsyncIterator[Thread]:
+    """Yield all visible threads, of one resource or of all, read page by page.
+
+    Args:
+        metadata: Only threads with these values.
+    """
     cursor: str | None = None
     while True:
-        page = await storage.list_threads(resource_id=resource_id, cursor=cursor)
+        page = await storage.list_threads(resource_id=resource_id, metadata=metadata, cursor=cursor)
         for thread in page.items:
             yield thread
         cursor = page.cursor

@@ -25,15 +25,14 @@ RUN_TTL = 60.0
 """Seconds without a heartbeat after which another process may take over the thread of a run."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
+_NEWEST = 100
+"""Newest rows among which those are looked for that were stored with a run's end."""
 
 
 async def open_run(
     storage: Storage, run_id: str, thread: Thread, *, wait: float, ttl: float = RUN_TTL, guarded: bool = False
 ) -> Run:
     """Begin a run once no other run of the thread is live. A cancelled call leaves no run.
-
-    The run's ``resource_id`` is that of the stored thread. It differs from that of ``thread`` where an earlier version
-    stored a thread without a resource (``Thread.belongs_to``).
 
     Args:
         wait: Seconds to wait for another run to end.
@@ -57,19 +56,16 @@ async def open_run(
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)
-            own = is_own_resource(thread.resource_id) or (found is not None and is_own_resource(found.resource_id))
-            if found is None or found.resource_id == thread.resource_id or not own:
-                raise
-            check_owner(found, thread.resource_id)
-            thread = replace(thread, resource_id=found.resource_id)
-            continue
+            if found is not None and (is_own_resource(thread.resource_id) or is_own_resource(found.resource_id)):
+                check_owner(found, thread.resource_id)
+            raise
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(pause * 2, _LONGEST_WAIT)
 
 
 def check_owner(thread: Thread, resource_id: str) -> None:
-    """Raise InputError if calls of this resource may not use the stored thread."""
-    if thread.belongs_to(resource_id):
+    """Raise InputError if the stored thread belongs to another resource."""
+    if thread.resource_id == resource_id:
         return
     if is_own_resource(resource_id):
         raise InputError(
@@ -137,53 +133,39 @@ class Heartbeat:
             await cancel_and_wait(self._task)
 
 
-async def end_run(
-    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = (), *, after: int = 0
-) -> Sequence[int]:
+async def end_run(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = ()) -> Sequence[int]:
     """End the run with its last messages, even if the caller is cancelled; return the places of those messages.
-
-    Args:
-        after: The place of a row before the last messages.
 
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
         StorageError: As for ``Storage.finish_run``; the run then holds its thread until its time to live is over.
     """
     try:
-        return await _end(storage, run, outcome, last, after)
+        return await _end(storage, run, outcome, last)
     except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
         with suppress(StorageError):
-            await shield_until_done(_end(storage, run, outcome, last, after), hurried=True)
+            await shield_until_done(_end(storage, run, outcome, last), hurried=True)
         raise
 
 
-async def _end(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], after: int) -> Sequence[int]:
+async def _end(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message]) -> Sequence[int]:
     try:
         return await storage.finish_run(run, outcome, messages=last)
     except (ConflictError, RunLostError):
         raise
     except StorageError:  # perhaps only the reply was lost
         with suppress(StorageError):
-            numbers = await _ended(storage, run, outcome, last, after)
-            if numbers is not None:
-                return numbers
+            found = await storage.get_run(run.id)
+            if found is None and outcome == "discarded":  # it went with the thread that it made
+                return []
+            if found is not None and found.state == "live" and not last:
+                return await storage.finish_run(run, outcome)
+            if found is not None and (found.token, found.state) == (run.token, outcome):
+                rows = await storage.list_messages(run.thread_id, limit=_NEWEST, newest_first=True) if last else []
+                numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
+                if all(message.id in numbers for message in last):
+                    return [numbers[message.id] for message in last]
         raise
-
-
-async def _ended(
-    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], after: int
-) -> Sequence[int] | None:
-    """Return the places of the last messages if the run has ended like this, with them; None if it has not."""
-    found = await storage.get_run(run.id)
-    if found is None:  # a discarded run goes with the thread that it made
-        return [] if outcome == "discarded" else None
-    if found.state == "live" and not last:
-        return await storage.finish_run(run, outcome)
-    if (found.token, found.state) != (run.token, outcome):
-        return None
-    rows = await storage.list_messages(run.thread_id, after=after) if last else []
-    numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
-    return [numbers[message.id] for message in last] if all(message.id in numbers for message in last) else None
 
 
 def unstored(message: Message) -> Message:

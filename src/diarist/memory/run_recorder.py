@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, takewhile
-from operator import attrgetter
 from typing import cast
 
 from diarist.checks import check_metadata_of
@@ -17,13 +16,13 @@ from diarist.counting import count_parts
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.dedupe_input import resent
-from diarist.memory.run_lifecycle import RUN_TTL, Heartbeat, end_run, open_run, unstored
+from diarist.memory.run_lifecycle import RUN_TTL, Heartbeat, check_owner, end_run, open_run, unstored
 from diarist.message_list import MessageList
-from diarist.messages import Message, Part, new_id
+from diarist.messages import FilePart, Message, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
-from diarist.storage.records import MessageSource, Run, Thread, own_resource
+from diarist.storage.records import MessageSource, Run, Thread
 from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
@@ -46,22 +45,26 @@ class RunRecorder:
 
     Args:
         thread_wait: Seconds to wait for another run of the thread.
+        read_only: Write nothing, and wait for no other run.
 
     Attributes:
         pinned: Ids of stored messages that are this run's question, since its caller sent them again.
         kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
     """
 
-    def __init__(self, storage: Storage, counter: TokenCounter, *, thread_wait: float) -> None:
+    def __init__(
+        self, storage: Storage, counter: TokenCounter, *, thread_wait: float = 0, read_only: bool = False
+    ) -> None:
         self._storage = storage
         self._counter = counter
         self._thread_wait = thread_wait
+        self._read_only = read_only
         self.pinned: set[str] = set()
         self.kept: set[str] = set()
-        self._saved: dict[str, tuple[Message, list[object]]] = {}
+        self._saved: dict[str, tuple[Message, int]] = {}
         self._repeated: list[Message] = []
-        self._heartbeat: Heartbeat | None = None
-        self._run: Run | None = None
+        self._heartbeat: Heartbeat
+        self._run: Run
 
     async def begin(self, context: RunContext[object]) -> None:
         """Open the run. Input messages that the thread already has are removed from the run's messages: memory shows
@@ -73,48 +76,49 @@ class RunRecorder:
                 input were deleted.
         """
         assert context.thread is not None
+        assert context.resource_id is not None
         check_metadata_of(context.messages.input)
         thread = Thread(
             id=context.thread.id,
-            resource_id=context.resource_id or own_resource(context.thread.id),
+            resource_id=context.resource_id,
             title=context.thread.title,
             metadata=dict(context.thread.metadata),
         )
-        self._run = run = await open_run(
-            self._storage, context.run_id, thread, wait=self._thread_wait, ttl=RUN_TTL, guarded=context.guarded
-        )
-        context.resource_id = run.resource_id
-        context.on_end(lambda outcome: self._end(context, run, outcome))
-        context.on_approval(self._approve)
-        self._heartbeat = Heartbeat(self._storage, run, RUN_TTL)
-        await self._take_in(context)
+        if self._read_only:
+            found = await self._storage.get_thread(thread.id)
+            if found is not None:
+                check_owner(found, thread.resource_id)
+        else:
+            self._run = await open_run(
+                self._storage, context.run_id, thread, wait=self._thread_wait, ttl=RUN_TTL, guarded=context.guarded
+            )
+            context.on_end(partial(self._end, context))
+            context.on_approval(self._approve)
+            self._heartbeat = Heartbeat(self._storage, self._run, RUN_TTL)
+        await self._take_in(context, thread.id)
 
-    async def _take_in(self, context: RunContext[object]) -> None:
-        """Keep input messages that the thread does not have, as new messages."""
-        assert context.thread is not None
+    async def _take_in(self, context: RunContext[object], thread_id: str) -> None:
+        """Keep input messages that the thread does not have, as new messages. If it has them all, remember the user's
+        last ones that were not deleted."""
         given = context.messages.input
         known: set[str] = set()
         if asked := [message.id for message in given if message.id not in context.made]:
-            known = await self._storage.existing_ids(context.thread.id, asked, forgotten=True)
-            known |= await resent(self._storage, context.thread.id, given, known)
+            known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
+            known |= await resent(self._storage, thread_id, given, known)
         context.messages.remove(known)
         for message in given:
             if message.id not in known:
                 context.messages.add(unstored(message), "input")
-        if given and len(known) == len(given):
-            self._repeated = await self._asked_again(context.thread.id, given)
-
-    async def _asked_again(self, thread_id: str, given: Sequence[Message]) -> list[Message]:
-        """Return the user's last messages of an input without new messages, except deleted ones."""
+        if len(known) < len(given) or not given:
+            return
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
-        last = given[-1]
-        if last.role == "user" and last.id not in there:
+        if given[-1].role == "user" and given[-1].id not in there:
             raise InputError(
-                f"message {last.id!r} of thread {thread_id!r} was forgotten, and the input has nothing else to answer:"
-                " give it a new id to say it once more"
+                f"message {given[-1].id!r} of thread {thread_id!r} was forgotten, and the input has nothing else to"
+                " answer: give it a new id to say it once more"
             )
-        asked = takewhile(lambda message: message.role == "user", reversed(given))
-        return [message for message in asked if message.id in there][::-1]
+        questions = takewhile(lambda message: message.role == "user", reversed(given))
+        self._repeated = [message for message in questions if message.id in there][::-1]
 
     def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
         """If the caller sent nothing new, use its last user messages as the question.
@@ -122,28 +126,30 @@ class RunRecorder:
         Clients do that after a missing answer, or to get another one. At the end of ``window`` the messages stay in
         place, pinned; otherwise they are repeated at the end, for this run only.
         """
+        if not self._repeated:
+            return
         ids = [message.id for message in self._repeated]
-        if ids and [row.id for row in window[-len(ids) :]] == ids:
+        if [row.id for row in window[-len(ids) :]] == ids:
             self.pinned = set(ids)
             return
         for message in self._repeated:
             messages.add(replace(unstored(message), id=new_id("msg")), "context")
 
-    async def sync(self, context: RunContext[object], *, only: Collection[str] | None = None) -> Synced:
-        """Bring storage in line with the run's messages as processors left them.
-
-        Args:
-            only: Of the messages that are not stored yet, store those with these ids. None: all. Those added get
-                their ``seq`` and token counts.
+    async def sync(self, context: RunContext[object]) -> Synced:
+        """Bring storage in line with the run's messages as processors left them. New rows get their ``seq`` and token
+        counts.
 
         Raises:
             RunLostError: Another process took this run for dead and ended it.
         """
+        if self._read_only:
+            return Synced([], [], [])
         changed, removed = await self._follow(context.messages, same=not context.edits_in_place)
-        added = self._fresh(context.messages, only)
-        for source, together in added:
-            await self._append(together, source)
-        return Synced([message for _, together in added for message in together], changed, removed)
+        added: list[Message] = []
+        for source, together in self._fresh(context.messages):
+            await shield_until_done(self._append(together, source))  # or the run's end would write it again
+            added += together
+        return Synced(added, changed, removed)
 
     async def _follow(self, messages: MessageList, *, same: bool = False) -> tuple[list[Message], list[Message]]:
         """Rewrite stored rows that processors changed; return the changed and the removed ones.
@@ -151,19 +157,22 @@ class RunRecorder:
         ``same``: treat identical objects as unchanged, which keeps long runs fast.
         """
         present = {message.id: message for message in messages.of("input", "response")}
-        changed = [
-            there
-            for message_id, (message, content) in self._saved.items()
-            if (there := present.get(message_id)) is not None
-            and not (same and there is message)
-            and content != _content(there)
-        ]
-        removed = [message for message_id, (message, _) in self._saved.items() if message_id not in present]
-        await self.rewrite(changed, remove=removed)
+        changed: list[Message] = []
+        removed: list[Message] = []
+        for message_id, (message, content) in self._saved.items():
+            now = present.get(message_id)
+            if now is None:
+                removed.append(message)
+            elif not (same and now is message) and _content(now) != content:
+                changed.append(now)
+        if changed or removed:
+            await self.rewrite(changed, remove=removed)
         return changed, removed
 
-    def _fresh(self, messages: MessageList, only: Collection[str] | None) -> list[tuple[MessageSource, list[Message]]]:
-        """Return the messages that are not stored yet, in order, grouped by source."""
+    def _fresh(
+        self, messages: MessageList, only: Collection[str] | None = None
+    ) -> list[tuple[MessageSource, list[Message]]]:
+        """Return the messages that are not stored yet, or those with the ids ``only``, in order, grouped by source."""
         fresh = [
             message
             for message in messages.of("input", "response")
@@ -179,144 +188,110 @@ class RunRecorder:
         Rows are deleted only after a model has answered without them, which proves that the repair works. If storing
         fails, the next run repeats the repair.
         """
+        thread_id = self._run.thread_id
+        repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         try:
-            await self._store_repair(messages)
+            if repaired:
+                there = await self._storage.existing_ids(thread_id, [row.id for row in repaired])
+                repaired = [row for row in repaired if row.id in there]  # the others were deleted
+                self._count(repaired)
+                await self._storage.rewrite_messages(self._run, repaired)
+            if gone := messages.obsolete - self.kept:
+                await self._storage.delete_messages(thread_id, sorted(gone))
         except RunLostError:
             raise
         except (StorageError, InputError) as error:
-            logger.warning("what was repaired of thread %s cannot be stored: %s", self._require().thread_id, error)
-
-    async def _store_repair(self, messages: MessageList) -> None:
-        repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
-        if repaired:
-            there = await self._storage.existing_ids(self._require().thread_id, [row.id for row in repaired])
-            repaired = [row for row in repaired if row.id in there]  # the others were deleted
-            self._count(repaired)
-            await self._storage.rewrite_messages(self._require(), repaired)
-        if gone := messages.obsolete - self.kept:
-            await self._storage.delete_messages(self._require().thread_id, sorted(gone))
+            logger.warning("what was repaired of thread %s cannot be stored: %s", thread_id, error)
 
     async def _approve(self, message: Message, call_ids: Sequence[str]) -> None:
         """Mark these calls of a stored row as approved, regardless of how this run ends."""
-        run, seq = self._require(), message.seq
-        if seq is None:
+        if message.seq is None:
             return
-        message.metadata = {
-            **message.metadata,
-            APPROVED_KEY: [*message.metadata.get(APPROVED_KEY, ()), *call_ids],
-        }
-        for row in await self._storage.list_messages(run.thread_id, after=seq - 1, before=seq + 1):
-            # Without other changes that processors made to the row.
-            row.metadata[APPROVED_KEY] = message.metadata[APPROVED_KEY]
-            await self._storage.rewrite_messages(run, [row])
+        approved = [*message.metadata.get(APPROVED_KEY, ()), *call_ids]
+        message.metadata = {**message.metadata, APPROVED_KEY: approved}
+        for row in await self._storage.list_messages(
+            self._run.thread_id, after=message.seq - 1, before=message.seq + 1
+        ):
+            row.metadata[APPROVED_KEY] = approved  # without other changes that processors made to the row
+            await self._storage.rewrite_messages(self._run, [row])
 
     async def rewrite(self, messages: Sequence[Message], *, remove: Sequence[Message] = ()) -> None:
         """Store the current versions of these rows of the run, and delete others."""
-        if not messages and not remove:
-            return
-        run, gone = self._require(), [message.id for message in remove]
         for message in messages:
             message.seq = self._saved[message.id][0].seq
         self._count(messages)
-        await shield_until_done(self._replace(run, messages, gone))  # or the run's end would remove the same rows again
+        # or the run's end would remove the same rows again
+        await shield_until_done(self._replace(messages, [message.id for message in remove]))
 
-    async def _replace(self, run: Run, messages: Sequence[Message], gone: Sequence[str]) -> None:
-        await self._storage.rewrite_messages(run, messages, remove=gone)
+    async def _replace(self, messages: Sequence[Message], gone: Sequence[str]) -> None:
+        await self._storage.rewrite_messages(self._run, messages, remove=gone)
         self._saved |= {message.id: (message, _content(message)) for message in messages}
         for message_id in gone:
             del self._saved[message_id]
 
     async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
         self._count(messages)
-        await shield_until_done(self._write(messages, source))  # or the run's end would write it again
-
-    async def _write(self, messages: Sequence[Message], source: MessageSource) -> None:
-        self._stored(messages, await self._storage.append_messages(self._require(), messages, source=source))
+        self._stored(messages, await self._storage.append_messages(self._run, messages, source=source))
 
     def _count(self, messages: Sequence[Message]) -> None:
         for message in messages:
             message.part_tokens = count_parts(message, self._counter)
 
     def _stored(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
-        run = self._require()
+        run = self._run
         for message, seq in zip(messages, numbers, strict=True):
             message.seq, message.run_id = seq, run.id
             message.thread_id, message.resource_id = run.thread_id, run.resource_id
             self._saved[message.id] = message, _content(message)
 
-    def _require(self) -> Run:
-        if self._run is None:
-            raise StorageError("the run was not begun")
-        return self._run
-
-    async def _end(self, context: RunContext[object], run: Run, outcome: Outcome) -> None:
+    async def _end(self, context: RunContext[object], outcome: Outcome) -> None:
         """End the run; if not all can be stored, keep the stored part and raise the error."""
-        if self._heartbeat is not None:
-            await self._heartbeat.end()
+        await self._heartbeat.end()
         if outcome == "discarded":
-            await end_run(self._storage, run, outcome)
+            await end_run(self._storage, self._run, outcome)
             return
         last: list[Message] = []
         try:
-            last = await self._store_but_last(context, None if outcome == "committed" else context.finished)
-            stored = max((message.seq or 0 for message, _ in self._saved.values()), default=0)
-            self._stored(last, await end_run(self._storage, run, outcome, last, after=stored))
+            last = await self._store_but_last(context.messages, None if outcome == "committed" else context.finished)
+            self._stored(last, await end_run(self._storage, self._run, outcome, last))
         except BaseException:  # any error: a run that is left open would block its thread
             with suppress(RunLostError):  # it has ended already
-                await self._interrupt(run, last)
+                await self._interrupt(last)
             raise
 
-    async def _interrupt(self, run: Run, last: Sequence[Message]) -> None:
+    async def _interrupt(self, last: Sequence[Message]) -> None:
         """End the run, with its last messages if they can be stored."""
         if last:
             try:
-                await end_run(self._storage, run, "interrupted", last)
+                await end_run(self._storage, self._run, "interrupted", last)
                 return
             except RunLostError:
                 raise
             except Exception as error:  # any error: the run can end without them
-                logger.warning("the last messages of run %s cannot be stored: %s", run.id, error)
-        await end_run(self._storage, run, "interrupted")
+                logger.warning("the last messages of run %s cannot be stored: %s", self._run.id, error)
+        await end_run(self._storage, self._run, "interrupted")
 
-    async def _store_but_last(self, context: RunContext[object], only: Collection[str] | None) -> list[Message]:
+    async def _store_but_last(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
         """Store all but the last responses, and return those: they are stored in one write with the run's end.
 
         Repairs of earlier rows come between the responses and the end.
         """
-        messages = context.messages
         await self._follow(messages)
         fresh = self._fresh(messages, only)
         mends = messages.repaired | messages.obsolete
         last = fresh.pop()[1] if fresh and fresh[-1][0] == "response" and not mends else []
         for source, together in fresh:
-            await self._append(together, source)
-        await self._repair(messages)
+            await shield_until_done(self._append(together, source))
+        if mends:
+            await self._repair(messages)
         self._count(last)
         return last
 
 
-def _content(message: Message) -> list[object]:
-    """Return the stored content of a message, to detect changes by processors.
-
-    Every step compares all messages of the run, so only values that can be edited in place are serialised.
-    """
-    sent = message.sent
-    content: list[object] = [message.role, message.created_at, dumps(message.metadata) if message.metadata else None]
-    content.append(sent and (sent.text, dumps(sent.made_from)))
-    for part in message.parts:
-        plain, json = _fields_of(type(part))
-        content.append(plain(part))
-        content += [
-            value if type(value) in _FIXED else dumps(value) for value in (getattr(part, name) for name in json)
-        ]
-    return content
-
-
-_FIXED = {str, type(None)}
-
-
-@cache
-def _fields_of(kind: type[Part]) -> tuple[Callable[[Part], object], list[str]]:
-    """Return a getter of immutable fields, and the names of the fields that can be edited in place."""
-    json = [item.name for item in fields(kind) if "Json" in cast(str, item.type)]
-    return attrgetter("type", *(item.name for item in fields(kind) if item.name not in json)), json
+def _content(message: Message) -> int:
+    """Return a hash of the stored content of a message, to detect changes by processors."""
+    parts = [
+        (part.media_type, hash(part.data), part.url, part.name) if isinstance(part, FilePart) else part
+        for part in message.parts
+    ]
+    return hash(dumps([message.role, message.created_at, message.metadata, message.sent, parts]))

@@ -20,10 +20,11 @@ from diarist.memory.forgetting import Forgetting
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.title_marks import without_mark
-from diarist.memory.transfer.cloning import Selection, clone
-from diarist.memory.transfer.exporter import Exporter
-from diarist.memory.transfer.format import Lines, Moved, items_of
+from diarist.memory.transfer.cloning import clone
+from diarist.memory.transfer.exporter import all_items, thread_items
+from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
+from diarist.memory.transfer.thread_reader import Selection
 from diarist.messages import Json, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Page, Thread, is_own_resource, own_resource
@@ -40,11 +41,10 @@ class Threads:
     def __init__(
         self,
         storage: Storage,
-        *,
+        counter: TokenCounter,
         addressing: Addressing,
         forgetting: Forgetting,
         embedding: Embedding,
-        counter: TokenCounter,
     ) -> None:
         self._storage, self._counter = storage, counter
         self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding
@@ -213,7 +213,7 @@ class Threads:
             InputError: It belongs to another resource.
         """
         found = await self._addressing.thread(thread, resource)
-        async for line in Exporter(self._storage, self._counter).one(found):
+        async for line in lines_of(thread_items(self._storage, self._counter, found)):
             yield line
 
     async def export_all(
@@ -229,7 +229,7 @@ class Threads:
             metadata: Only threads that have all these values; data of resources is then left out.
         """
         check_names(resource=resource)
-        async for line in Exporter(self._storage, self._counter).many(resource, metadata):
+        async for line in lines_of(all_items(self._storage, self._counter, resource, metadata)):
             yield line
 
     async def import_all(
@@ -262,17 +262,12 @@ class Threads:
         if existing not in ("refuse", "skip"):
             raise InputError(f"existing is 'refuse' or 'skip', not {existing!r}")
         check_names(resource=resource)
-        async with Importer(
+        importer = Importer(
             self._storage,
             self._counter,
             resource=resource,
             existing=existing,
-            derive=self._embed,
+            derive=self._embedding.start,
             on_progress=on_progress or (lambda moved: None),
-        ) as importer:
-            async for item in items_of(lines):
-                await importer.take(item)
-        return importer.moved
-
-    async def _embed(self, thread: Thread) -> None:
-        self._embedding.start(thread)
+        )
+        return await importer.run(items_of(lines))

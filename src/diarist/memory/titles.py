@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 from diarist.encoding import writable
@@ -60,15 +60,6 @@ class TitleConfig:
             raise ConfigError(f"generate_title.instructions must be a text, not {self.instructions!r}")
 
 
-def title_config(value: bool | TitleConfig) -> TitleConfig | None:
-    """Return the configuration of ``Memory(generate_title=...)``; None if it is off. Raises ConfigError."""
-    if value is False:
-        return None
-    if value is not True and not isinstance(cast(Any, value), TitleConfig):
-        raise ConfigError(f"generate_title is True, False or a TitleConfig, not {value!r}")
-    return TitleConfig() if value is True else value
-
-
 class Titles:
     """The title makers of a memory: one per agent model, or one for the configured model.
 
@@ -80,19 +71,14 @@ class Titles:
     """
 
     def __init__(self, storage: Storage, config: TitleConfig, background: Background, *, wait: bool) -> None:
-        self._storage, self._background, self._wait = storage, background, wait
         self._model = None if config.model is None else resolve(config.model)
         self._is_ours = isinstance(config.model, str)
-        self._instructions = config.instructions or _INSTRUCTIONS
-        self._maker = lru_cache(64)(self._made_maker)
+        made = partial(TitleMaker, storage, config.instructions or _INSTRUCTIONS, background, wait)
+        self._maker = lru_cache(64)(made)
 
     def processor(self, actor: Model) -> Processor[Any]:
         """Return the processor that titles threads with the configured model, or the actor's."""
         return self._maker(self._model or actor)
-
-    def _made_maker(self, model: Model) -> TitleMaker:
-        caller = Caller(model, ModelSettings())
-        return TitleMaker(self._storage, caller, self._instructions, self._background, wait=self._wait)
 
     async def close(self) -> None:
         """Close the model that was made from an id."""
@@ -109,11 +95,9 @@ class TitleMaker(Processor[Any]):
     id = "thread-title"
     edits_in_place = False
 
-    def __init__(
-        self, storage: Storage, caller: Caller, instructions: str, background: Background, *, wait: bool
-    ) -> None:
-        self._storage, self._caller, self._instructions = storage, caller, instructions
-        self._background, self._wait = background, wait
+    def __init__(self, storage: Storage, instructions: str, background: Background, wait: bool, model: Model) -> None:
+        self._storage, self._instructions, self._background, self._wait = storage, instructions, background, wait
+        self._caller = Caller(model, ModelSettings())
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         thread_id = args.thread_id
@@ -135,6 +119,8 @@ class TitleMaker(Processor[Any]):
             first = None if thread is None or thread.title else await self._first(thread_id)
             if first is not None and (title := await self._ask(first)):
                 await self._save(thread_id, title, first)
+        except (ConflictError, NotFoundError) as error:
+            logger.info("thread %s needs no title any more: %s", thread_id, error)
         except DiaristError as error:
             logger.warning("thread %s gets no title: %s", thread_id, error)
 
@@ -151,12 +137,8 @@ class TitleMaker(Processor[Any]):
 
     async def _save(self, thread_id: str, title: str, message: Message) -> None:
         """Set the title, unless the thread now has one or the message was changed."""
-        try:
-            await self._storage.update_thread(
-                thread_id, title=title, metadata=mark_of(title, message.id), expected_title=""
-            )
-            first = await self._first(thread_id)
-            if first is None or (first.id, first.text) != (message.id, message.text):
-                await self._storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=title)
-        except (ConflictError, NotFoundError) as error:
-            logger.info("thread %s needs no title any more: %s", thread_id, error)
+        mark = mark_of(title, message.id)
+        await self._storage.update_thread(thread_id, title=title, metadata=mark, expected_title="")
+        first = await self._first(thread_id)
+        if first is None or (first.id, first.text) != (message.id, message.text):
+            await self._storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=title)

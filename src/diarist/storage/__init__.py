@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diarist.storage.base import (
-    EventStorage,
-    LeaseStorage,
-    LogStorage,
-    MessageStorage,
-    ResourceStorage,
-    SearchStorage,
-    Storage,
-    ThreadStorage,
-    WorkingMemoryStorage,
-)
+from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.records import (
     Event,
     Failures,
@@ -46,24 +36,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Event",
-    "EventStorage",
     "Failures",
     "Forgotten",
     "Hints",
     "Hit",
     "InMemoryStorage",
     "Lease",
-    "LeaseStorage",
-    "LogStorage",
     "MessageSource",
-    "MessageStorage",
     "Observation",
     "ObservationLog",
     "Page",
     "PendingReflection",
     "Replaced",
     "Resource",
-    "ResourceStorage",
     "RowRef",
     "Run",
     "RunState",
@@ -73,10 +58,8 @@ __all__ = [
     "Source",
     "Storage",
     "Thread",
-    "ThreadStorage",
     "Tombstone",
     "WorkingMemory",
-    "WorkingMemoryStorage",
     "WorkingMemoryUpdate",
 ]
 

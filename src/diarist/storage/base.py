@@ -28,8 +28,53 @@ from diarist.storage.records import (
 Ranges = Sequence[tuple[int, int | None]]
 
 
-class ThreadStorage(ABC):
-    """Stores threads. A thread that a live run created is invisible until that run is committed or interrupted."""
+class Storage(ABC):
+    """The complete storage interface. Safe to share between tasks, agents and memories; values are copied in and out.
+
+    A storage opens at first use, from any event loop. ``async with storage:`` or ``close()`` releases its
+    connections. Every method is one transaction; if it is cancelled before the commit, nothing is changed.
+
+    Text is returned unchanged, including NUL and lone surrogates. Values that JSON does not support are returned as
+    strings, and times in UTC. Keys, ids and titles must be valid Unicode without NUL, and times must have a time
+    zone (InputError).
+
+    Every method may raise StorageError, with the driver's own error as its cause.
+    """
+
+    events_kept: int = 10_000
+    """Maximum number of events per key; older events are dropped."""
+
+    async def open(self) -> None:  # noqa: B027 - some have nothing to open
+        """Connect, and create or migrate the schema. Does nothing if the storage is open."""
+
+    async def close(self) -> None:  # noqa: B027
+        """Release the connections. The next use opens them again."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def purge(self) -> tuple[str, ...]:
+        """Remove deleted data from the database's indexes and files as well, where it would remain for some time.
+
+        Called after data was forgotten. Does not change stored data. The default does nothing.
+
+        Returns:
+            Places where deleted data may remain, with the reasons, to show to users. Empty if there are none.
+        """
+        return ()
+
+    @property
+    def location(self) -> str:
+        """Location of the data, to show to users: a path, a URL without password, or ``memory``."""
+        return "memory"
+
+    # Threads. One that a live run created is invisible until that run is committed or interrupted.
 
     @abstractmethod
     async def create_thread(self, thread: Thread) -> Thread:
@@ -77,13 +122,8 @@ class ThreadStorage(ABC):
         there was no thread.
         """
 
-
-class MessageStorage(ABC):
-    """Stores runs and their messages.
-
-    A message is visible to other readers only if its run is ``committed`` or ``interrupted``. A live run sees its
-    own messages.
-    """
+    # Runs and messages. A message is visible to other readers only if its run is ``committed`` or ``interrupted``. A
+    # live run sees its own messages.
 
     @abstractmethod
     async def begin_run(self, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
@@ -204,8 +244,8 @@ class MessageStorage(ABC):
         Needs no run, and changes nothing else in the messages. Returns the number of messages found.
         """
 
+    # Resources
 
-class ResourceStorage(ABC):
     @abstractmethod
     async def get_resource(self, resource_id: str) -> Resource:
         """Return the resource; an empty one with version 0 if none is stored."""
@@ -226,8 +266,8 @@ class ResourceStorage(ABC):
         below 1 or an invalid cursor.
         """
 
+    # Working memory
 
-class WorkingMemoryStorage(ABC):
     @abstractmethod
     async def get_working_memory(self, key: str) -> WorkingMemory:
         """Return the working memory of ``thread:<id>`` or ``resource:<id>``; an empty one with version 0 if none is
@@ -240,9 +280,7 @@ class WorkingMemoryStorage(ABC):
         Raises ConflictError if the versions differ.
         """
 
-
-class LogStorage(ABC):
-    """Stores observation logs."""
+    # Observation logs
 
     @abstractmethod
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
@@ -278,9 +316,24 @@ class LogStorage(ABC):
     async def delete_log(self, key: str) -> bool:
         """Delete the log with its history. Returns False if there was none."""
 
+    async def log_and_messages(
+        self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
+    ) -> tuple[ObservationLog | None, list[Message]]:
+        """Return a log, and the messages of a thread in the ranges that ``ranges`` computes from the log.
 
-class LeaseStorage(ABC):
-    """Stores leases, which keep two processes from paying for the same work. Correctness does not depend on them."""
+        Both come from one transaction if the storage supports it.
+
+        Args:
+            ranges: Returns pairs of ``after`` and ``before``, as for ``list_messages``, in order. It may be called in
+                another thread.
+        """
+        log = await self.get_log(key)
+        rows: list[Message] = []
+        for after, before in ranges(log):
+            rows += await self.list_messages(thread_id, after=after, before=before, run_id=run_id)
+        return log, rows
+
+    # Leases. They keep two processes from paying for the same work. Correctness does not depend on them.
 
     @abstractmethod
     async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
@@ -301,10 +354,7 @@ class LeaseStorage(ABC):
     async def delete_lease(self, name: str) -> bool:
         """Delete the lease on ``name``, even a held one, and restart its tokens. Returns False if there was none."""
 
-
-class EventStorage(ABC):
-    events_kept: int = 10_000
-    """Maximum number of events per key; older events are dropped."""
+    # Events
 
     @abstractmethod
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
@@ -351,75 +401,6 @@ class SearchStorage(ABC):
 
         Raises InputError for a query without words or with too many, a limit below 1, or an invalid cursor.
         """
-
-
-class Storage(
-    ThreadStorage,
-    MessageStorage,
-    ResourceStorage,
-    WorkingMemoryStorage,
-    LogStorage,
-    LeaseStorage,
-    EventStorage,
-):
-    """The complete storage interface. Safe to share between tasks, agents and memories; values are copied in and out.
-
-    A storage opens at first use, from any event loop. ``async with storage:`` or ``close()`` releases its
-    connections. Every method is one transaction; if it is cancelled before the commit, nothing is changed.
-
-    Text is returned unchanged, including NUL and lone surrogates. Values that JSON does not support are returned as
-    strings, and times in UTC. Keys, ids and titles must be valid Unicode without NUL, and times must have a time
-    zone (InputError).
-
-    Every method may raise StorageError, with the driver's own error as its cause.
-    """
-
-    async def open(self) -> None:
-        """Connect, and create or migrate the schema. Does nothing if the storage is open."""
-
-    async def close(self) -> None:
-        """Release the connections. The next use opens them again."""
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def log_and_messages(
-        self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
-    ) -> tuple[ObservationLog | None, list[Message]]:
-        """Return a log, and the messages of a thread in the ranges that ``ranges`` computes from the log.
-
-        Both come from one transaction if the storage supports it.
-
-        Args:
-            ranges: Returns pairs of ``after`` and ``before``, as for ``list_messages``, in order. It may be called in
-                another thread.
-        """
-        log = await self.get_log(key)
-        rows: list[Message] = []
-        for after, before in ranges(log):
-            rows += await self.list_messages(thread_id, after=after, before=before, run_id=run_id)
-        return log, rows
-
-    async def purge(self) -> tuple[str, ...]:
-        """Remove deleted data from the database's indexes and files as well, where it would remain for some time.
-
-        Called after data was forgotten. Does not change stored data. The default does nothing.
-
-        Returns:
-            Places where deleted data may remain, with the reasons, to show to users. Empty if there are none.
-        """
-        return ()
-
-    @property
-    def location(self) -> str:
-        """Location of the data, to show to users: a path, a URL without password, or ``memory``."""
-        return "memory"
 
 
 def checked_storage(value: Storage) -> Storage:

@@ -108,7 +108,7 @@ class Builder:
         """
         if value is None or value == "":
             return None
-        moment = _parse_time(value, self._zone)
+        moment = parse_time(value, self._zone)
         if moment is None:
             self.note("time stamps that could not be read", where)
         return moment
@@ -142,7 +142,12 @@ def read_role(value: Json, where: str) -> Role:
     return role
 
 
-def _parse_time(value: Json, zone: tzinfo) -> datetime | None:
+def parse_time(value: Json, zone: tzinfo) -> datetime | None:
+    """Parse a time stamp: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970; None if it is neither.
+
+    Args:
+        zone: Time zone of times without one.
+    """
     if isinstance(value, str):
         value = value.strip()
         # Eight digits are a day. Other numbers are not ISO dates (1712011231530 is a time in 2024).

@@ -15,17 +15,6 @@ from diarist.vectors import VectorStore
 Vector = VectorStore | Literal[False] | None
 
 
-def semantic_config(value: bool | SemanticRecallConfig) -> SemanticRecallConfig | None:
-    """Return the configuration of semantic recall; None if it is disabled. Raises ConfigError."""
-    if value is True:
-        return SemanticRecallConfig()
-    if value is False:
-        return None
-    if not isinstance(cast(Any, value), SemanticRecallConfig):
-        raise ConfigError(f"semantic_recall is True, False or a SemanticRecallConfig, not {value!r}")
-    return value
-
-
 def semantic_index(
     storage: Storage, config: SemanticRecallConfig | None, vector: Vector, embedder: str | Embedder | None
 ) -> SemanticIndex | None:

@@ -29,7 +29,6 @@ import orjson
 
 from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.memory_note import without_diary
 from diarist.memory.observational.overrides import check_overrides
 from diarist.message_check import flaw
 from diarist.messages import Json, Message
@@ -65,9 +64,14 @@ class WholeResource:
     working_memory: str = ""
     logs: tuple[ObservationLog, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.metadata or self.working_memory or self.logs)
+
+Content = Working | Message | Forgotten | Generation | ObservationLog
+"""A part of a thread."""
+Item = Thread | Content | WholeResource
+"""The content of a line between the first and the last."""
+
+_COUNTED: dict[type, str] = {Thread: "threads", Message: "messages", WholeResource: "resources"}
+"""Items that the last line counts."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,37 +89,58 @@ class Moved:
     skipped: list[str] = field(default_factory=list[str])
 
 
-Item = Thread | Working | Message | Forgotten | Generation | ObservationLog | WholeResource
-"""The content of a line between the first and the last."""
+async def lines_of(items: AsyncIterable[Item]) -> AsyncIterator[str]:
+    """Yield a file line by line, with line ends. Raises InputError for values that JSON cannot express."""
+    counts = dict.fromkeys(_COUNTED.values(), 0)
+    yield _line({"type": "diarist", "version": VERSION})
+    async for item in items:
+        if type(item) in _COUNTED:
+            counts[_COUNTED[type(item)]] += 1
+        yield _line(_value_of(item))
+    yield _line({"type": "end", **counts})
 
 
-def first_line() -> str:
-    return _line({"type": "diarist", "version": VERSION})
+def _line(value: Json) -> str:
+    return f"{to_json(value)}\n"
 
 
-def last_line(moved: Moved) -> str:
-    counts = {"threads": moved.threads, "messages": moved.messages, "resources": moved.resources}
-    return _line({"type": "end", **counts})
-
-
-def to_line(item: Item) -> str:
-    """Return one line with its line end. Raises InputError for values that JSON cannot express."""
+def _value_of(item: Item) -> dict[str, Json]:
     match item:
         case Thread():
-            value = _thread(item)
+            return {
+                "type": "thread",
+                "id": item.id,
+                "resource_id": item.resource_id,
+                "title": item.title,
+                "metadata": item.metadata,
+                "created_at": None if item.created_at is None else item.created_at.isoformat(),
+            }
         case Working():
-            value = {"type": "working", "text": item.text}
+            return {"type": "working", "text": item.text}
         case Message():
-            value = {"type": "message", **_message(item)}
+            message = replace(item, thread_id=None, resource_id=None, run_id=None, seq=None)
+            return {"type": "message", **message.to_dict()}
         case Forgotten():
-            value = {"type": "forgotten", **item._asdict()}
+            return {"type": "forgotten", **item._asdict()}
         case Generation():
-            value = {"type": "generation", **_log(item.log)}
+            return {"type": "generation", **_log(item.log)}
         case ObservationLog():
-            value = {"type": "log", **_log(item)}
+            return {"type": "log", **_log(item)}
         case WholeResource():
-            value = _resource(item)
-    return _line(value)
+            logs = [_log(log) for log in item.logs]
+            return {
+                "type": "resource",
+                "id": item.id,
+                "working_memory": item.working_memory,
+                "metadata": item.metadata,
+                **({"generations": logs[:-1], "log": logs[-1]} if logs else {}),
+            }
+
+
+def _log(log: ObservationLog) -> dict[str, Json]:
+    value = orjson.loads(log_to_json(log))
+    del value["version"], value["born"]
+    return value
 
 
 async def items_of(lines: Lines) -> AsyncIterator[Item]:
@@ -124,24 +149,31 @@ async def items_of(lines: Lines) -> AsyncIterator[Item]:
     Raises InputError if this is not an export, has a newer version, is damaged or cut off.
     """
     number, ended = 0, False
-    seen = Moved()
+    counts = dict.fromkeys(_COUNTED.values(), 0)
     async for line in _each(lines):
         number += 1
         if not line.strip():
             continue
-        value = _parsed(line, number)
+        try:
+            value: Any = from_json(line.rstrip("\r\n"))
+        except ValueError as error:
+            raise InputError(f"line {number}: not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise InputError(f"line {number}: not an object")
+        value = cast("dict[str, Any]", value)
         if ended:
             raise InputError(f"line {number}: more lines follow the last one")
         if number == 1:
-            _check_first(value)
+            _check_version(value)
         elif value.get("type") == "end":
-            _check_end(value, seen, number)
+            for name, count in counts.items():
+                if value.get(name) != count:
+                    raise InputError(f"line {number}: the file says {value.get(name)} {name} and has {count}")
             ended = True
         else:
             item = _item(value, number)
-            seen.threads += isinstance(item, Thread)
-            seen.messages += isinstance(item, Message)
-            seen.resources += isinstance(item, WholeResource)
+            if type(item) in _COUNTED:
+                counts[_COUNTED[type(item)]] += 1
             yield item
     if not ended:
         raise InputError(f"the file is cut off after line {number}: it has no line of the type 'end'; export it again")
@@ -168,17 +200,7 @@ def _text(line: object) -> str:
     return line
 
 
-def _parsed(line: str, number: int) -> dict[str, Any]:
-    try:
-        value: Json = from_json(line.rstrip("\r\n"))
-    except ValueError as error:
-        raise InputError(f"line {number}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"line {number}: not an object")
-    return cast("dict[str, Any]", value)
-
-
-def _check_first(value: Mapping[str, Json]) -> None:
+def _check_version(value: Mapping[str, Json]) -> None:
     version = value.get("version")
     if value.get("type") != "diarist" or not isinstance(version, int):
         raise InputError(
@@ -186,12 +208,6 @@ def _check_first(value: Mapping[str, Json]) -> None:
         )
     if version > VERSION:
         raise InputError(f"the file has version {version}, and this diarist reads version {VERSION}: upgrade diarist")
-
-
-def _check_end(value: Mapping[str, Json], seen: Moved, number: int) -> None:
-    for name in ("threads", "messages", "resources"):
-        if value.get(name) != getattr(seen, name):
-            raise InputError(f"line {number}: the file says {value.get(name)} {name} and has {getattr(seen, name)}")
 
 
 def _item(value: dict[str, Any], number: int) -> Item:
@@ -210,7 +226,14 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 _check(value, text=str)
                 return Working(**value)
             case "message":
-                return _message_of(value)
+                # Counted again, since a file may have any numbers.
+                message = Message.from_dict({**value, "part_tokens": None})
+                check_message(message)
+                if message.role == "system":  # it would give the model instructions in the name of the operator
+                    raise InputError("a thread has no messages of the role 'system'")
+                if message.sent is not None:
+                    message.sent.tokens = max(message.sent.tokens, 0)
+                return message
             case "forgotten":
                 _check(value, id=str, role=str, seq=int, rank=int)
                 if value["role"] not in ("user", "assistant", "tool"):
@@ -224,7 +247,13 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 _check(value, id=str, metadata=dict, working_memory=str)
                 refuse_empty(resource=value["id"])
                 checked_metadata(value["metadata"])
-                return _read_resource(value)
+                logs = [*value.get("generations", ()), *([value["log"]] if "log" in value else ())]
+                return WholeResource(
+                    id=value["id"],
+                    metadata=value["metadata"],
+                    working_memory=value["working_memory"],
+                    logs=tuple(_read_log(log) for log in logs),
+                )
             case _:
                 raise InputError(f"an unknown type {kind!r}")
     except (InputError, ConfigError, TypeError, ValueError, KeyError) as error:
@@ -238,70 +267,14 @@ def _check(value: Mapping[str, Any], **kinds: type) -> None:
             raise InputError(f"{name} must be a {kind.__name__}, not {value.get(name)!r}")
 
 
-# --- content of lines ----------------------------------------------------------------------------------------
-
-
-def _thread(thread: Thread) -> dict[str, Json]:
-    return {
-        "type": "thread",
-        "id": thread.id,
-        "resource_id": thread.resource_id,
-        "title": thread.title,
-        "metadata": thread.metadata,
-        "created_at": None if thread.created_at is None else thread.created_at.isoformat(),
-    }
-
-
-def _message_of(value: dict[str, Any]) -> Message:
-    message = Message.from_dict({**value, "part_tokens": None})  # counted again, since a file may have any numbers
+def check_message(message: Message) -> None:
+    """Raise InputError for a message that storages reject."""
     if wrong := flaw(message):
         raise InputError(wrong)
     checked_metadata(message.metadata)
-    if message.role == "system":  # it would give the model instructions in the name of the operator
-        raise InputError("a thread has no messages of the role 'system'")
-    if message.sent is not None:
-        message.sent.tokens = max(message.sent.tokens, 0)
-    return message
-
-
-def _message(message: Message) -> dict[str, Json]:
-    sent = message.sent and without_diary(message.sent)
-    return replace(message, thread_id=None, resource_id=None, run_id=None, seq=None, sent=sent).to_dict()
-
-
-def _log(log: ObservationLog) -> dict[str, Json]:
-    value = orjson.loads(log_to_json(log))
-    del value["version"], value["born"]
-    return value
 
 
 def _read_log(value: Mapping[str, Json]) -> ObservationLog:
     log = log_from_json(orjson.dumps(value))
     check_overrides(log.overrides)
     return log
-
-
-def _resource(whole: WholeResource) -> dict[str, Json]:
-    value: dict[str, Json] = {
-        "type": "resource",
-        "id": whole.id,
-        "working_memory": whole.working_memory,
-        "metadata": whole.metadata,
-    }
-    if whole.logs:
-        value |= {"generations": [_log(log) for log in whole.logs[:-1]], "log": _log(whole.logs[-1])}
-    return value
-
-
-def _read_resource(value: Mapping[str, Any]) -> WholeResource:
-    logs = [*value.get("generations", ()), *([value["log"]] if "log" in value else ())]
-    return WholeResource(
-        id=value["id"],
-        metadata=value["metadata"],
-        working_memory=value["working_memory"],
-        logs=tuple(_read_log(log) for log in logs),
-    )
-
-
-def _line(value: Json) -> str:
-    return f"{to_json(value)}\n"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from itertools import pairwise, zip_longest
-from types import TracebackType
-from typing import Literal, Self
+from itertools import pairwise
+from typing import Literal
 
 from diarist.exceptions import ConflictError, InputError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import WHOLE
-from diarist.memory.transfer.format import Generation, Item, Moved, WholeResource, Working
-from diarist.memory.transfer.numbering import cut, cut_past
+from diarist.memory.rows import rows_between
+from diarist.memory.transfer.format import Item, Moved, WholeResource
+from diarist.memory.transfer.numbering import cut, threads_in
 from diarist.memory.transfer.thread_writer import PAGE, ThreadWriter, written
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Message
 from diarist.storage.base import Storage
-from diarist.storage.records import Forgotten, ObservationLog, Resource, Scope, Thread, Tombstone
+from diarist.storage.records import ObservationLog, Resource, Scope, Thread, Tombstone
 from diarist.tokens import TokenCounter
 
 Existing = Literal["refuse", "skip"]
@@ -26,10 +26,7 @@ Existing = Literal["refuse", "skip"]
 
 
 class Importer:
-    """Imports the items of a file one by one. Use it as a context manager, which completes the last thread.
-
-    Attributes:
-        moved: Counts of the items stored so far.
+    """Imports the items of one file.
 
     Args:
         resource: Refuse threads and data of other resources; None accepts all.
@@ -44,121 +41,87 @@ class Importer:
         *,
         resource: str | None,
         existing: Existing,
-        derive: Callable[[Thread], Awaitable[None]],
+        derive: Callable[[Thread], None],
         on_progress: Callable[[Moved], None],
     ) -> None:
-        self.moved = Moved()
+        self._moved = Moved()
         self._storage, self._counter = storage, counter
         self._resource, self._existing = resource, existing
         self._derive, self._on_progress = derive, on_progress
         self._stack = AsyncExitStack()
         self._thread: Thread | None = None
-        self._writer: ThreadWriter | None = None
-        self._page: list[Message] = []
-        self._forgotten: list[Forgotten] = []
-        self._logs: list[ObservationLog] = []
+        self._writer: ThreadWriter | None = None  # None: the thread exists and is skipped
+        self._rows: AsyncGenerator[Message] | None = None  # of a skipped thread
         self._counts: dict[str, int] = {}
         self._incomplete: set[str] = set()  # skipped threads that differ from the file
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def run(self, items: AsyncIterator[Item]) -> Moved:
+        """Import all items; return the counts.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            await self._stack.__aexit__(kind, error, trace)
-            return
+        Raises ConflictError if a thread exists, InputError if the items do not fit together.
+        """
         async with self._stack:
+            async for item in items:
+                if isinstance(item, Thread):
+                    await self._finish()
+                    await self._begin(item)
+                elif isinstance(item, WholeResource):
+                    await self._finish()
+                    await self._take_resource(item)
+                elif self._thread is None:
+                    raise InputError(f"a {type(item).__name__.lower()} precedes the first thread")
+                elif self._writer is not None:
+                    await self._writer.add(item)
+                    if isinstance(item, Message):
+                        self._counts[self._thread.id] += 1
+                        self._moved.messages += 1
+                        if self._counts[self._thread.id] % PAGE == 0:
+                            self._on_progress(self._moved)
+                elif isinstance(item, Message) and self._thread.id not in self._incomplete:
+                    await self._recognize(self._thread, item)
             await self._finish()
-
-    async def take(self, item: Item) -> None:
-        """Import one item. Raises ConflictError if a thread exists, InputError if the items do not fit together."""
-        if isinstance(item, Thread):
-            await self._finish()
-            await self._begin(item)
-        elif isinstance(item, WholeResource):
-            await self._finish()
-            await self._take_resource(item)
-        elif self._thread is None:
-            raise InputError(f"a {type(item).__name__.lower()} precedes the first thread")
-        else:
-            await self._take_part(self._thread, item)
-
-    async def _take_part(
-        self, thread: Thread, item: Message | Forgotten | Working | Generation | ObservationLog
-    ) -> None:
-        match item:
-            case Forgotten():
-                self._forgotten.append(item)
-            case Message():
-                self._page.append(item)
-                if len(self._page) == PAGE:
-                    await self._end_page(thread)
-            case Working():
-                if self._writer is not None:
-                    await self._writer.put_working_memory(item.text)
-            case Generation():
-                self._logs.append(item.log)
-            case ObservationLog():
-                self._logs.append(item)
+        return self._moved
 
     # -- threads
 
     async def _begin(self, thread: Thread) -> None:
         self._check_owner(thread.resource_id, f"thread {thread.id!r}")
-        self._thread, self._logs, self._forgotten, self._counts[thread.id] = thread, [], [], 0
+        self._thread, self._writer, self._counts[thread.id] = thread, None, 0
         if self._existing == "skip" and (found := await self._storage.get_thread(thread.id)) is not None:
-            self.moved.skipped.append(thread.id)
+            self._moved.skipped.append(thread.id)
             if found.resource_id != thread.resource_id:
                 self._incomplete.add(thread.id)
+            rows = rows_between(self._storage, thread.id)
+            self._rows = await self._stack.enter_async_context(aclosing(rows))
             return
         self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
+
+    async def _recognize(self, thread: Thread, message: Message) -> None:
+        """Count a message if the skipped thread has the same one at its place: diary entries on it stay valid."""
+        assert self._rows is not None
+        place = self._counts[thread.id] + 1
+        row = await anext(self._rows, None)
+        if row is None or (row.seq, row.id, row.role, row.parts) != (place, message.id, message.role, message.parts):
+            self._incomplete.add(thread.id)
+        else:
+            self._counts[thread.id] = place
 
     async def _finish(self) -> None:
         """Complete the current thread, if any."""
         thread, writer = self._thread, self._writer
-        if thread is None:
-            return
-        await self._end_page(thread)
         self._thread = self._writer = None
-        if writer is None:
-            return
-        await writer.note_forgotten(self._forgotten)
-        if self._logs:
-            self._check_logs(self._logs, f"thread:{thread.id}", "thread", thread.resource_id)
-            await writer.put_log(self._logs)
+        if thread is not None and writer is not None:
+            self._check_logs(writer.logs, f"thread:{thread.id}", "thread", thread.resource_id)
         await self._stack.aclose()
+        if thread is None or writer is None:
+            return
         try:
-            await self._derive(thread)
+            self._derive(thread)
         except BaseException:
             await self._storage.delete_thread(thread.id)
             raise
-        self.moved.threads += 1
-        self._on_progress(self.moved)
-
-    async def _end_page(self, thread: Thread) -> None:
-        page, self._page = self._page, []
-        if self._writer is None:
-            await self._recognize(thread, page)
-            return
-        await self._writer.append(page)
-        self._counts[thread.id] += len(page)
-        self.moved.messages += len(page)
-        self._on_progress(self.moved)
-
-    async def _recognize(self, thread: Thread, page: Sequence[Message]) -> None:
-        """Count the leading messages of a skipped thread that equal those in the file: diary entries on them stay
-        valid."""
-        if thread.id in self._incomplete or not page:
-            return
-        known = self._counts[thread.id]
-        rows = await self._storage.list_messages(thread.id, after=known, limit=len(page))
-        for place, (message, row) in enumerate(zip_longest(page, rows), known + 1):
-            if message is None or row is None or row.seq != place or _content(row) != _content(message):
-                self._incomplete.add(thread.id)
-                return
-            self._counts[thread.id] = place
+        self._moved.threads += 1
+        self._on_progress(self._moved)
 
     # -- resources
 
@@ -194,21 +157,17 @@ class Importer:
         if new_log:
             for version, log in enumerate(begun(*logs)):
                 await self._storage.save_log(log, expected_version=version)
-        self.moved.resources += new_metadata or new_text or new_log
-        self._on_progress(self.moved)
+        self._moved.resources += new_metadata or new_text or new_log
+        self._on_progress(self._moved)
 
     def _known_part(self, logs: Sequence[ObservationLog]) -> list[ObservationLog]:
         """Reduce a diary to entries on messages that were imported now or exist already."""
-        named = {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
         gone = [
             Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
-            for name in sorted(named)
+            for name in sorted(threads_in(logs))
             if name not in self._counts or name in self._incomplete
         ]
-        if not logs:
-            return []
-        *history, head = logs
-        return [*(cut_past(log, gone) for log in history), cut(head, history, gone)]
+        return cut(logs, gone)
 
     # -- checks
 
@@ -229,7 +188,3 @@ class Importer:
                     )
         if any(before.generation >= after.generation for before, after in pairwise(logs)):
             raise InputError(f"the generations of the diary {key!r} are not in ascending order")
-
-
-def _content(message: Message) -> tuple[object, ...]:
-    return message.id, message.role, message.parts

@@ -12,29 +12,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
 import orjson
 
-from diarist.checks import checked_metadata
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder
-from diarist.memory.transfer.format import (
-    Generation,
-    Item,
-    Moved,
-    WholeResource,
-    Working,
-    first_line,
-    last_line,
-    to_line,
-)
+from diarist.memory.conversations.building import parse_time
+from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
 from diarist.memory.transfer.jsonb import read_json
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content
 from diarist.memory.transfer.mastra_diary import Covered, MastraDiary, hints_of
 from diarist.memory.transfer.thread_writer import PAGE
-from diarist.message_check import flaw
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, too_deep
 from diarist.storage.records import Hints, ObservationLog, Source, Thread, own_resource
 
@@ -49,10 +39,6 @@ _SAID_BY_USERS = ("user", "user-message")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MAX_HINTS = 50
 """Maximum number of threads, the newest ones, with a current task in the diary of a resource."""
-
-
-def _silent(text: str) -> None:
-    """Drop a note, for data that is read a second time."""
 
 
 def is_mastra(path: Path) -> bool:
@@ -85,14 +71,8 @@ async def mastra_lines(path: Path | str, *, on_note: Callable[[str], None] | Non
     try:
         with closing(_connect(Path(path))) as connection:
             database = _Database(connection)
-            yield first_line()
-            moved = Moved()
-            for item in database.items():
-                moved.threads += isinstance(item, Thread)
-                moved.messages += isinstance(item, Message)
-                moved.resources += isinstance(item, WholeResource)
-                yield to_line(item)
-            yield last_line(moved)
+            async for line in lines_of(database.items()):
+                yield line
     except sqlite3.Error as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     for text, count in database.notes.items():
@@ -115,7 +95,6 @@ class _Database:
         self.notes: Counter[str] = Counter()
         self._connection = connection
         self._tables = _tables(connection)
-        self._times = Builder(zone=UTC, scope="mastra")
         self._diaries = {str(row["lookupKey"]) for row in self._rows("mastra_observational_memory", "lookupKey")}
         self._read: set[str] = set()
         """Keys of the diaries that were read once, so their notes were reported."""
@@ -123,23 +102,23 @@ class _Database:
         """By resource: the sources of each slot of its diary."""
         self._hints: dict[str, list[Hints]] = {}
 
-    def items(self) -> Iterator[Item]:
-        for row in self._rows("mastra_threads", "id", "resourceId", "title", "metadata", "createdAt"):
-            yield from self._thread(row)
-        for row in self._lost_threads():
-            self._note("threads without a row of their own, made from their messages")
-            yield from self._thread(row)
-        yield from self._resources()
+    async def items(self) -> AsyncIterator[Item]:
+        for item in chain(self._threads(), self._resources()):
+            yield item
         self._note_the_rest()
 
-    def _lost_threads(self) -> Iterator[sqlite3.Row]:
+    def _threads(self) -> Iterator[Item]:
+        for row in self._rows("mastra_threads", "id", "resourceId", "title", "metadata", "createdAt"):
+            yield from self._thread(row)
         owner = 'min("resourceId")' if "resourceId" in self._columns("mastra_messages") else "NULL"
-        yield from self._connection.execute(
+        for row in self._connection.execute(
             f'SELECT thread_id AS id, {owner} AS "resourceId", NULL AS title, NULL AS metadata,'
             ' min("createdAt") AS "createdAt" FROM mastra_messages AS message'
             " WHERE thread_id <> '' AND NOT EXISTS (SELECT 1 FROM mastra_threads WHERE id = message.thread_id)"
             " GROUP BY thread_id ORDER BY 5, 1"
-        )
+        ):
+            self._note("threads without a row of their own, made from their messages")
+            yield from self._thread(row)
 
     def _thread(self, row: sqlite3.Row) -> Iterator[Item]:
         metadata = self._object(row["metadata"], "metadata of threads")
@@ -148,7 +127,7 @@ class _Database:
             resource_id=row["resourceId"] or own_resource(row["id"]),
             title=row["title"] or "",
             metadata={key: value for key, value in metadata.items() if key not in _OURS},
-            created_at=self._time(row["createdAt"], self._note) or _EPOCH,
+            created_at=self._time(row["createdAt"]) or _EPOCH,
         )
         yield thread
         if metadata.get("workingMemory"):
@@ -156,7 +135,7 @@ class _Database:
         known = as_object(as_object(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
-        until = self._time(known.get("lastObservedAt"))
+        until = parse_time(known.get("lastObservedAt"), UTC)
         own, shared = self._diary(f"thread:{thread.id}"), self._diary(f"resource:{thread.resource_id}")
         noted, noted_shared = Covered(thread.id), Covered(thread.id)
         for message, observed in self._messages(thread.id):
@@ -241,7 +220,7 @@ class _Database:
         moments: list[tuple[datetime, int, datetime | None]] = []
         query = 'SELECT rowid, "createdAt" FROM mastra_messages WHERE thread_id = ? ORDER BY rowid'
         for number, created_at in self._connection.execute(query, [thread_id]):
-            moment = self._time(created_at, self._note)
+            moment = self._time(created_at)
             moments.append((moment or (moments[-1][0] if moments else _EPOCH), number, moment))
         moments.sort(key=lambda item: item[:2])
         query = self._select("mastra_messages", "rowid", "id", "content", "role", "type")
@@ -278,7 +257,9 @@ class _Database:
                 created_at=said_at,
                 metadata=content.metadata,
             )
-            _check(message)
+            check_message(message)
+            if any(too_deep(value) for part in message.tool_parts for value in (part.args, part.result)):
+                raise InputError("a tool's arguments or result are nested too deeply")
         except InputError as error:
             note(f"messages that cannot be stored ({error}), left out")
             return None
@@ -287,11 +268,11 @@ class _Database:
     # -- observations
 
     def _diary(self, key: str) -> MastraDiary:
-        note = _silent if key in self._read else self._note
+        note: Note = self._note if key not in self._read else lambda text: None  # noted once, read several times
         self._read.add(key)
         query = 'SELECT * FROM mastra_observational_memory WHERE "lookupKey" = ? ORDER BY "generationCount", rowid'
         rows = self._connection.execute(query, [key]).fetchall() if key in self._diaries else []
-        return MastraDiary(key, rows, self._time, note)
+        return MastraDiary(key, rows, note)
 
     # -- values
 
@@ -318,10 +299,10 @@ class _Database:
             self._note(f"{what} that are not JSON objects, left out")
         return as_object(value)
 
-    def _time(self, value: Json, note: Note = _silent) -> datetime | None:
-        moment = self._times.time(value, "createdAt")
+    def _time(self, value: Json) -> datetime | None:
+        moment = parse_time(value, UTC)
         if moment is None and value is not None:
-            note("unreadable times, left out")
+            self._note("unreadable times, left out")
         return moment
 
     def _note(self, text: str) -> None:
@@ -354,15 +335,6 @@ def _late(message: Message, before: Message | None) -> list[Part]:
         else:
             call.result, call.state = result.result, result.state
     return late
-
-
-def _check(message: Message) -> None:
-    """Raise InputError for a message that storages reject."""
-    if wrong := flaw(message):
-        raise InputError(wrong)
-    checked_metadata(message.metadata)
-    if any(too_deep(value) for part in message.tool_parts for value in (part.args, part.result)):
-        raise InputError("a tool's arguments or result are nested too deeply")
 
 
 def _as_text(value: Json) -> str:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from diarist.memory.conversations.building import parse_time
 from diarist.memory.observational.log.coverage import RowsDigest
 from diarist.memory.observational.log.transitions import cycle_id, derive_hints
 from diarist.memory.transfer.jsonb import read_json
+from diarist.memory.transfer.mastra_content import as_object
 from diarist.messages import Json, Message
 from diarist.storage.records import Hints, Observation, ObservationLog, Source
 from diarist.tokens import default_counter
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-
-Time = Callable[[Json], datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +82,30 @@ class MastraDiary:
         note: Called for content that is left out.
     """
 
-    def __init__(self, key: str, rows: Sequence[sqlite3.Row], time: Time, note: Callable[[str], None]) -> None:
+    def __init__(self, key: str, rows: Sequence[sqlite3.Row], note: Callable[[str], None]) -> None:
         self.key = key
-        said: dict[int, sqlite3.Row] = {}
-        for row in rows:
-            if row["activeObservations"]:
-                if int(row["generationCount"]) in said:
-                    note("diaries of the same generation as another one, left out")
-                said[int(row["generationCount"])] = row
-        self._records = [_record(row, time) for row in said.values()]
-        newest: dict[str, Any] = dict(rows[-1]) if rows else {}
-        chunks = _list(newest, "bufferedObservationChunks", note)
-        self._waiting = [_waiting(chunk, time) for chunk in chunks if _said(chunk)]
+        records: dict[int, _Record] = {}
+        newest: dict[str, Any] = {}
+        for newest in map(dict[str, Any], rows):
+            generation = int(newest["generationCount"])
+            if not newest["activeObservations"]:
+                continue
+            if generation in records:
+                note("diaries of the same generation as another one, left out")
+            records[generation] = _Record(
+                text=str(newest["activeObservations"]),
+                until=parse_time(newest.get("lastObservedAt"), UTC),
+                tokens=int(newest.get("totalTokensObserved") or 0),
+                name=str(newest.get("id")),
+                generation=generation,
+                is_reflection=newest.get("originType") == "reflection",
+            )
+        self._records = list(records.values())
+        chunks = map(as_object, _list(newest, "bufferedObservationChunks", note))
+        self._waiting = [_waiting(chunk) for chunk in chunks if chunk.get("observations")]
         self._observed = frozenset(map(str, _list(newest, "observedMessageIds", note)))
         if newest.get("bufferedReflection"):
             note("buffered reflections, left out")
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._records and not self._waiting
 
     def slot(self, message: Message, observed: bool | None, until: datetime | None) -> int | None:
         """Return the slot that covers a message; None for a raw message.
@@ -201,21 +206,9 @@ def hints_of(value: Mapping[str, Json], at: datetime | None, thread_id: str = ""
     )
 
 
-def _record(row: sqlite3.Row, time: Time) -> _Record:
-    known: dict[str, Any] = dict(row)
-    return _Record(
-        text=str(row["activeObservations"]),
-        until=time(known.get("lastObservedAt")),
-        tokens=int(known.get("totalTokensObserved") or 0),
-        name=str(known.get("id")),
-        generation=int(row["generationCount"]),
-        is_reflection=known.get("originType") == "reflection",
-    )
-
-
-def _waiting(chunk: dict[str, Any], time: Time) -> _Record:
+def _waiting(chunk: dict[str, Any]) -> _Record:
     ids: Any = chunk.get("messageIds")
-    until = time(chunk.get("lastObservedAt"))
+    until = parse_time(chunk.get("lastObservedAt"), UTC)
     return _Record(
         text=str(chunk["observations"]),
         until=until,
@@ -224,10 +217,6 @@ def _waiting(chunk: dict[str, Any], time: Time) -> _Record:
         messages=frozenset(map(str, cast("list[Any]", ids) if isinstance(ids, list) else [])),
         hints=hints_of(chunk, until, response="suggestedContinuation"),
     )
-
-
-def _said(chunk: Any) -> bool:
-    return isinstance(chunk, dict) and bool(cast("dict[str, Any]", chunk).get("observations"))
 
 
 def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from diarist.memory.observational.log.edits import Erasure, erase, erase_past, touches
-from diarist.memory.observational.log.transitions import derive_hints
-from diarist.storage.records import (
-    Failures,
-    Forgotten,
-    Observation,
-    ObservationLog,
-    PendingReflection,
-    Source,
-    Tombstone,
-)
-
-_BEYOND = 1 << 62
+from diarist.memory.observational.log.edits import Erasure, erase, erase_past
+from diarist.memory.observational.log.removal import WHOLE
+from diarist.storage.records import Forgotten, Observation, ObservationLog, Source, Tombstone
 
 
 class Numbering:
@@ -59,7 +48,7 @@ class Numbering:
         """Ranges of rows that the copy does not have, including those stored later."""
         return (
             *self._left_out,
-            Tombstone(thread_id=self.thread_id, first_seq=self.end + 1, last_seq=_BEYOND),
+            Tombstone(thread_id=self.thread_id, first_seq=self.end + 1, last_seq=WHOLE),
         )
 
     def range_of(self, first: int, last: int) -> tuple[int, int] | None:
@@ -80,20 +69,24 @@ class Numbering:
         return min(self._places[index] + seq - self._firsts[index], following - 1)
 
 
-def cut(log: ObservationLog, history: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> ObservationLog:
-    """Remove entries made from missing rows from a log; entries that a removed reflection replaced return."""
-    if _has_none_of(log, missing):
-        return replace(log, tombstones=())
-    return replace(erase(log, history, Erasure(tuple(missing))), tombstones=(), erasures=log.erasures)
+def threads_in(logs: Iterable[ObservationLog]) -> set[str]:
+    """Return the ids of the threads that the entries of a diary were made from."""
+    return {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
 
 
-def cut_past(log: ObservationLog, missing: Sequence[Tombstone]) -> ObservationLog:
-    """Remove entries made from missing rows from an earlier generation."""
-    return replace(erase_past(log, Erasure(tuple(missing))), tombstones=())
+def cut(logs: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> list[ObservationLog]:
+    """Remove entries made from missing rows from a diary; entries that a removed reflection replaced return.
 
-
-def _has_none_of(log: ObservationLog, missing: Sequence[Tombstone]) -> bool:
-    return not any(touches(entry, missing) for entry in log.every_entry)
+    Args:
+        logs: The earlier generations, oldest first, and the current one.
+    """
+    if not logs:
+        return []
+    erasure = Erasure(tuple(missing))
+    *history, head = logs
+    if any(erasure.reaches(entry) for entry in head.every_entry):
+        head = replace(erase(head, history, erasure), erasures=head.erasures)
+    return [replace(log, tombstones=()) for log in (*(erase_past(log, erasure) for log in history), head)]
 
 
 def renumbered(log: ObservationLog, numberings: Mapping[str, Numbering]) -> ObservationLog:
@@ -117,62 +110,3 @@ def map_entries(log: ObservationLog, change: Callable[[Observation], Observation
         entries=tuple(change(entry) for entry in log.entries),
         reflection=None if pending is None else replace(pending, entry=change(pending.entry)),
     )
-
-
-class Renaming:
-    """Adapts a diary to a copied thread: new ids, new digests of the rows, a new key.
-
-    Args:
-        digests: Digests of the copy's rows by their range.
-    """
-
-    def __init__(self, source: str, target: str, digests: Mapping[tuple[int, int], str]) -> None:
-        self._source, self._target, self._digests = source, target, digests
-
-    def message_id(self, old: str) -> str:
-        """Return the id of a copied message: the same for the same copy."""
-        return f"msg_{_hash(self._target, old)[:32]}"
-
-    def log(self, log: ObservationLog) -> ObservationLog:
-        """Return a renumbered log as that of the copy."""
-        renamed = map_entries(log, self._entry)
-        pending = renamed.reflection
-        return replace(
-            renamed,
-            key=f"thread:{self._target}",
-            version=0,
-            hints=derive_hints(renamed.entries),
-            reflection=None if pending is None else self._pending(pending),
-            suppressed=tuple(self._cycle(cycle) for cycle in log.suppressed),
-            observer_failures=Failures(),
-            reflector_failures=Failures(),
-            erasures=0,
-        )
-
-    def _entry(self, entry: Observation) -> Observation:
-        return replace(
-            entry,
-            id=self._entry_id(entry.id),
-            cycle_id=self._cycle(entry.cycle_id),
-            sources=tuple(self._moved(source) for source in entry.sources),
-            citations=tuple(tuple(self.message_id(old) for old in line) for line in entry.citations),
-        )
-
-    def _pending(self, pending: PendingReflection) -> PendingReflection:
-        replaces = tuple(old._replace(id=self._entry_id(old.id)) for old in pending.replaces)
-        return replace(pending, replaces=replaces)
-
-    def _moved(self, source: Source) -> Source:
-        digest = self._digests[source.first_seq, source.last_seq]
-        return replace(source, thread_id=self._target, digest=digest)
-
-    def _entry_id(self, old: str) -> str:
-        prefix, _, cycle = old.partition("_")
-        return f"{prefix}_{self._cycle(cycle)}"
-
-    def _cycle(self, old: str) -> str:
-        return _hash(f"thread:{self._target}", old)[:24]
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

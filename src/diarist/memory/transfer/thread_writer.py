@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from diarist.exceptions import ConflictError, RunLostError, StorageError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.memory.run_lifecycle import RUN_TTL, end_run
+from diarist.memory.transfer.format import Content, Generation, Working
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
@@ -28,35 +29,43 @@ class ThreadWriter:
     Attributes:
         run: The run that owns all data until the end. It is guarded and writes only responses, so if this process dies,
             its rows and its diary entries are dropped.
+        logs: The thread's diary so far: its earlier generations, then the current one. It is saved at the end.
     """
 
     def __init__(self, storage: Storage, counter: TokenCounter, run: Run) -> None:
         self.run = run
+        self.logs: list[ObservationLog] = []
         self._storage, self._counter = storage, counter
         self._alive_at = time.monotonic()
-        self._logs: list[ObservationLog] = []
+        self._page: list[Message] = []
+        self._forgotten: list[Forgotten] = []
 
-    async def append(self, messages: Sequence[Message]) -> None:
-        """Add messages at the end. Raises ConflictError if two have the same id."""
-        if not messages:
+    async def add(self, item: Content) -> None:
+        """Add the next item. Raises ConflictError if two messages have the same id."""
+        match item:
+            case Message():
+                self._page.append(item)
+                if len(self._page) == PAGE:
+                    await self.flush()
+            case Forgotten():
+                self._forgotten.append(item)
+            case Working():
+                await self.put_working_memory(item.text)
+            case Generation():
+                self.logs.append(item.log)
+            case ObservationLog():
+                self.logs.append(item)
+
+    async def flush(self) -> None:
+        """Store the messages added so far."""
+        if not self._page:
             return
-        ensure_counted(messages, self._counter)
-        await self._storage.append_messages(self.run, messages)
+        page, self._page = self._page, []
+        ensure_counted(page, self._counter)
+        await self._storage.append_messages(self.run, page)
         if time.monotonic() - self._alive_at > RUN_TTL / 4:
             await self._storage.heartbeat(self.run, ttl=RUN_TTL)
             self._alive_at = time.monotonic()
-
-    async def note_forgotten(self, messages: Sequence[Forgotten]) -> None:
-        """Store the ids of deleted messages, as in the original thread."""
-        await self._storage.note_forgotten(self.run.thread_id, messages)
-
-    async def put_log(self, logs: Sequence[ObservationLog]) -> None:
-        """Save the thread's diary: its earlier generations, then the current one."""
-        for version, log in enumerate(begun(*logs)):
-            head = replace(log, entries=tuple(replace(entry, run_id=self.run.id) for entry in log.entries))
-            self._logs.append(
-                await self._storage.save_log(head if version == len(logs) - 1 else log, expected_version=version)
-            )
 
     async def put_working_memory(self, text: str, *, key: str = "") -> None:
         """Store a working memory, by default the thread's own. It takes effect once the thread exists."""
@@ -64,12 +73,16 @@ class ThreadWriter:
         key = key or f"thread:{self.run.thread_id}"
         await self._storage.save_working_memory(WorkingMemory(key=key, updates=(update,)))
 
-    async def close(self) -> None:
-        """Detach the diary's entries from the run, after it has committed."""
-        if self._logs:
-            head = self._logs[-1]
-            entries = tuple(replace(entry, run_id=None) for entry in head.entries)
-            await self._storage.save_log(replace(head, entries=entries), expected_version=head.version)
+    async def finish(self) -> ObservationLog | None:
+        """Store the rest; return the diary as it was saved, with entries that belong to the run."""
+        await self.flush()
+        await self._storage.note_forgotten(self.run.thread_id, self._forgotten)
+        head: ObservationLog | None = None
+        for version, log in enumerate(begun(*self.logs)):
+            if version == len(self.logs) - 1:
+                log = replace(log, entries=tuple(replace(entry, run_id=self.run.id) for entry in log.entries))
+            head = await self._storage.save_log(log, expected_version=version)
+        return head
 
 
 @asynccontextmanager
@@ -84,14 +97,18 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     async with _or_discarded(storage, run):
         await finish_earlier_removals(storage, thread, counter)
         yield writer
-    await acquire_or_release(_finish(storage, run, writer), lambda _: storage.delete_thread(thread.id))
+        head = await writer.finish()
+    await acquire_or_release(_commit(storage, run, head), lambda _: storage.delete_thread(thread.id))
 
 
-async def _finish(storage: Storage, run: Run, writer: ThreadWriter) -> None:
+async def _commit(storage: Storage, run: Run, head: ObservationLog | None) -> None:
     async with _or_discarded(storage, run):
         await end_run(storage, run, "committed")
+    if head is None:
+        return
     try:
-        await writer.close()
+        entries = tuple(replace(entry, run_id=None) for entry in head.entries)
+        await storage.save_log(replace(head, entries=entries), expected_version=head.version)
     except StorageError:
         await storage.delete_thread(run.thread_id)
         raise
@@ -99,27 +116,22 @@ async def _finish(storage: Storage, run: Run, writer: ThreadWriter) -> None:
 
 @asynccontextmanager
 async def _or_discarded(storage: Storage, run: Run) -> AsyncGenerator[None]:
-    """Discard the run if the block raises; a failure to discard does not hide the first error."""
-    try:
-        yield
-    except BaseException:
-        with suppress(StorageError):
-            await _discard(storage, run)
-        raise
-
-
-async def _discard(storage: Storage, run: Run) -> None:
-    """Remove all data of the run.
+    """Discard the run if the block raises; a failure to discard does not hide the first error.
 
     If the reply to its commit was lost, the run may be committed: then the thread is deleted. If another process has
     ended the run, the thread belongs to that process.
     """
     try:
-        await end_run(storage, run, "discarded")
-    except RunLostError:
-        ended = await storage.get_run(run.id)
-        if ended is not None and (ended.token, ended.state) == (run.token, "committed"):
-            await storage.delete_thread(run.thread_id)
+        yield
+    except BaseException:
+        with suppress(StorageError):
+            try:
+                await end_run(storage, run, "discarded")
+            except RunLostError:
+                ended = await storage.get_run(run.id)
+                if ended is not None and (ended.token, ended.state) == (run.token, "committed"):
+                    await storage.delete_thread(run.thread_id)
+        raise
 
 
 async def _begin(storage: Storage, thread: Thread) -> Run:

@@ -171,7 +171,7 @@ async def list_messages(
     newest_first: bool,
     run_id: str | None,
 ) -> list[Message]:
-    """Return messages as ``MessageStorage.list_messages`` does. ``kept`` caches rows read before."""
+    """Return messages as ``Storage.list_messages`` does. ``kept`` caches rows read before."""
     after, before = 0 if after is None else after, LARGEST if before is None else before
     thread = await connection.first(
         "SELECT resource_id, stamp FROM diarist_threads WHERE id = :thread", thread=thread_id

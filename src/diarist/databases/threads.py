@@ -1,0 +1,330 @@
+"""Databases with drivers that block. Their transactions run in one writing thread and some reading threads.
+
+A whole transaction runs in one thread with a single switch. (An asynchronous driver switches threads for each
+statement, which takes several times as long as the work itself.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
+
+from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, do_nothing, name_of
+from diarist.exceptions import ConfigError, InputError, StorageError
+
+T = TypeVar("T")
+
+READERS = 4
+
+
+class ThreadConnection(Connection):
+    """A connection used by one thread at a time. Its calls return when the statement is finished.
+
+    Its errors are those of ``sqlite3``, with SQLite's names in ``sqlite_errorname``.
+    """
+
+    dialect: Dialect = "sqlite"
+    violations: type[Exception] = sqlite3.IntegrityError
+
+    @abstractmethod
+    def begin(self, statement: str) -> None: ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> None: ...
+
+    @abstractmethod
+    def run_alone(self, statement: str, patience: float | None = None) -> Any:
+        """Run a statement outside of transactions and return its first value. Waits ``patience`` seconds for locks."""
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+Job = Callable[[ThreadConnection, Callable[[], bool]], T]
+"""Work for a thread. The second argument returns True if the caller was cancelled."""
+
+
+class ThreadDatabase(Database):
+    """Runs the transactions of one database in threads, and opens it at first use.
+
+    Args:
+        schema: The tables that are created or migrated.
+        location: Location of the data, to show to users.
+        connect: Opens a connection. It holds no reference to this object, which could then never be garbage-collected.
+        busy_timeout: Seconds to wait while another program writes.
+        remedies: Advice by error name, such as ``SQLITE_BUSY``.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        location: str,
+        *,
+        connect: Callable[[], ThreadConnection],
+        busy_timeout: float,
+        remedies: Mapping[str, str],
+    ) -> None:
+        if not busy_timeout >= 0:
+            raise ConfigError(f"busy_timeout must be zero or more seconds, not {busy_timeout}")
+        self._schema, self._location, self._connect, self._remedies = schema, location, connect, remedies
+        self._open: _Open | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    async def open(self) -> None:
+        await self.read(do_nothing)
+
+    async def close(self) -> None:
+        with self._lock:
+            opened, self._open = self._open, None
+        if opened is not None:
+            await asyncio.to_thread(opened.close)
+
+    async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        job: Job[R] = partial(_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
+        return await self._run(False, name_of(work), job)
+
+    async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        # A transaction that reads first and writes later must exclude other writers in between.
+        job: Job[R] = partial(_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
+        return await self._run(True, name_of(work), job, self._after_write)
+
+    async def run_alone(self, statement: str, patience: float | None = None) -> Any:
+        """Run a statement outside of transactions, in the writing thread, and return its first value."""
+        return await self._run(
+            True, "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
+        )
+
+    def _after_write(self, connection: ThreadConnection) -> None:
+        """Run in the writing thread after each write, once the caller has its result."""
+
+    async def _run(
+        self, writes: bool, doing: str, job: Job[T], after: Callable[[ThreadConnection], None] | None = None
+    ) -> T:
+        while True:
+            opened = self._open
+            if opened is None or opened.pid != os.getpid():  # neither threads nor SQLite survive a fork
+                with self._lock:
+                    opened = self._open
+                    if opened is None or opened.pid != os.getpid():
+                        self._open = opened = _Open(self._connect)
+                        weakref.finalize(self, opened.close, wait=False)
+            now_doing, where = "open", self._location
+            try:
+                if not opened.ready:
+                    await opened.writing.submit(partial(self._make_ready, opened))
+                now_doing, where = doing, f"in {self._location}"
+                return await (opened.writing if writes else opened.reading).submit(job, after)
+            except ClosedError:
+                continue  # another task closed it between opening and submitting: open again
+            except UnicodeEncodeError as error:
+                raise InputError(f"cannot {now_doing}: {error.object!r} is not valid Unicode") from error
+            except sqlite3.Error as error:
+                code = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
+                raise StorageError(f"cannot {now_doing} {where}: {error}{self._remedies.get(code, '')}") from error
+
+    def _make_ready(self, opened: _Open, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
+        """Create or migrate the tables. Runs in the single writing thread, so it happens once."""
+        if not opened.ready:
+            if not _transaction("BEGIN", lambda c: self._schema.is_current(c, self._location), connection, _never):
+                _transaction("BEGIN IMMEDIATE", lambda c: self._schema.ensure(c, self._location), connection, _never)
+            opened.ready = True
+
+
+def _transaction(
+    begin: str,
+    work: Callable[[Connection], Coroutine[Any, Any, T]],
+    connection: ThreadConnection,
+    cancelled: Callable[[], bool],
+) -> T:
+    connection.begin(begin)
+    try:
+        result = _run_now(work(connection))
+        if cancelled():
+            raise asyncio.CancelledError
+        connection.commit()
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.rollback()
+        raise
+    return result
+
+
+def _run_now(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    work.close()
+    raise RuntimeError("work in a transaction may wait for its connection only")
+
+
+def _never() -> bool:
+    return False
+
+
+# --- threads -----------------------------------------------------------------------------------------------
+
+
+class ClosedError(Exception):
+    """A job was submitted to closed threads."""
+
+
+class _Task(NamedTuple):
+    job: Job[Any]
+    loop: asyncio.AbstractEventLoop
+    result: asyncio.Future[Any]
+    after: Callable[[ThreadConnection], None] | None
+
+
+class _Workers:
+    """Threads that take jobs from one queue, started when needed, each with a connection of its own.
+
+    The futures of a ``ThreadPoolExecutor`` would take as long as a short transaction. The threads are daemons: see
+    ``_close_at_exit``.
+    """
+
+    def __init__(self, most: int, name: str, connect: Callable[[], ThreadConnection]) -> None:
+        self._most, self._name, self._connect = most, name, connect
+        self._pid = os.getpid()
+        self._queue: SimpleQueue[_Task | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._closed = False
+        self._lock = threading.RLock()  # garbage collection may close these threads in one of them
+        _living.add(self)
+
+    def submit(self, job: Job[T], after: Callable[[ThreadConnection], None] | None = None) -> asyncio.Future[T]:
+        """Run ``job`` in a thread. Raises ClosedError.
+
+        ``after`` runs in the same thread once the caller has its result. ``wrap_future`` is not used: a second future
+        and its locks take longer than most SQLite transactions.
+        """
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise ClosedError
+            self._unfinished += 1
+            if len(self._threads) < min(self._most, self._unfinished):
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._queue.put(_Task(job, loop, result, after))
+        return result
+
+    def _serve(self) -> None:
+        connection: ThreadConnection | None = None
+        while (task := self._queue.get()) is not None:
+            found = failure = None
+            if not task.result.cancelled():
+                try:
+                    if connection is None:
+                        connection = self._connect()
+                    found = task.job(connection, task.result.cancelled)
+                except BaseException as error:
+                    failure = error
+            with suppress(RuntimeError):  # the loop is closed: no caller is left
+                task.loop.call_soon_threadsafe(_answer, task.result, found, failure)
+            if connection is not None and connection.in_transaction:  # the rollback failed
+                with suppress(sqlite3.Error):
+                    connection.close()
+                connection = None
+            if connection is not None and task.after is not None:
+                task.after(connection)
+            del task, found, failure  # an error's traceback would keep them alive
+            with self._lock:
+                self._unfinished -= 1
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def close(self, *, wait: bool) -> None:
+        """Reject new jobs; with ``wait``, wait for the queued ones. The threads close their connections."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._queue.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+
+def _answer(result: asyncio.Future[Any], found: object, error: BaseException | None) -> None:
+    if result.cancelled():
+        return
+    if error is None:
+        result.set_result(found)
+    else:
+        result.set_exception(error)
+
+
+class _Open:
+    """The threads of an open database. Holds no reference to its owner."""
+
+    def __init__(self, connect: Callable[[], ThreadConnection]) -> None:
+        self.pid = os.getpid()
+        self.ready = False
+        self.writing = _Workers(1, "diarist-writer", connect)
+        self.reading = _Workers(READERS, "diarist-reader", connect)
+
+    def close(self, *, wait: bool = True) -> None:
+        self.writing.close(wait=wait)
+        self.reading.close(wait=wait)
+
+
+_living: WeakSet[_Workers] = WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Wait until the threads finish their work, since the interpreter stops daemon threads at any point."""
+    for workers in list(_living):
+        workers.close(wait=True)
+
+
+# --- locks -------------------------------------------------------------------------------------------------
+
+
+def is_busy(error: Exception) -> bool:
+    """Return True if another connection holds the lock."""
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def patiently(attempt: Callable[[], T], seconds: float) -> T:
+    """Repeat ``attempt`` while another connection writes."""
+    deadline, pause = time.monotonic() + seconds, 0.001
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)

@@ -1,0 +1,117 @@
+"""Reads a thread, whole or in part, and reduces diaries to the messages read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from diarist.exceptions import InputError
+from diarist.memory.memory_note import without_diary
+from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.log.removal import WHOLE
+from diarist.memory.rows import rows_between, seq_of
+from diarist.memory.transfer.format import Content, Generation, Working
+from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
+from diarist.memory.working.store import WorkingMemoryStore
+from diarist.messages import Message
+from diarist.storage.base import Storage
+from diarist.storage.records import ObservationLog, Thread, Tombstone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Conditions on the messages to copy; a message must meet all of them.
+
+    Attributes:
+        since, until: Aware times: sent at ``since`` or later, and before ``until``.
+        limit: Only this many of the matching messages, the newest.
+    """
+
+    ids: frozenset[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            moment: object = getattr(self, name)
+            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+                raise InputError(f"{name} needs a datetime with a time zone, not {moment!r}")
+
+    def takes(self, row: Message) -> bool:
+        """Return True if a row passes, regardless of the limit."""
+        if self.ids is not None and row.id not in self.ids:
+            return False
+        if self.since is None and self.until is None:
+            return True
+        said = row.created_at
+        return (
+            said is not None
+            and (self.since is None or said >= self.since)
+            and (self.until is None or said < self.until)
+        )
+
+
+EVERYTHING = Selection()
+
+
+class ThreadReader:
+    """Reads a thread. Messages that are stored while it reads may be included or not.
+
+    Attributes:
+        numbering: The new numbers of the rows read so far.
+    """
+
+    def __init__(self, storage: Storage, thread: Thread, selection: Selection = EVERYTHING) -> None:
+        self.numbering = Numbering(thread.id)
+        self._storage, self._thread, self._selection = storage, thread, selection
+        self._first = 0
+
+    async def content(self) -> AsyncIterator[Content]:
+        """Yield everything in the thread: its working memory, messages, ids of deleted messages, and diary."""
+        key = f"thread:{self._thread.id}"
+        if text := await read_working_memory(self._storage, key):
+            yield Working(text)
+        if self._selection.limit is not None:
+            newest = deque([seq_of(row) async for row, taken in self.rows() if taken], self._selection.limit)
+            self._first = newest[0] if newest else WHOLE
+        async for row, taken in self.rows():
+            if taken:
+                self.numbering.take(seq_of(row))
+                yield row if row.sent is None else replace(row, sent=without_diary(row.sent))
+            else:
+                self.numbering.leave_out(seq_of(row))
+        for row in self.numbering.of_forgotten(await self._storage.list_forgotten(self._thread.id)):
+            yield row
+        logs = await read_diary(self._storage, key, {self._thread.id: self.numbering})
+        for log in logs[:-1]:
+            yield Generation(log)
+        for log in logs[-1:]:
+            yield log
+
+    async def rows(self) -> AsyncIterator[tuple[Message, bool]]:
+        """Yield the existing rows, each with True if it is selected."""
+        async for row in rows_between(self._storage, self._thread.id):
+            yield row, seq_of(row) >= self._first and self._selection.takes(row)
+
+
+async def read_diary(storage: Storage, key: str, numberings: Mapping[str, Numbering]) -> list[ObservationLog]:
+    """Return the generations of a diary, reduced to entries made from the numbered rows only.
+
+    Args:
+        numberings: By thread. Read the rows before the diary: entries on later rows are then left out.
+    """
+    head = await storage.get_log(key)
+    if head is None:
+        return []
+    logs = [visible_log(log, None) for log in [*await storage.list_generations(key), head]]
+    missing = [stone for numbering in numberings.values() for stone in numbering.missing]
+    for thread_id in sorted(threads_in(logs) - numberings.keys()):
+        missing.append(Tombstone(thread_id=thread_id, first_seq=1, last_seq=WHOLE))
+    return [renumbered(log, numberings) for log in cut(logs, missing)]
+
+
+async def read_working_memory(storage: Storage, key: str) -> str:
+    return (await WorkingMemoryStore(storage, "thread").read(key)).text
