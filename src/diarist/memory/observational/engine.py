@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.memory.background import Background
 from diarist.memory.memory_note import keep_date
@@ -30,7 +29,7 @@ from diarist.memory.observational.decide import (
     may_be_worth_buffering,
     worth_buffering,
 )
-from diarist.memory.observational.events import Emit, Events, Trigger
+from diarist.memory.observational.events import Emit, Trigger
 from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, visible_log
@@ -152,7 +151,7 @@ class Turn:
             thread_id=self.diary.thread_id,
             step_number=step_number,
         )
-        await self.diary.events.send(part, self.log.key)
+        await self.diary.send(part, self.log.key)
 
     async def prepare_step(self, step_number: int, *, pinned: Collection[str]) -> None:
         """Call ``prepare`` and ``send_status``."""
@@ -241,7 +240,7 @@ class Turn:
         if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits) and worth_buffering(
             sizes := self._sizes(), limits
         ):
-            self.diary.events.decided("observation", Action.BUFFER, sizes)
+            self.diary.decided("observation", Action.BUFFER, sizes)
             self._start("observation")
 
     async def update_title(self) -> None:
@@ -262,7 +261,7 @@ class Turn:
 
     async def report(self, error: Exception) -> None:
         """Send an event about an error."""
-        await self.diary.events.report(self.log, error, tokens_of(self.window.rows))
+        await self.diary.report(self.log, error, tokens_of(self.window.rows))
 
     def take_reason(self) -> str:
         """Return why the shown diary changed since the last call of this method; empty if it did not."""
@@ -320,7 +319,7 @@ class Turn:
             limits = self.window.limits()
             sizes = self._sizes(pinned, cold=cold is not None)
             action = decide_observation(sizes, limits)
-            self.diary.events.decided("observation", action, sizes)
+            self.diary.decided("observation", action, sizes)
             if action is Action.ACTIVATE:
                 count = choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold)
                 chunks = self.window.chunks(pinned)[:count]
@@ -350,7 +349,7 @@ class Turn:
             return False
         await self.adopt(log)
         self._reason = "overflow" if trigger == "overflow" else "activation"
-        await self.diary.events.activated(self.log, there, "observation", tokens, trigger)
+        await self.diary.activated(self.log, there, "observation", tokens, trigger)
         return True
 
     async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
@@ -399,7 +398,7 @@ class Turn:
         while True:
             sizes = self._sizes(pinned)
             action = decide_reflection(sizes, self.window.limits())
-            self.diary.events.decided("reflection", action, sizes)
+            self.diary.decided("reflection", action, sizes)
             if action is Action.REFLECT and self.jobs.running("reflection"):
                 await self._wait_for_job("reflection")
             elif action is Action.REFLECT:
@@ -421,7 +420,7 @@ class Turn:
             return
         await self.adopt(log)
         self._reason = "reflection"
-        await self.diary.events.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
+        await self.diary.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
 
     async def _reflect_now(self) -> bool:
         """Reflect while the run waits; returns as ``_observe_now`` does."""
@@ -474,7 +473,7 @@ class Turn:
         """Send an event if the run may not wait longer while the work continues; at most once per run."""
         if self.patience.exhausted:
             tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
-            await self.diary.events.stop_waiting(operation, self.log, tokens, since=since)
+            await self.diary.stop_waiting(operation, self.log, tokens, since=since)
 
     @asynccontextmanager
     async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
@@ -540,7 +539,7 @@ class Engine:
         Args:
             run_id: The run, which sees its own rows. None for a call outside any run.
             emit: Receives each event, besides the event log of the diary.
-            manual: As for ``Events``.
+            manual: As for ``ThreadDiary``.
 
         Raises:
             StorageError: The diary or the messages cannot be read.
@@ -614,7 +613,7 @@ class Engine:
         *,
         manual: bool = False,
     ) -> ThreadDiary:
-        """Return the ``ThreadDiary`` of a thread, with the overrides of ``log``. ``manual``: as for ``Events``."""
+        """Return the ``ThreadDiary`` of a thread, with the overrides of ``log``. ``manual``: as for ``ThreadDiary``."""
         config, limits = self.config, self._limits
         if log.overrides:
             config = effective_config(config, log.overrides)
@@ -630,17 +629,8 @@ class Engine:
             limits=limits,
             counter=self._counter,
             clock=self._clock,
-            events=Events(
-                storage=self._storage,
-                logs=self._logs,
-                config=config,
-                limits=limits,
-                clock=self._clock,
-                thread_id=thread_id,
-                resource_id=resource_id,
-                emit=emit or _ignore,
-                manual=manual,
-            ),
+            emit=emit,
+            manual=manual,
         )
 
     async def work(self, job: Job, *, emit: Emit | None = None) -> bool:
@@ -677,7 +667,7 @@ class Engine:
         """Send an event that a thread's memory cannot be opened."""
         key = self._logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
-        await self.diary(log, thread_id, resource_id, emit).events.report(log, error, 0)
+        await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
 
     async def log(self, thread_id: str, resource_id: str) -> ObservationLog:
         """Return the diary as it is stored, without entries of live runs; empty (version 0) if there is none."""
@@ -759,10 +749,6 @@ def _names(stone: Tombstone, row: Message) -> bool:
     if stone.run_id is not None:
         return stone.run_id == row.run_id
     return stone.first_seq <= seq_of(row) <= stone.last_seq
-
-
-def _ignore(part: DataChunk) -> None:
-    """Ignore an event if there is no client; the event log has it."""
 
 
 def _tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:

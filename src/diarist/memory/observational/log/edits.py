@@ -150,13 +150,13 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     if entries == log.entries and not fresh and not (pending and erasure.reaches(pending.entry)):
         return log
     log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + bool(fresh))
-    return _quiet(_with_entries(log, entries, erasure))
+    return _without_refused(_with_entries(log, entries, erasure))
 
 
 def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
-    """Return an earlier generation without the entries made from erased rows, and without error texts."""
+    """Return an earlier generation without the entries made from erased rows."""
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, (), erasure))
-    cleaned = _quiet(_with_entries(log, entries, erasure))
+    cleaned = _without_refused(_with_entries(log, entries, erasure))
     return log if cleaned == log else cleaned
 
 
@@ -198,10 +198,6 @@ def _with_entries(
     return log
 
 
-def _quiet(log: ObservationLog) -> ObservationLog:
-    """Remove error texts, which may quote a prompt, and the refused sources."""
-    return replace(
-        log,
-        observer_failures=replace(log.observer_failures, last_error="", refused=()),
-        reflector_failures=replace(log.reflector_failures, last_error=""),
-    )
+def _without_refused(log: ObservationLog) -> ObservationLog:
+    """Remove the refused sources, which have digests of rows."""
+    return replace(log, observer_failures=replace(log.observer_failures, refused=()))

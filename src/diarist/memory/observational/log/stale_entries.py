@@ -11,16 +11,6 @@ from diarist.storage.base import Storage
 from diarist.storage.records import Observation, Source
 
 
-async def entry_intact(storage: Storage, entry: Observation) -> bool:
-    """Return True if the rows of an entry are stored and unchanged."""
-    return await sources_intact(storage, entry.sources, entry.run_id)
-
-
-async def sources_intact(storage: Storage, sources: Sequence[Source], run_id: str | None) -> bool:
-    """Return True if these rows, as a run sees them, are stored and unchanged."""
-    return not await changed_sources(storage, sources, run_id)
-
-
 async def stale_entries(storage: Storage, entries: Sequence[Observation], run_id: str) -> set[str]:
     """Return the ids of the entries with changed or removed rows. All entries must be of one run."""
     sources = [source for entry in entries for source in entry.sources]
