@@ -28,8 +28,8 @@ from diarist.chunks import (
 )
 from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
-from diarist.processors.base import Drop, ProcessOutputStreamArgs
-from diarist.processors.compose import Chain, Choice, Fork, Node, returned
+from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
+from diarist.processors.compose import Chain, Choice, Fork, Node
 from diarist.processors.hooks import SKIPPED, Hook, WrongType
 from diarist.processors.run_state import RunState
 from diarist.tracing import listening, record
