@@ -64,17 +64,6 @@ async def test_two_forget_at_once(storage: Interrupted, first: str, second: str)
 # --- errors that quote -------------------------------------------------------------------------------------------
 
 
-async def test_an_error_in_an_earlier_generation(storage: Interrupted) -> None:
-    memory = keeping_diary(storage, observer_model=ScriptedModel("- 🟡 noted", RuntimeError(f"cannot take {word(3)}")))
-    await told(memory, [1, 2])
-    with pytest.raises(RuntimeError, match=word(3)):
-        await told(memory, [3])
-    await memory.diary.reflect(thread="t", guidance="keep all")
-    assert word(3) in (await memory.diary.history(thread="t"))[0].observer_failures.last_error
-    await memory.forget(message_ids=["m3"], thread="t")
-    await assert_gone(storage, 3)
-
-
 @pytest.mark.parametrize("write", ["append_event", "save_log"])
 @pytest.mark.parametrize("scope", ["thread", "resource"])
 async def test_an_error_is_told_while_its_words_are_forgotten(

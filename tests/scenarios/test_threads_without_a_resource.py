@@ -229,34 +229,3 @@ async def test_a_file_cannot_put_another_thread_beside_it(storage: Storage) -> N
     lines[1]["id"] = "mallory"
     with pytest.raises(InputError, match=r"line 2: .*'@thread:alice'"):
         await memory.threads.import_all([orjson.dumps(line).decode() for line in lines])
-
-
-# --- databases of before ----------------------------------------------------------------------------------------
-
-
-async def test_a_thread_of_before_goes_on_with_and_without_its_resource(storage: Storage) -> None:
-    """It was stored as one of the resource that has its id."""
-    await storage.create_thread(Thread(id="old", resource_id="old"))
-    memory = Memory(storage=storage, working_memory=True)
-    await memory.working.update("likes tea", resource="old")
-    for resource in (None, "old", None):
-        (prompt,) = await call(memory, "old", resource)
-        assert "likes tea" in prompt
-        assert await memory.messages.save("more", thread="old", resource=resource) == 1
-    update = ToolCall("update_working_memory", {"memory": "likes coffee"})
-    await call(memory, "old", says=(update, "done"))
-    assert await memory.working.get(resource="old") == "likes coffee"
-    assert len(await memory.messages.list(thread="old", resource="old")) == 12
-    assert "likes coffee" in (await call(Memory(storage=storage, working_memory=True, read_only=True), "old"))[0]
-
-
-async def test_a_resource_of_before_is_not_met_by_a_new_thread(storage: Storage) -> None:
-    await storage.create_thread(Thread(id="old", resource_id="old"))
-    memory = working(storage)
-    await memory.working.update(SECRET, resource="old")
-    await memory.threads.create("old-2", resource="old")
-    with pytest.raises(InputError, match="'old'"):
-        await call(memory, "old-2")
-    await memory.forget(thread="old")
-    (prompt,) = await call(memory, "old")
-    assert SECRET not in prompt

@@ -122,7 +122,7 @@ class Agent:
             OutputError: The answer does not fit ``output_type``.
             ThreadBusyError: Another run of the thread did not end in time.
         """
-        return await self._run(input, options).read()
+        return await self._run(input, options).execute()
 
     def stream(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentStream[Any]:
         """Run chunk by chunk: ``async with agent.stream(...) as stream: async for chunk in stream``.
@@ -155,7 +155,7 @@ class Agent:
             InputError: A call id does not wait for approval, or an answer is neither True, False nor a text.
             ConfigError: The processors are not those that the run had.
         """
-        return await self._resumed(approvals, of, input, options).read()
+        return await self._resumed(approvals, of, input, options).execute()
 
     def stream_resume(
         self,

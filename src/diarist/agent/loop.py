@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from diarist.agent.model_call import CallFailed
 from diarist.agent.model_retry import ModelRetry
-from diarist.agent.options import CallOptions, conditions
-from diarist.agent.result import AgentResult, Rejected, StoppedBy, Tripwire
+from diarist.agent.options import CallOptions
+from diarist.agent.result import AgentResult, Rejected, blocked, broken_off
 from diarist.agent.resume import check_results, suspend, suspended
-from diarist.agent.step import OUTPUT_TYPE, StepAttempt, StepInput
+from diarist.agent.step import OUTPUT_TYPE, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
 from diarist.chunks import (
     AbortChunk,
@@ -27,8 +27,6 @@ from diarist.chunks import (
     Start,
     StepFinish,
     StepFinishPayload,
-    TripwireChunk,
-    TripwirePayload,
 )
 from diarist.concurrency import being_cancelled, cancel_and_wait, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, described, message_of
@@ -46,10 +44,12 @@ logger = logging.getLogger("diarist")
 
 @dataclass(kw_only=True)
 class Run:
-    """One request: ``execute()`` it, once; then look at ``result`` and ``error``.
+    """One request: ``execute()`` it, once.
 
     Attributes:
         brought: Closable processors that came with the call, and are closed with it.
+        queue: Takes the run's chunks; None if there is no reader.
+        error: What made the run fail.
     """
 
     context: RunContext[Any]
@@ -61,7 +61,7 @@ class Run:
     name: str = "agent"
     approvals: Mapping[str, bool | str] | None = None
     brought: Sequence[Processor[Any]] = ()
-    queue: ChunkQueue = field(default_factory=ChunkQueue)
+    queue: ChunkQueue | None = None
     error: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -76,14 +76,15 @@ class Run:
         self._last_chunk: Chunk | None = None
         self._stored = False
 
-    async def execute(self) -> None:
-        """Run to the end. Errors are left in ``error``; only cancellations and exits are raised."""
+    async def execute(self) -> AgentResult[Any]:
+        """Run to the end and return the result. Raises ``error``, and cancellations and exits."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self.name,
             "gen_ai.conversation.id": self.context.thread_id,
             "diarist.run.id": self.context.run_id,
         }
+        result = self.result
         with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
             try:
                 async with in_use(self.pipeline.closable, self.brought):
@@ -91,8 +92,8 @@ class Run:
             finally:
                 if self._last_chunk is not None:
                     self._last_chunk.run_id = self.context.run_id
-                self.queue.finish(self._last_chunk)
-            result = self.result
+                if self.queue is not None:
+                    self.queue.finish(self._last_chunk)
             if current.recording:
                 current.set(
                     **{
@@ -104,20 +105,16 @@ class Run:
                 )
                 if self.error is not None:
                     current.fail(self.error)
-
-    async def read(self) -> AgentResult[Any]:
-        """Run to the end in the caller's own task, without handing out chunks. Raises the run's error."""
-        self.queue = ChunkQueue(discard=True)
-        await self.execute()
         if self.error is not None:
             raise self.error
-        return self.result
+        return result
 
     async def skip(self) -> None:
         """Close a run that was never executed."""
         async with in_use(self.pipeline.closable, self.brought):
-            self._keep_finished_steps("cancelled")
-        self.queue.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
+            broken_off(self.result, "cancelled")
+        if self.queue is not None:
+            self.queue.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
 
     async def _run(self) -> None:
         """Answer, tell memory how the run ended, then the caller."""
@@ -129,7 +126,7 @@ class Run:
             outcome: Outcome = "committed"
         except ProcessorAbort as abort:
             abort.__traceback__ = None  # its frames refer to the run, a cycle only the garbage collector would free
-            outcome, self._last_chunk = "discarded", self._block(abort)
+            outcome, self._last_chunk = "discarded", blocked(result, abort)
         except asyncio.CancelledError as error:
             outcome = "interrupted"
             if being_cancelled():
@@ -148,14 +145,14 @@ class Run:
         result.usage += context.usage
         if isinstance(self._last_chunk, Finish):
             self._last_chunk.payload.usage = result.usage
-        try:
-            if context.has_endings:
+        if context.has_endings:
+            try:
                 await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
                 await context.settled()
-        except BaseException as error:
-            leaving = leaving or self._from_outside(error)
-            if outcome == "committed" and not self._stored:  # cancelled while storing: nothing may be promised
-                self._cancel()
+            except BaseException as error:
+                leaving = leaving or self._from_outside(error)
+                if outcome == "committed" and not self._stored:  # cancelled while storing: nothing may be promised
+                    self._cancel()
         if self.error is not None:
             leaving = await self._send_error(self.error) or leaving
         try:
@@ -175,37 +172,41 @@ class Run:
         """Process the input, take the steps, and return the finish chunk, which is sent once the run is stored."""
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         self._stream = stream = StreamWriter(context, pipeline, self.queue)
-        await self.queue.send(Start(run_id=context.run_id))
+        await stream.forward(Start())
         await context.cancel.checkpoint()
 
         new_input = self.approvals is None or bool(messages.input)
         guarded = messages.copy() if pipeline.has_guards and new_input else None
+        opening: Coroutine[Any, Any, None] | None = None
         if self.approvals is not None:
             opening = pipeline.reopen(lambda: suspended(messages, pipeline.ids), new_input=new_input)
+        elif pipeline.has("process_input"):
+            opening = pipeline.open()
+        if opening is not None:  # with guards, nothing is sent until they have passed
             await (stream.during(opening) if guarded is None else opening)
-        elif pipeline.has("process_input"):  # with guards, nothing is sent until they have passed
-            await (stream.during(pipeline.open()) if guarded is None else pipeline.open())
         if any(message.role == "tool" for message in messages.input):
             check_results(messages)
 
-        self._guards = None if guarded is None else pipeline.start_guards(guarded)
+        if guarded is not None:
+            self._guards = pipeline.start_guards(guarded)
         system, max_steps = messages.system, self.options.get("max_steps", 5)
+        approvals, calls = self.approvals, 0
         try:
-            calls = 1 if self.approvals is None else 0
-            attempt = await self._step(system, last=calls == max_steps, approvals=self.approvals)
-            while not (attempt.ended or attempt.stopped):
+            while True:
+                calls += approvals is None
+                attempt = await self._step(system, last=calls == max_steps, approvals=approvals)
+                if attempt.ended or attempt.stopped:
+                    break
                 if calls == max_steps:
                     result.stopped_by = "max_steps"
                     break
-                calls += 1
-                attempt = await self._step(system, last=calls == max_steps)
+                approvals = None
         finally:
             if self._guards is not None:
                 await cancel_and_wait(self._guards)
         pipeline.state.step_number = None
         if attempt.waiting:
             result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
-            suspend(messages, [{"id": name} for name in pipeline.ids], attempt.waiting)
         elif attempt.stopped:
             result.stopped_by = "stop_when"
 
@@ -218,65 +219,61 @@ class Run:
                 messages=result.messages,
             )
         )
+        stream.complete()
         try:
-            stream.complete()
             feeding = stream.feed(finish)
             passed = await (feeding if pipeline.hold_output or stream.is_sync else stream.during(feeding))
+            await stream.drain()
             for chunk in passed:
                 if isinstance(chunk, Finish):
                     finish = chunk
                 else:
-                    chunk.run_id = context.run_id
-                    await self.queue.send(chunk)
+                    await stream.forward(chunk)
         except BaseException as error:
-            stream.leave(error)
-            if isinstance(error, Exception) and not pipeline.hold_output:
-                await stream.drain()
-                stream.leave()
+            if pipeline.hold_output:
+                context.writer.drain()
+            await stream.end_step(error)
             if isinstance(error, ProcessorAbort):
                 result.steps = result.steps[:-1]  # blocked text is nowhere in the result
             raise
         stream.leave()
         pipeline.warn_of_silence()
-        if result.stopped_by == "approval":  # every hook has had its say: the states are final
-            suspend(messages, pipeline.state.dump(), attempt.waiting)
+        if attempt.waiting:  # every hook has had its say: the states are final
+            states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
+            suspend(messages, states, attempt.waiting)
         return finish
 
     async def _step(
-        self, system: list[SystemMessage], *, last: bool = False, approvals: Mapping[str, bool | str] | None = None
+        self, system: list[SystemMessage], *, last: bool, approvals: Mapping[str, bool | str] | None
     ) -> StepAttempt:
         """Take one step, with further attempts after a rejection, a repair, a pause, or with the next model."""
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         pipeline.state.step_number = number = len(result.steps)
         pipeline.state.retry_count = 0
-        edited = pipeline.edits_in_place or self.options.get("prepare_step") is not None
+        edited = pipeline.edits_in_place or "prepare_step" in self.options
+        messages.replace_system(system)
         before = messages.snapshot(contents=edited)
         feedback: str | None = None
         setup = self.setup
         retry: ModelRetry | None = None
         while True:
             await context.cancel.checkpoint()
-            messages.replace_system(system)
             attempt = StepAttempt(
-                StepInput(
-                    number=number,
-                    last=last,
-                    setup=setup,
-                    prepare_step=self.options.get("prepare_step"),
-                    output_type=self.output_type,
-                    done=result.steps,
-                    usage=result.usage,
-                    feedback=feedback,
-                    guards=None if result.steps else self._guards,
-                    approvals=approvals,
-                    stop_when=conditions(self.options.get("stop_when")),
-                ),
-                context,
-                pipeline,
-                self._stream,
+                context=context,
+                pipeline=pipeline,
+                stream=self._stream,
+                options=self.options,
+                so_far=result,
+                setup=setup,
+                output_type=self.output_type,
+                last=last,
+                feedback=feedback,
+                guards=None if result.steps else self._guards,
+                approvals=approvals,
             )
+            may_write = bool(pipeline.ids) or bool(setup.tools) or "prepare_step" in self.options
             try:
-                step = await attempt.run()
+                step = await (self._stream.during(attempt.run()) if may_write else attempt.run())
                 break
             except asyncio.CancelledError:
                 # Results of tools are kept, unless a processor was still to judge the answer.
@@ -286,7 +283,7 @@ class Run:
             except (ProcessorAbort, CallFailed) as failure:
                 broken = failure
             finally:
-                result.usage += attempt.usage
+                result.usage += attempt.finish.usage
                 if attempt.answered:
                     messages.obsolete |= messages.dropped
             edits = messages.snapshot(contents=edited)
@@ -299,15 +296,16 @@ class Run:
                     try:
                         delay = await self._stream.during(retry.after(broken, number, result.steps))
                         setup = replace(self.setup, model=retry.model)
-                        before = replace(messages.snapshot(contents=edited), system=before.system)
+                        messages.replace_system(system)
+                        before = messages.snapshot(contents=edited)
                     except ProcessorAbort as abort:
                         broken = abort
                         messages.restore(before)
                         context.writer.drain()
                 if isinstance(broken, ProcessorAbort):
-                    feedback = self._reject(broken, attempt, number)
-                payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.usage)
-                await self.queue.send(StepFinish(run_id=context.run_id, payload=payload))
+                    feedback = self._reject(broken, attempt)
+                payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.finish.usage)
+                await self._stream.forward(StepFinish(payload=payload))
                 await asyncio.sleep(delay)
             except BaseException:
                 messages.put_back(edits)  # no attempt follows: keep redactions that were made in place
@@ -316,7 +314,7 @@ class Run:
             self._stream.unkept.clear()  # stored with this step's message
         self._add(step)
         result.text, result.output = step.text, attempt.output
-        result.finish_reason, result.pending = step.finish_reason, attempt.pending
+        result.finish_reason, result.pending = step.finish_reason, attempt.pending if attempt.waiting else []
         await self._call_back("on_step_finish", step)
         return attempt
 
@@ -324,7 +322,7 @@ class Run:
         self.result.steps.append(step)
         self.context.finished = {message.id for message in self.context.messages.of("input", "response")}
 
-    def _reject(self, abort: ProcessorAbort, attempt: StepAttempt, number: int) -> str:
+    def _reject(self, abort: ProcessorAbort, attempt: StepAttempt) -> str:
         """Record a rejected attempt and return the feedback for the next; raise if there may be no next attempt."""
         repeatable = abort.retry and abort.hook != "process_input" and attempt.repeatable
         if not repeatable or self.pipeline.state.retry_count >= self.options.get("max_processor_retries", 0):
@@ -334,49 +332,26 @@ class Run:
         self.pipeline.state.retry_count += 1
         self.result.rejected.append(
             Rejected(
-                step_number=number,
+                step_number=attempt.number,
                 text=attempt.text,
                 reason=abort.reason,
                 processor_id=abort.processor_id,
-                usage=attempt.usage,
+                usage=attempt.finish.usage,
             )
         )
         return abort.reason
 
     # -- endings
 
-    def _block(self, abort: ProcessorAbort) -> Chunk:
-        result = self.result
-        result.text, result.output = "", None
-        result.messages, result.conversation, result.pending = [], [], []
-        result.stopped_by, result.finish_reason = "tripwire", "other"
-        result.tripwire = Tripwire(
-            reason=abort.reason,
-            processor_id=abort.processor_id,
-            hook=abort.hook,
-            metadata=abort.metadata,
-            retry=abort.retry,
-        )
-        return TripwireChunk(
-            payload=TripwirePayload(
-                reason=abort.reason, processor_id=abort.processor_id, retry=abort.retry, metadata=abort.metadata
-            )
-        )
-
     def _cancel(self) -> None:
-        self._keep_finished_steps("cancelled")
+        broken_off(self.result, "cancelled")
         self._last_chunk = AbortChunk(payload=AbortPayload(reason=self.context.cancel.reason))
 
     def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
-        self._keep_finished_steps("error")
+        broken_off(self.result, "error")
         self.error = error
         if cause is not None:
             error.__cause__ = cause
-
-    def _keep_finished_steps(self, by: StoppedBy) -> None:
-        self.result.stopped_by = by
-        self.result.finish_reason = "error" if by == "error" else "other"
-        self.result.messages = [message for step in self.result.steps for message in step.messages]
 
     async def _tell_memory(self, outcome: Outcome) -> None:
         """Commit or drop what was staged for this run."""

@@ -15,7 +15,6 @@ from diarist.chunks import (
     TextStart,
     ToolCallChunk,
     ToolResultChunk,
-    ToolResultPayload,
 )
 from diarist.messages import (
     MAX_NESTING,
@@ -43,45 +42,51 @@ class MessageAssembler:
         self.args_errors: dict[str, str] = {}
         self._run_id = run_id
         self._parts: list[Part] = []
-        self._text: list[str] | None = None
-        self._thinking: list[str] | None = None
+        self._block: type[TextPart | ReasoningPart] | None = None  # the kind of the block that is not finished
+        self._pieces: list[str] = []
 
     def add(self, chunk: Chunk) -> None:
-        if isinstance(chunk, TextDelta) and self._text is not None:  # nearly all chunks
-            self._text.append(chunk.payload.text)
-            return
         match chunk:
-            case TextDelta():
-                if self._text is None:
+            case TextDelta() | ReasoningDelta():
+                kind = TextPart if isinstance(chunk, TextDelta) else ReasoningPart
+                if self._block is not kind:
                     self._close()
-                    self._text = []
-                self._text.append(chunk.payload.text)
-            case ReasoningDelta():
-                if self._thinking is None:
-                    self._close()
-                    self._thinking = []
-                self._thinking.append(chunk.payload.text)
-            case TextEnd():
-                self._close_text(chunk.payload.provider_data)
-            case ReasoningEnd():
-                self._close_thinking(chunk)
+                    self._block = kind
+                self._pieces.append(chunk.payload.text)
             case TextStart():
                 self._close()
             case ReasoningStart():
                 self._close()
-                self._thinking = []  # encrypted thinking has no text, only a signature
-            case ToolCallChunk():
+                self._block = ReasoningPart  # encrypted thinking has no text, only a signature
+            case TextEnd() if self._block is TextPart:
+                self._close(chunk)
+            case ReasoningEnd() if self._block is ReasoningPart:
+                self._close(chunk)
+            case ToolCallChunk(payload=call):
                 self._close()
-                self._add_call(chunk)
-            case ToolResultChunk():
-                self._add_result(chunk.payload)
-            case FileChunk():
+                if too_deep(call.args):
+                    call.args, call.args_error = {}, f"the arguments are nested more than {MAX_NESTING} deep"
+                if call.args_error:
+                    self.args_errors[call.tool_call_id] = call.args_error
+                self._parts.append(
+                    ToolPart(
+                        call_id=call.tool_call_id,
+                        name=call.tool_name,
+                        args=copy_json(call.args),
+                        provider_executed=call.provider_executed,
+                        provider_data=call.provider_data,
+                    )
+                )
+            case ToolResultChunk(payload=found):  # of a tool that the provider ran
+                for part in self._parts:
+                    if isinstance(part, ToolPart) and part.call_id == found.tool_call_id and part.provider_executed:
+                        part.state, part.result = "result", found.result
+                        part.provider_data = {**(part.provider_data or {}), **(found.provider_data or {})} or None
+            case FileChunk(payload=file):
                 self._close()
-                file = chunk.payload
                 self._parts.append(FilePart(media_type=file.media_type, data=file.data, url=file.url))
-            case SourceChunk():
+            case SourceChunk(payload=source):
                 self._close()
-                source = chunk.payload
                 self._parts.append(SourcePart(url=source.url, title=source.title, id=source.id))
             case DataChunk() if not chunk.transient:
                 self._close()
@@ -92,7 +97,7 @@ class MessageAssembler:
     @property
     def begun(self) -> int:
         """The number of parts so far, including an unfinished one."""
-        return len(self._parts) + (self._text is not None) + (self._thinking is not None)
+        return len(self._parts) + (self._block is not None)
 
     def message(self) -> Message | None:
         """Return the message so far; None if the model said nothing."""
@@ -101,49 +106,15 @@ class MessageAssembler:
             return None
         return Message(role="assistant", parts=list(self._parts), run_id=self._run_id)
 
-    def _add_call(self, chunk: ToolCallChunk) -> None:
-        call = chunk.payload
-        if too_deep(call.args):
-            call.args, call.args_error = {}, f"the arguments are nested more than {MAX_NESTING} deep"
-        if call.args_error:
-            self.args_errors[call.tool_call_id] = call.args_error
-        self._parts.append(
-            ToolPart(
-                call_id=call.tool_call_id,
-                name=call.tool_name,
-                args=copy_json(call.args),
-                provider_executed=call.provider_executed,
-                provider_data=call.provider_data,
-            )
-        )
-
-    def _add_result(self, found: ToolResultPayload) -> None:
-        """Add the result of a tool that the provider ran."""
-        for part in self._parts:
-            if isinstance(part, ToolPart) and part.call_id == found.tool_call_id and part.provider_executed:
-                part.state, part.result = "result", found.result
-                part.provider_data = {**(part.provider_data or {}), **(found.provider_data or {})} or None
-
-    def _close(self) -> None:
-        self._close_text(None)
-        self._close_thinking(None)
-
-    def _close_text(self, provider_data: dict[str, object] | None) -> None:
-        if self._text:
-            self._parts.append(TextPart(text="".join(self._text), provider_data=provider_data))
-        self._text = None
-
-    def _close_thinking(self, end: ReasoningEnd | None) -> None:
-        if self._thinking is None:
-            return
-        text, self._thinking = "".join(self._thinking), None
-        payload = end.payload if end else None
-        if text or (payload and (payload.signature or payload.provider_data)):
-            self._parts.append(
-                ReasoningPart(
-                    text=text,
-                    signature=payload.signature if payload else None,
-                    provider=payload.provider if payload else None,
-                    provider_data=payload.provider_data if payload else None,
-                )
-            )
+    def _close(self, end: TextEnd | ReasoningEnd | None = None) -> None:
+        """Finish the block at work, if any, and leave out an empty one."""
+        text, data = "".join(self._pieces), end.payload.provider_data if end else None
+        if self._block is TextPart and text:
+            self._parts.append(TextPart(text=text, provider_data=data))
+        elif self._block is ReasoningPart:
+            signature, provider = None, None
+            if isinstance(end, ReasoningEnd):
+                signature, provider = end.payload.signature, end.payload.provider
+            if text or signature or data:
+                self._parts.append(ReasoningPart(text=text, signature=signature, provider=provider, provider_data=data))
+        self._block, self._pieces = None, []

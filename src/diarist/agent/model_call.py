@@ -1,9 +1,9 @@
-"""One call of the model: its request, its response as it streams, and how it ended."""
+"""Reads the response of a model call as it streams."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import TypeVar
@@ -26,13 +26,10 @@ from diarist.chunks import (
     ToolResultChunk,
     Usage,
 )
-from diarist.message_list import MessageList
 from diarist.messages import MAX_NESTING, new_id, too_deep
-from diarist.models.base import Model, ModelRequest
-from diarist.processors.hook_calls import OnRequest, OnResponse
-from diarist.processors.setup import StepSetup
-from diarist.prompting import build_prompt
-from diarist.tracing import Carrier, client_span
+from diarist.models.base import Model
+from diarist.processors.hook_calls import OnRequest
+from diarist.tracing import Carrier
 
 ChunkT = TypeVar("ChunkT", ToolInputStart, ToolInputDelta, ToolCallChunk, ToolResultChunk)
 
@@ -45,121 +42,52 @@ class CallFailed(Carrier):
         self.model = model
 
 
-def make_request(messages: MessageList, setup: StepSetup, feedback: str | None) -> ModelRequest:
-    """Build a step's request; ``feedback`` is why the previous attempt was rejected."""
-    prompt = build_prompt(
-        messages.system, messages.messages, feedback=feedback, cache_breakpoints=setup.model.cache_breakpoints
-    )
-    return ModelRequest(
-        prompt=prompt,
-        tools=[tool.definition for tool in setup.offered.values()],
-        tool_choice=setup.tool_choice,
-        settings=setup.model_settings,
-        output=setup.structured_output,
-        provider_options=setup.provider_options,
-    )
+async def read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[Chunk, None]:
+    """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
 
+    The end of a block is yielded with the chunk after it: a call that fails right there may have cut the block.
+    Blocks that the model leaves open are ended, so that stream hooks let go what they hold.
 
-class ModelCall:
-    """A call that all ``process_llm_request`` hooks have seen.
-
-    Attributes:
-        finish: How the model ended, and its tokens; ``error`` and none before the response has ended.
+    Args:
+        whole: Collects the response as it came.
     """
-
-    def __init__(self, asked: OnRequest) -> None:
-        self._asked = asked
-        self.finish = ModelFinishPayload(reason="error", usage=Usage())
-
-    async def run(
-        self, send: Callable[[Chunk], Awaitable[None]], observe: Callable[[OnResponse], Awaitable[None]] | None
-    ) -> None:
-        """``send`` each chunk, then let ``observe`` see the complete response. Raises CallFailed."""
-        asked = self._asked
-        model, settings = asked.model, asked.request.settings
-        attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": model.provider,
-            "gen_ai.request.model": model.name,
-            "gen_ai.request.temperature": settings.temperature,
-            "gen_ai.request.max_tokens": settings.max_output_tokens,
-            "gen_ai.request.top_p": settings.top_p,
-        }
-        with client_span(f"chat {model.name}", **attributes) as current:
-            whole = await self._read(send)
-            if observe is not None:
-                await observe(
-                    OnResponse(
-                        messages=asked.messages,
-                        step=asked.step,
-                        request=asked.request,
-                        model=model,
-                        response=whole,
-                        from_cache=asked.response is not None,
+    ids = CallIds()
+    due: TextEnd | ReasoningEnd | None = None
+    left_open: TextEnd | ReasoningEnd | None = None  # what would end the block that the model is in
+    source = asked.model.stream(asked.request) if asked.response is None else replay(asked.response)
+    try:
+        while True:
+            try:
+                chunk = ids.own(await anext(source))
+            except StopAsyncIteration:
+                break
+            except Exception as error:
+                raise CallFailed(error, asked.model) from error
+            whole.append(chunk)
+            if due is not None:
+                yield due
+                due = None
+            if isinstance(chunk, TextEnd | ReasoningEnd):
+                due, left_open = chunk, None
+                continue
+            if isinstance(chunk, TextDelta | ReasoningDelta):
+                is_text = isinstance(chunk, TextDelta)
+                if not isinstance(left_open, TextEnd if is_text else ReasoningEnd):
+                    if left_open is not None:
+                        yield left_open
+                    block = chunk.payload.id
+                    left_open = (
+                        TextEnd(payload=IdPayload(id=block))
+                        if is_text
+                        else ReasoningEnd(payload=ReasoningEndPayload(id=block))
                     )
-                )
-            if current.recording:
-                current.set(
-                    **{
-                        "gen_ai.response.model": self.finish.model or None,
-                        "gen_ai.response.id": self.finish.response_id or None,
-                        "gen_ai.response.finish_reasons": [self.finish.reason],
-                        "gen_ai.usage.input_tokens": self.finish.usage.input_tokens,
-                        "gen_ai.usage.output_tokens": self.finish.usage.output_tokens,
-                        "gen_ai.usage.cache_read.input_tokens": self.finish.usage.cached_tokens,
-                    }
-                )
-
-    async def _read(self, send: Callable[[Chunk], Awaitable[None]]) -> list[Chunk]:
-        """Send the response and return it as it came.
-
-        The end of a block is sent with the chunk after it: a call that fails right there may have cut the block.
-        Blocks that the model leaves open are ended, so that stream hooks let go what they hold.
-        """
-        asked, whole, ids = self._asked, list[Chunk](), CallIds()
-        end: TextEnd | ReasoningEnd | None = None
-        left_open: TextEnd | ReasoningEnd | None = None  # what would end the block that the model is in
-        source = asked.model.stream(asked.request) if asked.response is None else replay(asked.response)
-        try:
-            while True:
-                try:
-                    chunk = ids.own(await anext(source))
-                except StopAsyncIteration:
-                    break
-                except Exception as error:
-                    raise CallFailed(error, asked.model) from error
-                whole.append(chunk)
-                if end is not None:
-                    await send(end)
-                    end = None
-                if isinstance(chunk, TextDelta):  # nearly all chunks
-                    if not isinstance(left_open, TextEnd):
-                        if left_open is not None:
-                            await send(left_open)
-                        left_open = TextEnd(payload=IdPayload(id=chunk.payload.id))
-                    await send(chunk)
-                    continue
-                match chunk:
-                    case ModelFinish():
-                        self.finish = chunk.payload
-                        continue
-                    case TextEnd() | ReasoningEnd():
-                        end, left_open = chunk, None
-                        continue
-                    case ReasoningDelta() if not isinstance(left_open, ReasoningEnd):
-                        if left_open is not None:
-                            await send(left_open)
-                        left_open = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
-                    case _:
-                        pass
-                await send(chunk)
-        finally:
-            if isinstance(source, AsyncGenerator):
-                await source.aclose()
-        for last in (end, left_open):
-            if last is not None:
-                await send(last)
-        return whole
+            yield chunk
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+    for last in (due, left_open):
+        if last is not None:
+            yield last
 
 
 async def replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:

@@ -86,11 +86,9 @@ class CallOptions(TypedDict, total=False):
     on_abort: Callable[[Any], Any]
 
 
-def conditions(value: StopWhen | Sequence[StopWhen] | None) -> tuple[StopWhen, ...]:
-    """Return ``stop_when`` as a tuple."""
-    if value is None:
-        return ()
-    return (value,) if callable(value) else tuple(value)
+def listed(value: Any) -> tuple[Any, ...]:
+    """Return a list as a tuple, or one value alone in one."""
+    return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 
 
 def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
@@ -141,8 +139,9 @@ def check_options(options: Mapping[str, Any]) -> None:
             holds, words = _WANTED[name]
             if not holds(value):
                 raise ConfigError(f"{name} must be {words}, not {value!r}")
-    checked_provider_options(options.get("provider_options", {}))
-    if any(inspect.iscoroutinefunction(item) for item in _several(options.get("stop_when"))):
+    if "provider_options" in options:
+        checked_provider_options(options["provider_options"])
+    if "stop_when" in options and any(map(inspect.iscoroutinefunction, listed(options["stop_when"]))):
         raise ConfigError("stop_when takes plain functions of the steps, not async ones")
 
 
@@ -151,11 +150,7 @@ def _whole(least: int) -> Callable[[Any], bool]:
 
 
 def _functions(value: Any) -> bool:
-    return (callable(value) or isinstance(value, list | tuple)) and all(callable(item) for item in _several(value))
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
+    return (callable(value) or isinstance(value, list | tuple)) and all(callable(item) for item in listed(value))
 
 
 def _names(value: Any) -> bool:

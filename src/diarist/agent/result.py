@@ -1,12 +1,12 @@
-"""The result of a run."""
+"""The result of a run, and what one that was blocked or broken off leaves behind."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from diarist.chunks import FinishReason, Usage
-from diarist.exceptions import BlockedError
+from diarist.chunks import FinishReason, TripwireChunk, TripwirePayload, Usage
+from diarist.exceptions import BlockedError, ProcessorAbort
 from diarist.messages import Json, Message, ToolPart
 from diarist.processors.base import StepResult
 from diarist.prompt_cache import MemoryReport
@@ -87,3 +87,28 @@ class AgentResult(Generic[OutputT]):
             raise BlockedError(
                 self.tripwire.reason, processor_id=self.tripwire.processor_id, metadata=self.tripwire.metadata
             )
+
+
+def blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
+    """Leave nothing in the result but the reason; return the chunk that says so."""
+    result.text, result.output = "", None
+    result.messages, result.conversation, result.pending = [], [], []
+    result.stopped_by, result.finish_reason = "tripwire", "other"
+    result.tripwire = Tripwire(
+        reason=abort.reason,
+        processor_id=abort.processor_id,
+        hook=abort.hook,
+        metadata=abort.metadata,
+        retry=abort.retry,
+    )
+    return TripwireChunk(
+        payload=TripwirePayload(
+            reason=abort.reason, processor_id=abort.processor_id, retry=abort.retry, metadata=abort.metadata
+        )
+    )
+
+
+def broken_off(result: AgentResult[Any], by: Literal["error", "cancelled"]) -> None:
+    """Leave the finished steps in the result."""
+    result.stopped_by, result.finish_reason = by, "error" if by == "error" else "other"
+    result.messages = [message for step in result.steps for message in step.messages]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from diarist.agent.loop import Run
 from diarist.agent.result import AgentResult
+from diarist.agent.stream_writer import ChunkQueue
 from diarist.chunks import Chunk, TextDelta
 from diarist.concurrency import cancel_and_wait
 
@@ -30,6 +32,7 @@ class AgentStream(Generic[OutputT]):
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._queue = run.queue = ChunkQueue()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -40,13 +43,11 @@ class AgentStream(Generic[OutputT]):
         return self
 
     async def __anext__(self) -> Chunk:
-        if (ready := self._run.queue.take()) is not None:
-            return ready
-        if self._task is None and not self._run.queue.closed:
+        if self._task is None and not self._queue.closed:
             self._task = task = asyncio.create_task(_execute(self._run))
             weakref.finalize(self, _cancel, task, asyncio.get_running_loop())
         try:
-            return await self._run.queue.next()
+            return await self._queue.next()
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -79,7 +80,7 @@ class AgentStream(Generic[OutputT]):
             if self._task is not None:
                 await cancel_and_wait(self._task)
         finally:
-            if not self._run.queue.closed:  # its task, if any, has not taken its first step
+            if not self._queue.closed:  # its task, if any, has not taken its first step
                 await self._run.skip()
 
     async def __aenter__(self) -> Self:
@@ -93,7 +94,8 @@ class AgentStream(Generic[OutputT]):
 
 async def _execute(run: Run) -> None:
     _within.set(_within.get() | {run.context.run_id})
-    await run.execute()
+    with suppress(Exception):  # raised by ``result()``
+        await run.execute()
 
 
 def _cancel(task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:

@@ -9,10 +9,11 @@ from itertools import dropwhile
 from typing import Any, TypeVar
 
 from diarist.agent.held_output import accepted_chunks
+from diarist.agent.message_assembler import MessageAssembler
 from diarist.chunks import Chunk, DataChunk, StepStart
 from diarist.concurrency import cancel_and_wait
 from diarist.exceptions import DiaristError
-from diarist.messages import Part
+from diarist.messages import DataPart, Message, Part
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
@@ -24,83 +25,57 @@ AHEAD = 64
 
 
 class ChunkQueue:
-    """A queue with one reader and several writers. ``discard`` is for runs without a reader.
+    """A queue with one reader and several writers.
 
     Attributes:
         closed: No further chunk will come.
     """
 
-    def __init__(self, *, discard: bool = False) -> None:
-        self._discard = discard
-        self._queue: deque[Chunk] = deque()
+    def __init__(self) -> None:
+        self._chunks: deque[Chunk] = deque()
         self.closed = False
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
 
-    def put(self, chunk: Chunk) -> bool:
-        """Add a chunk; False when the reader is far behind: then ``await room()``."""
-        if self._discard:
-            return True
-        self._queue.append(chunk)
-        if self._reader is not None:
-            _wake(self._reader)
-        return len(self._queue) < AHEAD
-
     async def send(self, chunk: Chunk) -> None:
         """Add a chunk; wait while the reader is far behind."""
-        if not self.put(chunk):
-            await self.room()
-
-    async def room(self) -> None:
-        """Wait while the reader is far behind."""
-        while len(self._queue) >= AHEAD and not self.closed:
+        self._chunks.append(chunk)
+        _wake(self._reader)
+        while len(self._chunks) >= AHEAD and not self.closed:
             self._writers.append(waiter := asyncio.get_running_loop().create_future())
             await waiter
 
     def finish(self, chunk: Chunk | None = None) -> None:
         """Add the last chunk and close; never waits."""
-        if chunk is not None and not self._discard:
-            self._queue.append(chunk)
+        if chunk is not None:
+            self._chunks.append(chunk)
         self.closed = True
-        _wake(self._reader)
-        self._wake_writers()
-
-    def take(self) -> Chunk | None:
-        """Return the next chunk if it has arrived already."""
-        if not self._queue:
-            return None
-        chunk = self._queue.popleft()
-        if self._writers and len(self._queue) < AHEAD:
-            self._wake_writers()
-        return chunk
+        _wake(self._reader, *self._writers)
 
     async def next(self) -> Chunk:
         """Return the next chunk. Raises StopAsyncIteration after the last, DiaristError if another task waits."""
-        while not self._queue:
+        while not self._chunks:
             if self.closed:
                 raise StopAsyncIteration
             if self._reader is not None and not self._reader.done():
                 raise DiaristError("this stream is being read by another task already; read it in one place")
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        chunk = self._queue.popleft()
-        if len(self._queue) < AHEAD:
-            self._wake_writers()
+        chunk = self._chunks.popleft()
+        if self._writers and len(self._chunks) < AHEAD:
+            _wake(*self._writers)
+            self._writers.clear()
         return chunk
 
-    def _wake_writers(self) -> None:
-        waiting, self._writers = self._writers, []
-        for waiter in waiting:
-            _wake(waiter)
 
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+def _wake(*waiters: asyncio.Future[None] | None) -> None:
+    for waiter in waiters:
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
 
 class StreamWriter:
-    """The way of a run's chunks to its reader.
+    """The way of a run's chunks to its reader; without a ``queue`` there is none.
 
     Attributes:
         unkept: Data sent between steps, to be stored with the next step's message.
@@ -108,49 +83,48 @@ class StreamWriter:
         before_verdict: The step was not accepted yet: everything is held back.
     """
 
-    def __init__(self, context: RunContext[Any], pipeline: PipelineRun, queue: ChunkQueue) -> None:
+    def __init__(self, context: RunContext[Any], pipeline: PipelineRun, queue: ChunkQueue | None) -> None:
         self._run_id = context.run_id
         self._written = context.writer
         self._pipeline = pipeline
         self._has_hooks = pipeline.has("process_output_stream")
         self._queue = queue
         self._hooks: StreamHooks | None = None
-        self._keep: Callable[[Chunk], bool] | None = None  # None between steps; a bound method here would be a cycle
+        self._complete = False
+        self._assembler: MessageAssembler | None = None  # None between steps
+        self._added: Callable[[], list[Message]] = list
         self._held: deque[Chunk] = deque()
         self.unkept: list[DataChunk] = []
         self.before_guards = False
         self.before_verdict = False
 
-    @property
-    def is_sync(self) -> bool:
-        """True if no stream hook has to be awaited."""
-        return not self._has_hooks or self._opened().is_sync
-
-    def complete(self) -> None:
-        """Note that the response is complete: stream hooks may return no further text."""
-        if self._has_hooks:
-            self._opened().complete = True
-
-    def _opened(self) -> StreamHooks:
-        """Return the stream hooks at work; opened at the first chunk outside of a step."""
-        if self._hooks is None:
-            self._hooks = self._pipeline.open_stream()
-        return self._hooks
-
     # -- steps
 
-    def begin_step(self, keep: Callable[[Chunk], bool], *, hold: bool, guards: bool) -> None:
-        """Send what comes through stream hooks of its own; ``keep`` puts each chunk into the step's message."""
+    def begin_step(
+        self, assembler: MessageAssembler, added: Callable[[], list[Message]], *, hold: bool, guards: bool
+    ) -> None:
+        """Send what comes through stream hooks of its own, and put it into the step's message.
+
+        Args:
+            added: Returns the messages that the step added, for data that comes when they are complete.
+        """
         self.leave()
-        self._keep = keep
+        self._assembler, self._added = assembler, added
         self.before_verdict, self.before_guards = hold, guards
+
+    def complete(self) -> None:
+        """Note that the response is complete: stream hooks may return no further text, messages take only data."""
+        self._complete = True
+        if self._hooks is not None:
+            self._hooks.complete = True
 
     async def end_step(self, error: BaseException | None = None) -> None:
         """Leave the step. After an error, send the data that was written until then, but store none of it."""
         self.leave(error)
         if isinstance(error, Exception):
-            self._keep = _is_data
+            unkept = len(self.unkept)
             await self.drain()
+            del self.unkept[unkept:]
             self.leave()
         self._held.clear()
         self.before_verdict = self.before_guards = False
@@ -159,7 +133,8 @@ class StreamWriter:
         """Close the stream hooks at work, which ends their spans."""
         if self._hooks is not None:
             self._hooks.close(error)
-        self._hooks = self._keep = None
+        self._hooks, self._complete = None, False
+        self._assembler, self._added = None, list  # a bound method here would be a cycle
 
     async def release(self, parts: Sequence[Part], running: Collection[str] = ()) -> None:
         """Let the reader have what was held back of an accepted step, as ``parts`` say it now.
@@ -179,47 +154,24 @@ class StreamWriter:
 
     async def _flush(self) -> None:
         while self._held and not (self.before_guards or self.before_verdict):
-            await self._queue.send(self._held.popleft())
+            await self.forward(self._held.popleft())
 
     # -- chunks
 
     async def send(self, chunk: Chunk) -> None:
         """Send what the stream hooks make of a chunk, behind what they wrote."""
-        chunk.run_id = self._run_id
-        passed: Sequence[Chunk] = (chunk,)
-        if self._has_hooks:
-            hooks = self._hooks or self._opened()
-            passed = hooks.feed_now(chunk) if hooks.is_sync else await hooks.feed(chunk)
+        passed: Iterable[Chunk] = await self.feed(chunk)
         if self._written:
             await self.drain()
-        for out in passed:  # inlined, since nearly all chunks pass here
-            if self._keeps(out) and not self._put(out):
-                await self._queue.room()
-
-    async def send_start(self, start: StepStart) -> None:
-        """Send a step's first chunk; text before it is left of an attempt that broke off."""
-        passed = await self.feed(start)
-        await self._emit(dropwhile(lambda chunk: not isinstance(chunk, StepStart | DataChunk), passed))
-
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Return what the stream hooks make of a chunk; what they wrote has been sent."""
-        chunk.run_id = self._run_id
-        passed = await self._through_hooks(chunk)
-        if self._written:
-            await self.drain()
-        return passed
-
-    async def _through_hooks(self, chunk: Chunk) -> Sequence[Chunk]:
-        if not self._has_hooks:
-            return (chunk,)
-        hooks = self._hooks or self._opened()
-        return hooks.feed_now(chunk) if hooks.is_sync else await hooks.feed(chunk)
+        if self._has_hooks and isinstance(chunk, StepStart):  # text before it is left of an attempt that broke off
+            passed = dropwhile(lambda each: not isinstance(each, StepStart | DataChunk), passed)
+        await self._emit(passed)
 
     async def drain(self) -> None:
         """Send what processors and tools have written."""
         while self._written:
             chunk = self._written.take()  # one by one: another may be written, and sent, while a hook waits
-            await self._emit(await self._through_hooks(chunk))
+            await self._emit(await self.feed(chunk))
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work``, and send what it writes as it is written; all of it before an error is raised."""
@@ -234,28 +186,48 @@ class StreamWriter:
         finally:
             await cancel_and_wait(task)
 
-    async def _emit(self, chunks: Iterable[Chunk]) -> None:
-        for out in chunks:
-            if self._keeps(out) and not self._put(out):
-                await self._queue.room()
-
-    def _put(self, chunk: Chunk) -> bool:
-        """Send a chunk, or hold it back; False where the reader is far behind."""
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        """Return what the stream hooks make of a chunk."""
         chunk.run_id = self._run_id
-        if self.before_guards or self.before_verdict or self._held:
-            self._held.append(chunk)
-            return True
-        return self._queue.put(chunk)
+        if not self._has_hooks:
+            return (chunk,)
+        return await (self._hooks or self._opened()).feed(chunk)
 
-    def _keeps(self, chunk: Chunk) -> bool:
-        if self._keep is not None:
-            return self._keep(chunk)
-        if not isinstance(chunk, DataChunk):  # between steps: the rest of an attempt that broke off
-            return False
-        if not chunk.transient:
-            self.unkept.append(chunk)
-        return True
+    @property
+    def is_sync(self) -> bool:
+        """True if no stream hook has to be awaited."""
+        return not self._has_hooks or self._opened().is_sync
 
+    def _opened(self) -> StreamHooks:
+        """Return the stream hooks at work; opened at the first chunk."""
+        if self._hooks is None:
+            self._hooks = self._pipeline.open_stream()
+            self._hooks.complete = self._complete
+        return self._hooks
 
-def _is_data(chunk: Chunk) -> bool:
-    return isinstance(chunk, DataChunk)
+    async def forward(self, chunk: Chunk) -> None:
+        """Let the reader have a chunk that is in no message, or is there already."""
+        chunk.run_id = self._run_id
+        if self._queue is not None:
+            await self._queue.send(chunk)
+
+    async def _emit(self, chunks: Iterable[Chunk]) -> None:
+        """Put chunks into the step's message and let the reader have them, or hold them back."""
+        for chunk in chunks:
+            if self._assembler is None:
+                if not isinstance(chunk, DataChunk):  # the rest of an attempt that broke off
+                    continue
+                if not chunk.transient:
+                    self.unkept.append(chunk)
+            elif not self._complete:
+                self._assembler.add(chunk)
+            elif isinstance(chunk, DataChunk) and not chunk.transient:
+                if added := self._added():
+                    added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
+                else:
+                    chunk.transient = True  # the step left no message to store it with
+            if self.before_guards or self.before_verdict or self._held:
+                chunk.run_id = self._run_id
+                self._held.append(chunk)
+            else:
+                await self.forward(chunk)

@@ -11,7 +11,8 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Literal
 
-from diarist.chunks import Chunk, ToolErrorChunk, ToolErrorPayload, ToolResultChunk, ToolResultPayload
+from diarist.agent.held_output import result_chunk
+from diarist.chunks import Chunk
 from diarist.concurrency import being_cancelled, gather_or_cancel
 from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
 from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
@@ -89,17 +90,14 @@ class ToolCalls:
                 continue
             if tool.function is None:
                 out[call.call_id] = "client_tool"
-            elif self._must_be_approved(tool, call):
-                out[call.call_id] = "approval"
+                continue
+            try:
+                if tool.must_be_approved(call.args):
+                    out[call.call_id] = "approval"
+            except Exception as error:  # an application's function: the tool does not run, and the model sees why
+                logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
+                _fail(call, error)
         return out
-
-    def _must_be_approved(self, tool: Tool, call: ToolPart) -> bool:
-        try:
-            return tool.must_be_approved(call.args)
-        except Exception as error:  # an application's function: the tool does not run, and the model sees why
-            logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
-            _fail(call, error)
-            return False
 
     async def run(self, *, but: Collection[str] = ()) -> None:
         """Run all calls except ``but``, fill in their results, and send a chunk for each as it finishes."""
@@ -125,7 +123,7 @@ class ToolCalls:
             if self._pipeline.has("process_tool_result"):
                 await self._judge(call)
             self._done.add(call.call_id)
-            await self._send(_chunk(call))
+            await self._send(result_chunk(call))
 
     async def _run(self, call: ToolPart) -> BaseException | None:
         """Run one call and fill in its result. An error becomes the result, and is returned."""
@@ -182,18 +180,6 @@ class ToolCalls:
 
 def _fail(call: ToolPart, error: BaseException) -> None:
     call.state, call.result = "error", message_of(error) if isinstance(error, ToolError) else described(error)
-
-
-def _chunk(call: ToolPart) -> ToolResultChunk | ToolErrorChunk:
-    if call.state == "result":
-        return ToolResultChunk(
-            payload=ToolResultPayload(
-                tool_call_id=call.call_id, tool_name=call.name, args=call.args, result=call.result
-            )
-        )
-    return ToolErrorChunk(
-        payload=ToolErrorPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args, error=call.result_text)
-    )
 
 
 def plain(value: Any) -> Json:

@@ -7,16 +7,8 @@ from pathlib import Path
 
 from diarist.cli.databases import check_file, kind_of
 from diarist.databases.base import Connection, Database, Schema, read_version
-from diarist.databases.sqlite import SQLiteDatabase
 from diarist.exceptions import InputError
 from diarist.storage.sql.schema import SCHEMA
-
-
-class _AnyVersion(Schema):
-    """A schema that accepts every version, to read the stored one without migrating."""
-
-    async def is_current(self, connection: Connection, location: str) -> bool:
-        return True
 
 
 def migrate_database(address: str) -> str:
@@ -27,53 +19,48 @@ def migrate_database(address: str) -> str:
         InputError: The file does not exist, or the database has no tables to migrate (MongoDB).
         StorageError: The database cannot be opened.
     """
-    if kind_of(address) == "postgresql":
-        from diarist.vectors.postgres import SCHEMA as VECTORS
-    else:
-        from diarist.vectors.sqlite import SCHEMA as VECTORS
-
-    async def run() -> str:
-        done = [await _migrate_group(address, SCHEMA)]
-        if await _version(address, VECTORS) is not None:
-            done.append(await _migrate_group(address, VECTORS))
-        return "\n".join(done)
-
-    return asyncio.run(run())
-
-
-async def _migrate_group(address: str, schema: Schema) -> str:
-    found = await _version(address, schema)
-    database = _database(address, schema)
-    await database.open()
-    await database.close()
-    tables = "the tables" if schema is SCHEMA else f"the tables of {schema.name}"
-    if found is None:
-        return f"{database.location}: created {tables}, version {schema.version}"
-    if found == schema.version:
-        return f"{database.location}: {tables} have version {found}, nothing to do"
-    return f"{database.location}: migrated {tables} from version {found} to {schema.version}"
-
-
-async def _version(address: str, schema: Schema) -> int | None:
-    database = _database(address, _AnyVersion(**vars(schema)))
-    try:
-        return await database.read(read_version, schema.name)
-    finally:
-        await database.close()
-
-
-def _database(address: str, schema: Schema) -> Database:
+    database: type[Database]
     match kind_of(address):
         case "postgresql":
-            from diarist.databases.postgres import PostgresDatabase
-
-            return PostgresDatabase(address, schema)
+            from diarist.databases.postgres import PostgresDatabase as database
+            from diarist.vectors.postgres import SCHEMA as VECTORS
         case "libsql":
-            from diarist.databases.libsql import LibSQLDatabase
-
-            return LibSQLDatabase(address, schema)
+            from diarist.databases.libsql import LibSQLDatabase as database
+            from diarist.vectors.sqlite import SCHEMA as VECTORS
         case "mongodb":
             raise InputError("MongoDB has no tables to migrate: every version reads what is stored")
         case "file":
+            from diarist.databases.sqlite import SQLiteDatabase as database
+            from diarist.vectors.sqlite import SCHEMA as VECTORS
+
             check_file(Path(address), new=False)
-            return SQLiteDatabase(address, schema)
+    versions: dict[str, int | None] = {}
+
+    class Noting(Schema):
+        """Notes the version that it finds. A database without vectors gets no tables for them."""
+
+        async def is_current(self, connection: Connection, location: str) -> bool:
+            found = versions.setdefault(self.name, await read_version(connection, self.name))
+            return (found is None and self.name == VECTORS.name) or await super().is_current(connection, location)
+
+    async def migrate(schema: Schema) -> str:
+        opened = database(address, Noting(**vars(schema)))
+        try:
+            await opened.read(read_version, schema.name)
+        finally:
+            await opened.close()
+        tables = "the tables" if schema is SCHEMA else f"the tables of {schema.name}"
+        match versions[schema.name]:
+            case None if schema is VECTORS:
+                return ""
+            case None:
+                return f"{opened.location}: created {tables}, version {schema.version}"
+            case schema.version:
+                return f"{opened.location}: {tables} have version {schema.version}, nothing to do"
+            case found:
+                return f"{opened.location}: migrated {tables} from version {found} to {schema.version}"
+
+    async def run() -> str:
+        return "\n".join(filter(None, [await migrate(SCHEMA), await migrate(VECTORS)]))
+
+    return asyncio.run(run())

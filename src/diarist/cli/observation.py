@@ -2,75 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
+from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.conversations import Conversation, read_conversation, thread_id_of
+from diarist.memory.conversations import Conversation, thread_id_of
+from diarist.memory.memory import Memory
+from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.events import OBSERVATION_END
 from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Message
+from diarist.models import cost, resolve
 from diarist.models.base import Model, ModelRequest
-from diarist.storage.records import ObservationLog
+from diarist.storage import InMemoryStorage, ObservationLog, SQLiteStorage
 from diarist.tokens import default_counter
-
-if TYPE_CHECKING:
-    from diarist.memory.observational.config import ObservationalMemoryConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """Options of the command. None keeps the library's default."""
-
-    path: Path
-    model: str = EXTRACTIVE
-    base_url: str | None = None
-    api_key: str | None = None
-    select: int | None = None
-    format: str | None = None
-    date: date | None = None
-    timezone: str = "UTC"
-    message_tokens: int | None = None
-    batch_tokens: int | None = None
-    observation_tokens: int | None = None
-    limit_tokens: int | None = None
-    storage: Path | None = None
-    thread: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """A diary and the effort it took.
-
-    Attributes:
-        new_messages: Number of messages that the database did not have yet.
-        message_tokens: Tokens of all messages read from the file.
-        cost: US dollars of this run; None if the model's price is unknown.
-        seconds: Time for storing and observing.
-    """
-
-    new_messages: int
-    message_tokens: int
-    log: ObservationLog
-    cost: float | None
-    seconds: float
-
-    @property
-    def observed_tokens(self) -> int:
-        """Tokens of all messages of the thread that the diary covers."""
-        return sum(entry.message_tokens for entry in self.log.entries)
-
-    @property
-    def unobserved_tokens(self) -> int:
-        """Tokens of messages read from the file that the diary does not cover."""
-        return max(0, self.message_tokens - self.observed_tokens)
 
 
 @dataclass(slots=True)
@@ -120,89 +71,118 @@ class MeteredModel(Model):
         await self._model.close()
 
 
-class ObserveCommand:
-    """One run of the command. The file is read completely before anything is stored.
+class Observing:
+    """One run of the command. None as an option keeps the library's default.
 
     Attributes:
         messages: Messages to observe: without system messages and an incomplete end, up to ``limit_tokens``.
+        message_tokens: Their tokens.
         observer, reflector: Work done so far; valid after a failure, too.
         stored: True once the messages are saved.
+        new_messages: Number of messages that the database did not have yet. This and the following are there after
+            ``run``.
+        log: The diary.
+        cost: US dollars of this run; None if the model's price is unknown.
+        seconds: Time for storing and observing.
 
     Raises:
-        InputError: The file or an option is invalid.
+        InputError: The conversation or an option is invalid.
         ConfigError: The model or the thresholds are invalid.
     """
 
-    def __init__(self, request: Request) -> None:
-        if (path := request.storage) is not None:
-            if path.is_dir():
-                raise InputError(f"--storage {path}: is a folder; name a database file")
-            if not path.parent.is_dir():
-                raise InputError(f"--storage {path}: the folder {path.parent} does not exist")
-        self.request = request
-        self.conversation = read_conversation(
-            request.path,
-            select=request.select,
-            date=request.date,
-            timezone=request.timezone,
-            format=request.format,
-        )
-        self.messages, self.message_tokens = _take(self.conversation, request.limit_tokens)
-        self.thread = request.thread or thread_id_of(request.path, self.conversation)
+    new_messages: int
+    log: ObservationLog
+    cost: float | None
+    seconds: float
+
+    def __init__(
+        self,
+        path: Path,
+        conversation: Conversation,
+        *,
+        model: str,
+        base_url: str | None,
+        api_key: str | None,
+        timezone: str,
+        message_tokens: int | None,
+        batch_tokens: int | None,
+        observation_tokens: int | None,
+        limit_tokens: int | None,
+        storage: Path | None,
+        thread: str | None,
+    ) -> None:
+        if storage is not None:
+            if storage.is_dir():
+                raise InputError(f"--storage {storage}: is a folder; name a database file")
+            if not storage.parent.is_dir():
+                raise InputError(f"--storage {storage}: the folder {storage.parent} does not exist")
+        self.path = path
+        self.conversation = conversation
+        self.messages, self.message_tokens = _take(conversation, limit_tokens)
+        self.model = model
+        self.storage = storage
+        self.thread = thread or thread_id_of(path, conversation)
         self.observer = Work()
         self.reflector = Work()
         self.stored = False
-        self._config = _configure(request, self.observer, self.reflector)
+        self._has_price = base_url is None
+        roles: tuple[Model | str, Model | str] = (EXTRACTIVE, EXTRACTIVE)
+        if model != EXTRACTIVE:
+            called = resolve(model, base_url=base_url, api_key=api_key)
+            roles = MeteredModel(called, self.observer), MeteredModel(called, self.reflector)
+        elif base_url or api_key:
+            raise ConfigError(
+                "--base-url and --api-key-env have no effect without a model; "
+                "add --model, for example openai/gpt-5-mini"
+            )
+        observation: dict[str, Any] = {"message_tokens": message_tokens, "observer_batch_tokens": batch_tokens}
+        reflection: dict[str, Any] = {"observation_tokens": observation_tokens}
+        for options in (observation, reflection):
+            for name in [name for name, value in options.items() if value is None]:
+                del options[name]
+        self._config = ObservationalMemoryConfig(
+            observation=ObservationConfig(model=roles[0], **observation),
+            reflection=ReflectionConfig(model=roles[1], **reflection),
+            timezone=timezone,
+        )
 
-    def run(self, on_progress: Callable[[int, int], None]) -> Result:
+    @property
+    def observed_tokens(self) -> int:
+        """Tokens of all messages of the thread that the diary covers."""
+        return sum(entry.message_tokens for entry in self.log.entries)
+
+    @property
+    def unobserved_tokens(self) -> int:
+        """Tokens of messages read from the file that the diary does not cover."""
+        return max(0, self.message_tokens - self.observed_tokens)
+
+    async def run(self, on_progress: Callable[[int, int], None]) -> None:
         """Store and observe the messages. ``on_progress`` gets the tokens done and the total.
 
         Raises:
             ModelError, RoleError: The model failed.
             StorageError: The database failed.
-            KeyboardInterrupt: The user stopped the command; the database was closed properly.
         """
-        return asyncio.run(self._run(on_progress))
 
-    async def _run(self, on_progress: Callable[[int, int], None]) -> Result:
-        from diarist.memory.memory import Memory
-        from diarist.storage import InMemoryStorage, SQLiteStorage
+        def count(event: DataChunk) -> None:
+            if event.type == OBSERVATION_END:
+                work = self.reflector if event.data["operationType"] == "reflection" else self.observer
+                work.finished += 1
+                work.calls += self.model == EXTRACTIVE
 
         started = time.monotonic()
-        path = self.request.storage
-        storage = InMemoryStorage() if path is None else SQLiteStorage(path)
-        memory = Memory(storage=storage, observational_memory=self._config)
-        try:
-            new = await memory.messages.save(self.messages, thread=self.thread)
+        storage = InMemoryStorage() if self.storage is None else SQLiteStorage(self.storage)
+        async with Memory(storage=storage, observational_memory=self._config) as memory:
+            self.new_messages = await memory.messages.save(self.messages, thread=self.thread)
             self.stored = True
-            await memory.diary.observe(thread=self.thread, on_progress=on_progress, on_event=self._count)
-            log = await memory.diary.get(thread=self.thread)
-        finally:
-            await memory.close()
-        return Result(
-            new_messages=new,
-            message_tokens=self.message_tokens,
-            log=log,
-            cost=self._cost(),
-            seconds=time.monotonic() - started,
-        )
-
-    def _count(self, event: DataChunk) -> None:
-        if event.type != OBSERVATION_END:
-            return
-        work = self.reflector if event.data["operationType"] == "reflection" else self.observer
-        work.finished += 1
-        if self.request.model == EXTRACTIVE:
-            work.calls += 1
-
-    def _cost(self) -> float | None:
-        from diarist.models.providers import cost
-
-        if self.request.model == EXTRACTIVE:
-            return 0.0
-        if self.request.base_url is not None:  # prices of an unknown server are unknown
-            return None
-        return cost(self.request.model, self.observer.usage + self.reflector.usage)
+            await memory.diary.observe(thread=self.thread, on_progress=on_progress, on_event=count)
+            self.log = await memory.diary.get(thread=self.thread)
+        self.cost = None
+        if self.model == EXTRACTIVE:
+            self.cost = 0.0
+        elif self._has_price:
+            self.cost = cost(self.model, self.observer.usage + self.reflector.usage)
+        self.seconds = time.monotonic() - started
 
 
 def _take(conversation: Conversation, limit: int | None) -> tuple[list[Message], int]:
@@ -211,8 +191,6 @@ def _take(conversation: Conversation, limit: int | None) -> tuple[list[Message],
     System messages are left out, since they are instructions and not events. So is an end that waits for a tool's
     result, because a stored message does not change any more; a later run reads it.
     """
-    from diarist.counting import count_parts
-
     spoken = [message for message in conversation.messages if message.role != "system"]
     end = len(spoken)
     for index in reversed(range(len(spoken))):
@@ -239,39 +217,3 @@ def _take(conversation: Conversation, limit: int | None) -> tuple[list[Message],
         if count:
             conversation.notes.append(f"{what}: {count}")
     return taken, total
-
-
-def _configure(request: Request, observer: Work, reflector: Work) -> ObservationalMemoryConfig:
-    from diarist.memory.observational.config import (
-        ObservationalMemoryConfig,
-        ObservationConfig,
-        ReflectionConfig,
-    )
-
-    model: Model | None = None
-    if request.model != EXTRACTIVE:
-        from diarist.models.resolve import resolve
-
-        model = resolve(request.model, base_url=request.base_url, api_key=request.api_key)
-    elif request.base_url or request.api_key:
-        raise ConfigError(
-            "--base-url and --api-key-env have no effect without a model; add --model, for example openai/gpt-5-mini"
-        )
-    observation: dict[str, Any] = {
-        "message_tokens": request.message_tokens,
-        "observer_batch_tokens": request.batch_tokens,
-    }
-    reflection: dict[str, Any] = {"observation_tokens": request.observation_tokens}
-    return ObservationalMemoryConfig(
-        observation=ObservationConfig(model=_metered(model, observer), **_given(observation)),
-        reflection=ReflectionConfig(model=_metered(model, reflector), **_given(reflection)),
-        timezone=request.timezone,
-    )
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _metered(model: Model | None, work: Work) -> Model | str:
-    return EXTRACTIVE if model is None else MeteredModel(model, work)

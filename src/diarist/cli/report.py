@@ -10,8 +10,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from diarist.cli.observation import ObserveCommand, Result, Work
-from diarist.exceptions import DiaristError
+from diarist.cli.observation import Observing, Work
 from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Json
 
@@ -22,10 +21,10 @@ _HONEST = (
 )
 
 
-def diary_text(result: Result) -> str:
+def diary_text(observing: Observing) -> str:
     """Return the diary's notes, followed by current task and suggested response if it has them."""
-    hints = result.log.hints
-    notes = [entry.text.strip() for entry in result.log.entries]
+    hints = observing.log.hints
+    notes = [entry.text.strip() for entry in observing.log.entries]
     if hints.current_task:
         notes.append(f"Current task: {hints.current_task}")
     if hints.suggested_response:
@@ -33,24 +32,33 @@ def diary_text(result: Result) -> str:
     return "\n\n".join(notes)
 
 
-def diary_json(observing: ObserveCommand, result: Result) -> str:
+def diary_json(observing: Observing) -> str:
     """Return the summary's numbers and all entries with their sizes, as JSON."""
-    request, chat, log = observing.request, observing.conversation, result.log
+    chat, log = observing.conversation, observing.log
+    observer, reflector = (
+        {
+            "calls": work.calls,
+            "input_tokens": work.usage.input_tokens,
+            "cached_tokens": work.usage.cached_tokens,
+            "output_tokens": work.usage.output_tokens,
+        }
+        for work in (observing.observer, observing.reflector)
+    )
     value: Json = {
-        "file": str(request.path),
+        "file": str(observing.path),
         "format": chat.format,
         "title": chat.title,
         "conversation": chat.number,
         "conversations_in_file": chat.conversations_in_file,
         "notes": chat.notes,
         "messages": len(observing.messages),
-        "new_messages": result.new_messages,
+        "new_messages": observing.new_messages,
         "tool_calls": _tool_calls(observing),
-        "message_tokens": result.message_tokens,
-        "unobserved_tokens": result.unobserved_tokens,
-        "diary": diary_text(result),
+        "message_tokens": observing.message_tokens,
+        "unobserved_tokens": observing.unobserved_tokens,
+        "diary": diary_text(observing),
         "diary_tokens": log.tokens,
-        "ratio": _ratio(result),
+        "ratio": observing.observed_tokens / log.tokens if log.tokens else None,
         "current_task": log.hints.current_task,
         "suggested_response": log.hints.suggested_response,
         "entries": [
@@ -64,12 +72,12 @@ def diary_json(observing: ObserveCommand, result: Result) -> str:
             for entry in log.entries
         ],
         "generation": log.generation,
-        "model": request.model,
-        "observer": _work_json(observing.observer),
-        "reflector": _work_json(observing.reflector),
-        "cost_usd": result.cost,
-        "seconds": round(result.seconds, 3),
-        "storage": None if request.storage is None else str(request.storage),
+        "model": observing.model,
+        "observer": observer,
+        "reflector": reflector,
+        "cost_usd": observing.cost,
+        "seconds": round(observing.seconds, 3),
+        "storage": None if observing.storage is None else str(observing.storage),
         "thread": observing.thread,
     }
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
@@ -79,16 +87,15 @@ class Reporter:
     """Writes to standard error; without colours and cursor movements if that is not a terminal."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
         self._warnings = _Collector()
 
-    def start(self, observing: ObserveCommand) -> None:
+    def start(self, observing: Observing) -> None:
         """Print notes about the file, and say so if no model is used."""
-        chat = observing.conversation
-        for note in chat.notes:
-            self._say(f"Note: {note}")
-        if observing.request.model == EXTRACTIVE:
-            self._say(_HONEST)
+        for note in observing.conversation.notes:
+            self._console.print(f"Note: {note}")
+        if observing.model == EXTRACTIVE:
+            self._console.print(_HONEST)
 
     @contextmanager
     def progress(self, total: int) -> Generator[Callable[[int, int], None]]:
@@ -112,56 +119,53 @@ class Reporter:
         finally:
             logger.removeHandler(self._warnings)
 
-    def finish(self, observing: ObserveCommand, result: Result) -> None:
+    def finish(self, observing: Observing) -> None:
         """Print the warnings, then the summary."""
         self._warn()
-        chat, request, log = observing.conversation, observing.request, result.log
+        chat, log = observing.conversation, observing.log
+        source = observing.path.name
+        if chat.conversations_in_file > 1:
+            source = f"{chat.number} of {chat.conversations_in_file} in {source}"
         dated = sum(message.created_at is not None for message in observing.messages)
-        new = len(observing.messages) - result.new_messages
-        waiting = result.unobserved_tokens
+        known = len(observing.messages) - observing.new_messages
+        waiting = observing.unobserved_tokens
         rows = [
-            ("Conversation", f"{chat.title} ({chat.format}, {_which(observing)})"),
+            ("Conversation", f"{chat.title} ({chat.format}, {source})"),
             (
                 "Messages",
                 f"{len(observing.messages):,}, {dated:,} of them dated, "
                 + _count(_tool_calls(observing), "tool call", "tool calls")
-                + (f"; {new:,} were stored already" if new else ""),
+                + (f"; {known:,} were stored already" if known else ""),
             ),
-            ("Tokens in", f"{result.message_tokens:,}" + (f", {waiting:,} of them not observed" if waiting else "")),
+            ("Tokens in", f"{observing.message_tokens:,}" + (f", {waiting:,} of them not observed" if waiting else "")),
             ("Diary tokens", f"{log.tokens:,} in {_count(len(log.entries), 'entry', 'entries')}"),
-            ("Ratio", f"{ratio:.1f} to 1" if (ratio := _ratio(result)) else "no diary"),
-            ("Observer", _work_text(request.model, observing.observer)),
-            ("Reflector", _work_text(request.model, observing.reflector)),
-            ("Cost", "unknown price" if result.cost is None else f"${result.cost:.4f}"),
-            ("Time", f"{result.seconds:.1f} s"),
+            ("Ratio", f"{observing.observed_tokens / log.tokens:.1f} to 1" if log.tokens else "no diary"),
+            ("Observer", _work_text(observing.model, observing.observer)),
+            ("Reflector", _work_text(observing.model, observing.reflector)),
+            ("Cost", "unknown price" if observing.cost is None else f"${observing.cost:.4f}"),
+            ("Time", f"{observing.seconds:.1f} s"),
             ("Stored in", _place(observing)),
         ]
         for name, text in rows:
-            self._say(f"{name:<13} {text}")
+            self._console.print(f"{name:<13} {text}")
 
-    def broken(self, observing: ObserveCommand, error: BaseException) -> None:
+    def broken(self, observing: Observing, error: BaseException) -> None:
         """Print the warnings, except those about ``error``, and report if messages were stored."""
         self._warn(but=str(error))
-        if observing.request.storage is None:
-            self._say("Nothing is stored; use --storage PATH to store finished work.")
+        if observing.storage is None:
+            self._console.print("Nothing is stored; use --storage PATH to store finished work.")
         elif observing.stored:
             messages = _count(len(observing.messages), "message", "messages")
             calls = _count(observing.observer.finished, "finished call", "finished calls")
-            self._say(
+            self._console.print(
                 f"Stored: {messages} and the notes of {calls}, in {_place(observing)}. "
                 "Run the same command again to go on from there."
             )
 
-    def error(self, error: DiaristError | str) -> None:
-        self._say(f"Error: {error}")
-
     def _warn(self, *, but: str = "") -> None:
         for message in self._warnings.messages:
             if not but or but not in message:
-                self._say(f"Warning: {message}")
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+                self._console.print(f"Warning: {message}")
 
 
 class _Collector(logging.Handler):
@@ -175,23 +179,12 @@ class _Collector(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def _which(observing: ObserveCommand) -> str:
-    chat = observing.conversation
-    if chat.conversations_in_file == 1:
-        return observing.request.path.name
-    return f"{chat.number} of {chat.conversations_in_file} in {observing.request.path.name}"
-
-
 def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def _tool_calls(observing: ObserveCommand) -> int:
+def _tool_calls(observing: Observing) -> int:
     return sum(len(message.tool_parts) for message in observing.messages)
-
-
-def _ratio(result: Result) -> float | None:
-    return result.observed_tokens / result.log.tokens if result.log.tokens else None
 
 
 def _work_text(model: str, work: Work) -> str:
@@ -205,16 +198,7 @@ def _work_text(model: str, work: Work) -> str:
     return f"{calls}, {usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
 
 
-def _work_json(work: Work) -> Json:
-    return {
-        "calls": work.calls,
-        "input_tokens": work.usage.input_tokens,
-        "cached_tokens": work.usage.cached_tokens,
-        "output_tokens": work.usage.output_tokens,
-    }
-
-
-def _place(observing: ObserveCommand) -> str:
-    if observing.request.storage is None:
+def _place(observing: Observing) -> str:
+    if observing.storage is None:
         return "memory only; use --storage PATH to store messages and diary"
-    return f"{observing.request.storage}, thread {observing.thread}"
+    return f"{observing.storage}, thread {observing.thread}"

@@ -19,7 +19,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from diarist.cli.databases import files_of, storage_at
 from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.conversations import Conversation, read_conversations, thread_id_of
+from diarist.memory.conversations import read_conversations, thread_id_of
 from diarist.memory.memory import Memory
 from diarist.memory.transfer.format import Moved
 from diarist.memory.transfer.mastra import is_mastra, mastra_lines
@@ -42,16 +42,6 @@ class Conversations:
 
 def export_file(address: str, file: Path, *, thread: str | None, resource: str | None) -> None:
     """Write threads to a file, which appears only when it is complete."""
-    _check_target(file, address)
-    memory = Memory(storage=storage_at(address, new=False))
-    with _target(file) as target:
-        moved = asyncio.run(_export(memory, target, thread, resource))
-    counts = {name: moved[f"{name}s"] for name in ("thread", "message", "resource")}
-    typer.echo(f"Exported {_counted(counts)}.", err=True)
-
-
-def _check_target(file: Path, address: str) -> None:
-    """Raise InputError if the file cannot be written, or belongs to the database."""
     if file.is_dir():
         raise InputError(f"{file} is a folder; name a file in it, such as {file / 'memory.jsonl'}")
     if not file.parent.is_dir():
@@ -59,6 +49,35 @@ def _check_target(file: Path, address: str) -> None:
     own = files_of(address)
     if file.resolve() in own or any(path.exists() and file.exists() and path.samefile(file) for path in own):
         raise InputError(f"{file} is a file of the database itself; name another file")
+    memory = Memory(storage=storage_at(address, new=False))
+
+    async def write(target: TextIO) -> dict[str, int]:
+        """Write the lines and return the last one, which contains the counts."""
+        if thread is None:
+            lines = memory.threads.export_all(resource=resource)
+        else:
+            lines = memory.threads.export(thread, resource=resource)
+        with _progress("Exporting") as show:
+            async with memory, aclosing(lines):
+                try:
+                    first, last = await anext(lines), await anext(lines)
+                except NotFoundError as error:
+                    raise InputError(str(error)) from error
+                if resource is not None and from_json(last)["type"] == "end":
+                    raise InputError(f"no thread of resource {resource!r} in {memory.storage.location}")
+                target.write(first + last)
+                count = 2
+                async for last in lines:
+                    target.write(last)
+                    count += 1
+                    if count % _SHOW_EVERY == 0:
+                        show(f"{count:,} lines")
+        return cast("dict[str, Any]", from_json(last))
+
+    with _target(file) as target:
+        moved = asyncio.run(write(target))
+    counts = {name: moved[f"{name}s"] for name in ("thread", "message", "resource")}
+    typer.echo(f"Exported {_counted(counts)}.", err=True)
 
 
 @contextmanager
@@ -84,31 +103,6 @@ def _target(file: Path) -> Generator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-async def _export(memory: Memory, target: TextIO, thread: str | None, resource: str | None) -> dict[str, int]:
-    """Write the lines and return the last one, which contains the counts."""
-    lines = (
-        memory.threads.export_all(resource=resource)
-        if thread is None
-        else memory.threads.export(thread, resource=resource)
-    )
-    with _progress("Exporting") as show:
-        async with memory, aclosing(lines):
-            try:
-                first, last = await anext(lines), await anext(lines)
-            except NotFoundError as error:
-                raise InputError(str(error)) from error
-            if resource is not None and from_json(last)["type"] == "end":
-                raise InputError(f"no thread of resource {resource!r} in {memory.storage.location}")
-            target.write(first + last)
-            count = 2
-            async for last in lines:
-                target.write(last)
-                count += 1
-                if count % _SHOW_EVERY == 0:
-                    show(f"{count:,} lines")
-    return cast("dict[str, Any]", from_json(last))
-
-
 def import_file(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     """Import a file of any known kind into a database; ``-`` is standard input."""
     if str(file) == "-":
@@ -120,42 +114,72 @@ def import_file(file: Path, address: str, how: Conversations, *, skip_existing: 
             return import_file(copy, address, how, skip_existing=skip_existing)
     if not file.is_file():
         raise InputError(f"the file {file} does not exist")
-    asyncio.run(_import(file, address, how, skip_existing=skip_existing))
-
-
-async def _import(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
-    notes: list[str] = []
-    lines = _lines(file, how, notes.append)
-    chats = _read(file, how) if lines is None else []  # before a database file is created
-    with _progress("Importing") as show:
-        async with _filling(address) as memory:
-            if lines is None:
-                moved = await _save(memory, file, chats, how)
-            else:
-                moved = await memory.threads.import_all(
-                    lines,
-                    resource=how.resource,
-                    existing="skip" if skip_existing else "refuse",
-                    on_progress=lambda moved: show(_counted({"message": moved.messages, "thread": moved.threads})),
-                )
-    for note in notes:
-        typer.echo(f"Note: {note}", err=True)
-    typer.echo(_summary(moved), err=True)
-
-
-def _lines(file: Path, how: Conversations, on_note: Callable[[str], None]) -> AsyncIterator[str] | None:
-    """Return the lines of a file of threads; None for a file of conversations."""
     try:
-        of_mastra, of_diarist = is_mastra(file), _is_export(file)
+        of_mastra = is_mastra(file)
+        with file.open("rb") as source:
+            of_diarist = source.read(17).replace(b" ", b"") == b'{"type":"diarist"'
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
-    if of_mastra:
-        _check_options(how, f"{file} is a database of Mastra")
-        return mastra_lines(file, on_note=on_note)
-    if of_diarist:
-        _check_options(how, f"{file} is an export of diarist")
-        return _each(file)
-    return None
+    notes: list[str] = []
+    if of_mastra or of_diarist:
+        kind = "a database of Mastra" if of_mastra else "an export of diarist"
+        for name in ("thread", "select", "format", "timezone"):
+            if getattr(how, name) is not None:
+                raise InputError(f"--{name} applies to conversations only, and {file} is {kind}: leave it out")
+        lines = mastra_lines(file, on_note=notes.append) if of_mastra else _lines(file)
+        moved = asyncio.run(_import_threads(lines, address, how.resource, skip_existing=skip_existing))
+    else:
+        moved = asyncio.run(_import_conversations(file, address, how))
+    for note in notes:
+        typer.echo(f"Note: {note}", err=True)
+    new = {"message": moved.messages, "thread": moved.threads, "resource": moved.resources}
+    text = f"Imported {_counted(new)}." if any(new.values()) else "Nothing new: the database has all of it already."
+    typer.echo(text, err=True)
+    if moved.skipped:
+        typer.echo(f"Skipped, since the database has them: {_counted({'thread': len(moved.skipped)})}", err=True)
+
+
+async def _lines(file: Path) -> AsyncIterator[str]:
+    try:
+        with file.open(encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                yield line
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8: {error}") from error
+
+
+async def _import_threads(
+    lines: AsyncIterator[str], address: str, resource: str | None, *, skip_existing: bool
+) -> Moved:
+    with _progress("Importing") as show:
+        async with _filling(address) as memory:
+            return await memory.threads.import_all(
+                lines,
+                resource=resource,
+                existing="skip" if skip_existing else "refuse",
+                on_progress=lambda moved: show(_counted({"message": moved.messages, "thread": moved.threads})),
+            )
+
+
+async def _import_conversations(file: Path, address: str, how: Conversations) -> Moved:
+    chats = read_conversations(  # before a database file is created
+        file, select=how.select, format=how.format, timezone="UTC" if how.timezone is None else how.timezone
+    )
+    if how.thread is not None and len(chats) > 1:
+        raise InputError(f"--thread: {file} holds {len(chats)} conversations; choose one with --select")
+    if how.thread is None and file.name == STANDARD_INPUT:
+        raise InputError("name --thread: a conversation from standard input has no path to derive a thread id from")
+    moved = Moved()
+    with _progress("Importing"):
+        async with _filling(address) as memory:
+            for chat in chats:
+                for note in chat.notes:
+                    typer.echo(f"Note: {chat.title}: {note}", err=True)
+                thread = how.thread or thread_id_of(file, chat)
+                new = await memory.messages.save(chat.messages, thread=thread, resource=how.resource, title=chat.title)
+                moved.messages += new
+                moved.threads += bool(new)
+    return moved
 
 
 @asynccontextmanager
@@ -174,58 +198,6 @@ async def _filling(address: str) -> AsyncGenerator[Memory]:
     finally:
         for path in files if is_empty else ():
             path.unlink(missing_ok=True)
-
-
-def _check_options(how: Conversations, what: str) -> None:
-    """Raise InputError for options that have no effect on such a file."""
-    for name in ("thread", "select", "format", "timezone"):
-        if getattr(how, name) is not None:
-            raise InputError(f"--{name} applies to conversations only, and {what}: leave it out")
-
-
-def _summary(moved: Moved) -> str:
-    new = {"message": moved.messages, "thread": moved.threads, "resource": moved.resources}
-    text = f"Imported {_counted(new)}." if any(new.values()) else "Nothing new: the database has all of it already."
-    if moved.skipped:
-        text += f"\nSkipped, since the database has them: {_counted({'thread': len(moved.skipped)})}"
-    return text
-
-
-async def _each(file: Path) -> AsyncIterator[str]:
-    try:
-        with file.open(encoding="utf-8", newline="\n") as lines:
-            for line in lines:
-                yield line
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: not UTF-8: {error}") from error
-
-
-def _read(file: Path, how: Conversations) -> list[Conversation]:
-    found = read_conversations(
-        file, select=how.select, format=how.format, timezone="UTC" if how.timezone is None else how.timezone
-    )
-    if how.thread is not None and len(found) > 1:
-        raise InputError(f"--thread: {file} holds {len(found)} conversations; choose one with --select")
-    return found
-
-
-async def _save(memory: Memory, file: Path, chats: list[Conversation], how: Conversations) -> Moved:
-    if how.thread is None and file.name == STANDARD_INPUT:
-        raise InputError("name --thread: a conversation from standard input has no path to derive a thread id from")
-    moved = Moved()
-    for chat in chats:
-        for note in chat.notes:
-            typer.echo(f"Note: {chat.title}: {note}", err=True)
-        thread = how.thread or thread_id_of(file, chat)
-        new = await memory.messages.save(chat.messages, thread=thread, resource=how.resource, title=chat.title)
-        moved.messages += new
-        moved.threads += bool(new)
-    return moved
-
-
-def _is_export(file: Path) -> bool:
-    with file.open("rb") as source:
-        return source.read(17).replace(b" ", b"") == b'{"type":"diarist"'[:17]
 
 
 def _counted(numbers: dict[str, int]) -> str:

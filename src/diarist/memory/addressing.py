@@ -12,11 +12,16 @@ from diarist.storage.records import Thread
 
 
 class Addressing:
-    """Finds the thread or diary that a call names by ``thread`` and ``resource``."""
+    """Finds the thread or diary that a call names by ``thread`` and ``resource``.
+
+    Attributes:
+        logs: The diaries of this memory.
+        shares_diary: True if all threads of a resource share one diary.
+    """
 
     def __init__(self, storage: Storage, config: ObservationalMemoryConfig | None) -> None:
         self._storage = storage
-        self._keeps_diary_of_resource = config is not None and config.scope == "resource"
+        self.shares_diary = config is not None and config.scope == "resource"
         self.logs = LogStore(storage, config.scope if config is not None else "thread")
 
     async def thread(self, thread: str, resource: str | None) -> Thread:
@@ -36,10 +41,10 @@ class Addressing:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
         """
-        check_names(thread=thread, resource=resource)
         if thread is not None:
             return await self.thread(thread, resource)
-        if not self._keeps_diary_of_resource:
+        check_names(resource=resource)
+        if not self.shares_diary:
             raise InputError("name a thread: each has a diary of its own, unless the memory has scope='resource'")
         if resource is None:
             raise InputError("name a thread or a resource")
@@ -53,9 +58,9 @@ class Addressing:
 
     async def owner(self, thread: str | None, resource: str | None, *, refusal: str) -> str:
         """Return the resource of a thread, or the given one. ``refusal``: the error message if neither is given."""
-        check_names(thread=thread, resource=resource)
         if thread is not None:
             return (await self.thread(thread, resource)).resource_id
+        check_names(resource=resource)
         if resource is None:
             raise InputError(refusal)
         return resource

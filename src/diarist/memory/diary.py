@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -22,18 +22,16 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
-from diarist.memory.observational.log.history import find_entry, log_as_of
+from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
 from diarist.memory.observational.log.removal import cut_notes
-from diarist.memory.observational.log.spending import DiaryUsage, usage_of
 from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
-from diarist.storage.records import Event, Observation, ObservationLog, Page, Source
+from diarist.storage.records import Event, Observation, ObservationLog, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
 from diarist.tokens import TokenCounter
 
-_PAGE = 100
 _EVENTS_AT_ONCE = 200
 
 
@@ -65,11 +63,11 @@ class Diary:
     def __init__(
         self,
         storage: Storage,
-        config: ObservationalMemoryConfig | None,
-        *,
+        counter: TokenCounter,
         addressing: Addressing,
         forgetting: Forgetting,
-        counter: TokenCounter,
+        config: ObservationalMemoryConfig | None,
+        *,
         engine: Callable[[], Engine],
         thread_wait: float,
     ) -> None:
@@ -101,9 +99,7 @@ class Diary:
 
         Raises NotFoundError, InputError.
         """
-        found = await self._addressing.diary(thread, resource)
-        key = self._addressing.logs.key(found.id, found.resource_id)
-        return [visible_log(log, None, found.id) for log in await self._storage.list_generations(key)]
+        return (await self._generations(thread, resource))[:-1]
 
     async def usage(self, *, thread: str | None = None, resource: str | None = None) -> DiaryUsage:
         """Return the token usage of the Observer and the Reflector for this diary, without failed calls.
@@ -113,7 +109,7 @@ class Diary:
         return usage_of(await self._generations(thread, resource))
 
     async def as_of(
-        self, date: date | datetime, *, thread: str | None = None, resource: str | None = None
+        self, date: datetime.date | datetime.datetime, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
         """Return the diary at a past time, reconstructed from its generations and ``observed_at``.
 
@@ -127,8 +123,12 @@ class Diary:
 
         Raises NotFoundError, InputError.
         """
-        moment = self._moment(date)
-        return visible_log(log_as_of(await self._generations(thread, resource), moment), None, thread or "")
+        if not isinstance(cast(Any, date), datetime.date) or (isinstance(date, datetime.datetime) and not date.tzinfo):
+            raise InputError(f"date must be a datetime with a time zone, or a date, not {date!r}")
+        if not isinstance(date, datetime.datetime):
+            zone = ZoneInfo(self._config.timezone) if self._config is not None else datetime.UTC
+            date = datetime.datetime.combine(date, datetime.time.max, zone)
+        return visible_log(log_as_of(await self._generations(thread, resource), date), None, thread or "")
 
     async def sources(
         self,
@@ -153,10 +153,13 @@ class Diary:
             InputError: The thread belongs to another resource; a limit below 1, a foreign cursor.
         """
         check_limit(limit, least=1)
-        entry = await self._entry(observation_id, thread, resource)
+        entry = find_entry(await self._generations(thread, resource), observation_id)
+        if entry is None:
+            whose = f"thread {thread!r}" if thread is not None else f"resource {resource!r}"
+            raise NotFoundError(f"the diary of {whose} has no observation {observation_id!r}")
         place = ("", 0) if cursor is None else _decode(cursor)
         rows: list[Message] = []
-        for source in sorted(entry.sources, key=_place):
+        for source in sorted(entry.sources, key=lambda source: (source.thread_id, source.first_seq)):
             if (source.thread_id, source.last_seq) > place:
                 after = max(source.first_seq - 1, place[1] if source.thread_id == place[0] else 0)
                 rows += await self._storage.list_messages(
@@ -178,39 +181,26 @@ class Diary:
         owner = await self._addressing.owner(
             thread, resource, refusal="a search needs resource=... or thread=...: whose diaries to look through"
         )
+        logs = self._addressing.logs
+        if thread is not None or self._addressing.shares_diary:
+            keys = [logs.key(thread or "", owner)]
+        else:
+            keys = [logs.key(found.id, owner) async for found in threads_of(self._storage, owner)]
         hits: list[ObservationHit] = []
-        for key in await self._keys(owner, thread):
+        for key in keys:
             log = await self._storage.get_log(key)
             for entry in () if log is None else visible_log(log, None).active:
-                if _is_of(entry, thread) and text_terms(entry.text).issuperset(terms):
+                is_of_thread = thread is None or any(source.thread_id == thread for source in entry.sources)
+                if is_of_thread and text_terms(entry.text).issuperset(terms):
                     hits.append(ObservationHit(observation=entry, key=key, excerpt=excerpt_of([entry.text], terms)))
-        return sorted(hits, key=_observed_at, reverse=True)[:most]
-
-    async def _keys(self, resource: str, thread: str | None) -> list[str]:
-        """Return the keys of the diaries of the resource, or of the thread."""
-        logs = self._addressing.logs
-        if thread is not None or (self._config is not None and self._config.scope == "resource"):
-            return [logs.key(thread or "", resource)]
-        keys: list[str] = []
-        cursor: str | None = None
-        while True:
-            page = await self._storage.list_threads(resource_id=resource, limit=_PAGE, cursor=cursor)
-            keys += [logs.key(found.id, resource) for found in page.items]
-            if page.cursor is None:
-                return keys
-            cursor = page.cursor
-
-    async def _entry(self, observation_id: str, thread: str | None, resource: str | None) -> Observation:
-        entry = find_entry(await self._generations(thread, resource), observation_id)
-        if entry is None:
-            whose = f"thread {thread!r}" if thread is not None else f"resource {resource!r}"
-            raise NotFoundError(f"the diary of {whose} has no observation {observation_id!r}")
-        return entry
+        return sorted(hits, key=lambda hit: hit.observation.observed_at, reverse=True)[:most]
 
     async def _generations(self, thread: str | None, resource: str | None) -> list[ObservationLog]:
         """Return all generations of the diary, the current one last."""
-        head = await self.get(thread=thread, resource=resource)
-        return [*await self.history(thread=thread, resource=resource), head]
+        found = await self._addressing.diary(thread, resource)
+        head = await self._addressing.logs.read(found.id, found.resource_id)
+        past = await self._storage.list_generations(head.key)
+        return [visible_log(log, None, found.id) for log in (*past, head)]
 
     # -- changing
 
@@ -237,11 +227,7 @@ class Diary:
         if not text.strip():
             raise InputError(f"the text is empty; memory.diary.delete({observation_id!r}, thread=...) removes it")
         tokens = self._counter.count(text)
-        found = await self._addressing.diary(thread, resource)
-        log = await self._addressing.logs.update(
-            found.id, found.resource_id, lambda log: edit_text(log, observation_id, text, tokens)
-        )
-        return visible_log(log, None, found.id)
+        return await self._change(thread, resource, lambda log: edit_text(log, observation_id, text, tokens))
 
     async def delete(
         self, observation_id: str, *, thread: str | None = None, resource: str | None = None
@@ -251,10 +237,13 @@ class Diary:
         The entry stays, empty and hidden, since it still covers its messages: otherwise they would become raw and be
         observed again. Everything else is as for ``edit``.
         """
+        return await self._change(thread, resource, lambda log: delete_text(log, observation_id))
+
+    async def _change(
+        self, thread: str | None, resource: str | None, change: Callable[[ObservationLog], ObservationLog]
+    ) -> ObservationLog:
         found = await self._addressing.diary(thread, resource)
-        log = await self._addressing.logs.update(
-            found.id, found.resource_id, lambda log: delete_text(log, observation_id)
-        )
+        log = await self._addressing.logs.update(found.id, found.resource_id, change)
         return visible_log(log, None, found.id)
 
     async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
@@ -423,27 +412,13 @@ class Diary:
         config = self._config
         if config is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
-        found = await self._addressing.diary(thread, resource)
 
         def change(log: ObservationLog) -> ObservationLog:
             overrides = {name: value for name, value in {**log.overrides, **options}.items() if value is not None}
             apply_overrides(config, overrides)
             return log if overrides == log.overrides else replace(log, overrides=overrides)
 
-        return dict((await self._addressing.logs.update(found.id, found.resource_id, change)).overrides)
-
-    def _moment(self, value: date | datetime) -> datetime:
-        if not isinstance(cast(Any, value), date) or (isinstance(value, datetime) and value.tzinfo is None):
-            raise InputError(f"date must be a datetime with a time zone, or a date, not {value!r}")
-        if not isinstance(value, datetime):
-            return datetime.combine(
-                value, time.max, ZoneInfo(self._config.timezone) if self._config is not None else UTC
-            )
-        return value
-
-
-def _place(source: Source) -> tuple[str, int]:
-    return source.thread_id, source.first_seq
+        return dict((await self._change(thread, resource, change)).overrides)
 
 
 def _encode(row: Message) -> str:
@@ -457,11 +432,3 @@ def _decode(cursor: str) -> tuple[str, int]:
         return str(thread_id), int(seq)
     except (ValueError, TypeError) as error:
         raise InputError(f"not a cursor of sources: {cursor!r}") from error
-
-
-def _is_of(entry: Observation, thread: str | None) -> bool:
-    return thread is None or any(source.thread_id == thread for source in entry.sources)
-
-
-def _observed_at(hit: ObservationHit) -> datetime:
-    return hit.observation.observed_at

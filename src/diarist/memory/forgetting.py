@@ -13,6 +13,7 @@ from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREA
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
+from diarist.memory.run_lifecycle import check_owner
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.removal import lease_of
 from diarist.storage.base import Storage
@@ -33,7 +34,7 @@ from diarist.tokens import TokenCounter
 class Forgetting:
     """Deletes messages, threads and resources, with all data made from them."""
 
-    def __init__(self, storage: Storage, addressing: Addressing, embedding: Embedding, counter: TokenCounter) -> None:
+    def __init__(self, storage: Storage, counter: TokenCounter, addressing: Addressing, embedding: Embedding) -> None:
         self.storage, self.counter = storage, counter
         self._addressing, self._embedding = addressing, embedding
 
@@ -50,29 +51,26 @@ class Forgetting:
             raise InputError("message ids are unique within a thread: name it with thread=")
         if message_ids is not None:
             check_ids("message_ids", message_ids)
-        if thread is not None:
-            if await self.storage.get_thread(thread) is None:
-                await self._delete_claims(thread, resource)
-                receipt = await self._embedding.forget(resource=resource, thread=thread, message_ids=message_ids)
-                if message_ids is None:
-                    receipt += await self._forget_own_resource(thread)
-                return receipt + await self.purge()  # an earlier call may have been interrupted before this
-            found = await self._addressing.thread(thread, resource)
-            vectors = await self._embedding.forget(resource=found.resource_id, thread=thread, message_ids=message_ids)
-            if message_ids is not None:
-                receipt = await self._forget_messages(found, set(message_ids))
-            else:
-                receipt = await self._inventory(found) + await self._remove_thread(found)
-                receipt += await self._forget_own_resource(thread)
-            # Again, for messages embedded in between.
-            late = await self._embedding.forget(resource=found.resource_id, thread=thread, message_ids=message_ids)
-            receipt += vectors + late
-        elif resource is not None:
-            vectors = await self._embedding.forget(resource=resource)
-            receipt = await self._forget_resource(resource)
-            receipt += vectors + await self._embedding.forget(resource=resource)
-        else:
+        if thread is None and resource is None:
             raise InputError("name what to forget: message_ids= and thread=, thread=, or resource=")
+        found = None if thread is None else await self.storage.get_thread(thread)
+        if found is not None and resource is not None:
+            check_owner(found, resource)
+        owner = resource if found is None else found.resource_id
+        receipt = await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
+        if thread is None:
+            receipt += await self._forget_resource(str(resource))
+        elif found is None:  # an earlier call may have been interrupted before this
+            await self._delete_claims(thread, resource)
+        elif message_ids is not None:
+            receipt += await self._forget_messages(found, set(message_ids))
+        else:
+            receipt += await self._inventory(found)
+            receipt += await self._remove_thread(found)
+        if thread is not None and message_ids is None:  # no other thread can use its implicit resource
+            receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
+        # Again, for messages embedded in between.
+        receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         return receipt + await self.purge()
 
     async def purge(self) -> Receipt:
@@ -157,10 +155,6 @@ class Forgetting:
             names.append(of_resource.job_name(thread_id, resource_id, "observation"))
         for name in names:
             await self.storage.delete_lease(name)
-
-    async def _forget_own_resource(self, thread_id: str) -> Receipt:
-        """Delete the data of the implicit resource of a thread, which no other thread can use."""
-        return replace(await self._forget_resource(own_resource(thread_id)), resource_ids=())
 
     async def _forget_resource(self, resource_id: str) -> Receipt:
         receipt = Receipt()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 from diarist.checks import flags, seconds
 from diarist.exceptions import ConfigError
@@ -30,11 +30,11 @@ from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.processor import SemanticRecall
-from diarist.memory.semantic.setup import Vector, semantic_config, semantic_index, vectors_beside
+from diarist.memory.semantic.setup import Vector, semantic_index
 from diarist.memory.threads import Threads
-from diarist.memory.titles import TitleConfig, Titles, title_config
-from diarist.memory.working.config import WorkingMemoryConfig, working_memory_config
-from diarist.memory.working.observer_updates import ObserverUpdates, check_observer_updates
+from diarist.memory.titles import TitleConfig, Titles
+from diarist.memory.working.config import WorkingMemoryConfig
+from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.memory.working_memory import Working
 from diarist.messages import Json
@@ -45,6 +45,8 @@ from diarist.prompt_cache import PromptHistory
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page
 from diarist.tokens import TokenCounter, default_counter
+
+_Config = TypeVar("_Config")
 
 DEFAULT_LAST_MESSAGES = 10
 _MODELS = 64
@@ -109,8 +111,10 @@ class Memory:
     ) -> None:
         flags("Memory", read_only=read_only, await_background=await_background)
         seconds("Memory", "thread_wait", thread_wait, zero=True)
-        self.config = _config(observational_memory)
-        working = working_memory_config(working_memory)
+        self.config = _chosen("observational_memory", observational_memory, ObservationalMemoryConfig)
+        working = _chosen("working_memory", working_memory, WorkingMemoryConfig)
+        recalls = _chosen("semantic_recall", semantic_recall, SemanticRecallConfig)
+        titles = _chosen("generate_title", generate_title, TitleConfig)
         self.read_only = read_only
         if read_only and (generate_title is not False or queue is not None):
             raise ConfigError("read_only contradicts generate_title and queue: nothing is written, nothing observed")
@@ -123,7 +127,11 @@ class Memory:
             )
         if self.config is None and queue is not None:
             raise ConfigError("queue has no effect without observational memory; pass observational_memory=True")
-        self.storage = _storage(storage)
+        if storage is None:
+            from diarist.storage.sqlite import SQLiteStorage  # other storages work without sqlite3
+
+            storage = SQLiteStorage("memory.db")
+        self.storage = checked_storage(storage)
         self.counter = token_counter or default_counter()
         self._last = _number_of_messages(last_messages)
         self._working = [WorkingMemoryProcessor(self.storage, working, counter=self.counter)] if working else []
@@ -131,22 +139,16 @@ class Memory:
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
-        check_observer_updates(working, self.config)
-        working_updates = ObserverUpdates(self.storage, working) if working and working.kept_by == "observer" else None
+        working_updates = None
+        if working is not None and working.kept_by == "observer":
+            _check_observer(working, self.config)
+            working_updates = ObserverUpdates(self.storage, working)
         self._models = RoleModels(self.config, self.counter, working_updates=working_updates) if self.config else None
         if self._models is not None:
             self._models.check()
-        recalls = semantic_config(semantic_recall)
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
-        self._embedding = Embedding(
-            self.semantic,
-            vectors_beside(self.storage, vector, self.semantic),
-            self.storage,
-            self.counter,
-            self._background,
-        )
+        self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
         self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
-        titles = title_config(generate_title)
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
@@ -154,33 +156,13 @@ class Memory:
         self._prompts = PromptHistory()
         self._engine = lru_cache(_MODELS)(self._made_engine)
         self._holders = 0
-        self._addressing = addressing = Addressing(self.storage, self.config)
-        self._forgetting = forgetting = Forgetting(self.storage, addressing, self._embedding, self.counter)
-        self.threads = Threads(
-            self.storage,
-            addressing=addressing,
-            forgetting=forgetting,
-            embedding=self._embedding,
-            counter=self.counter,
-        )
-        self.messages = Messages(
-            self.storage,
-            addressing=addressing,
-            forgetting=forgetting,
-            embedding=self._embedding,
-            counter=self.counter,
-            thread_wait=thread_wait,
-        )
-        self.diary = Diary(
-            self.storage,
-            self.config,
-            addressing=addressing,
-            forgetting=forgetting,
-            counter=self.counter,
-            engine=lambda: self._engine(None),
-            thread_wait=thread_wait,
-        )
-        self.working = Working(self.storage, working, addressing=addressing)
+        self._addressing = Addressing(self.storage, self.config)
+        self._forgetting = Forgetting(self.storage, self.counter, self._addressing, self._embedding)
+        shared = self.storage, self.counter, self._addressing, self._forgetting
+        self.threads = Threads(*shared, self._embedding)
+        self.messages = Messages(*shared, self._embedding, thread_wait=thread_wait)
+        self.diary = Diary(*shared, self.config, engine=lambda: self._engine(None), thread_wait=thread_wait)
+        self.working = Working(self.storage, working, self._addressing)
 
     # -- for the agent
 
@@ -235,13 +217,9 @@ class Memory:
             counter=self.counter,
             thread_wait=self._thread_wait,
             await_background=self._await_background,
-            search=self._hybrid(),
+            search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None,
             prompts=self._prompts,
         )
-
-    def _hybrid(self) -> HybridSearch | None:
-        """Return the search behind the tool ``recall``; None for full-text search."""
-        return HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None
 
     def _recaller(self, config: SemanticRecallConfig | None) -> SemanticRecall:
         assert self.semantic is not None
@@ -330,7 +308,7 @@ class Memory:
         """Delete messages of a thread (``message_ids`` and ``thread``), a whole thread, or all data of a resource.
 
         Deleting a message also deletes the diary entries made from it, in earlier generations too; a title made from
-        it; error texts; and the memory notes sent after it, except their date. Entries that a deleted reflection had
+        it; and the memory notes sent after it, except their date. Entries that a deleted reflection had
         replaced return, if they were made from other messages only. The other messages of a deleted entry become raw
         again, and are observed when they are due. An entry that ``diary.edit`` took words out of is emptied instead,
         and still covers its other messages. Deleting a resource also deletes its working memory.
@@ -390,15 +368,16 @@ class Memory:
         await (self.settled() if self._holders else self.close())
 
 
-def _config(value: bool | ObservationalMemoryConfig) -> ObservationalMemoryConfig | None:
-    """Return the configuration of observational memory; None if it is off."""
+def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:
+    """Return the configuration of an option that is True, False or a configuration; None if it is off."""
     if value is True:
-        return ObservationalMemoryConfig()
+        return kind()
     if value is False:
         return None
-    if not isinstance(cast(Any, value), ObservationalMemoryConfig):
-        raise ConfigError(f"observational_memory is True, False or an ObservationalMemoryConfig, not {value!r}")
-    return value if value.enabled else None
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise ConfigError(f"{option} is True, False or {article} {kind.__name__}, not {value!r}")
+    return value if getattr(value, "enabled", True) else None
 
 
 def _number_of_messages(value: int | None) -> int:
@@ -409,9 +388,14 @@ def _number_of_messages(value: int | None) -> int:
     return int(value)
 
 
-def _storage(value: Storage | None) -> Storage:
-    if value is None:
-        from diarist.storage.sqlite import SQLiteStorage  # other storages work without sqlite3
-
-        return SQLiteStorage("memory.db")
-    return checked_storage(value)
+def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:
+    """Raise ConfigError if the Observer cannot keep this working memory."""
+    if diary is None:
+        raise ConfigError("working_memory.kept_by='observer' needs observational memory: there is no Observer")
+    if diary.observer_model == "extractive":
+        raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
+    if working.scope == "thread" and diary.scope == "resource":
+        raise ConfigError(
+            "working_memory.kept_by='observer' with scope='thread' needs observational memory of that scope: in "
+            "resource scope the Observer reads several threads at once"
+        )

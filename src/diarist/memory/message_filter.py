@@ -138,13 +138,15 @@ def before_and_after(message_range: MessageRange) -> tuple[int, int]:
 
 async def with_neighbours(storage: Storage, hits: Sequence[Hit], before: int, after: int) -> list[Hit]:
     """Return the hits with their neighbours, as many as exist."""
-    return [await _with_neighbours(storage, hit, before, after) for hit in hits]
-
-
-async def _with_neighbours(storage: Storage, hit: Hit, before: int, after: int) -> Hit:
-    thread_id, seq = hit.message.thread_id, hit.message.seq
-    if thread_id is None or seq is None:
-        return hit
-    earlier = await storage.list_messages(thread_id, before=seq, limit=before, newest_first=True) if before else []
-    later = await storage.list_messages(thread_id, after=seq, limit=after) if after else []
-    return replace(hit, before=tuple(earlier[::-1]), after=tuple(later))
+    found: list[Hit] = []
+    for hit in hits:
+        thread_id, seq = hit.message.thread_id, hit.message.seq
+        earlier: list[Message] = []
+        later: list[Message] = []
+        if thread_id is not None and seq is not None:
+            if before:
+                earlier = await storage.list_messages(thread_id, before=seq, limit=before, newest_first=True)
+            if after:
+                later = await storage.list_messages(thread_id, after=seq, limit=after)
+        found.append(replace(hit, before=tuple(earlier[::-1]), after=tuple(later)))
+    return found

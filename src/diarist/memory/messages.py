@@ -30,7 +30,7 @@ from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Json, Message, Part, TextPart, new_id
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import merge_metadata
-from diarist.storage.records import Forgotten, Hit, Page, Run, Thread, own_resource
+from diarist.storage.records import Forgotten, Hit, Page, Thread, own_resource
 from diarist.tokens import TokenCounter
 
 
@@ -40,11 +40,11 @@ class Messages:
     def __init__(
         self,
         storage: Storage,
-        *,
+        counter: TokenCounter,
         addressing: Addressing,
         forgetting: Forgetting,
         embedding: Embedding,
-        counter: TokenCounter,
+        *,
         thread_wait: float,
     ) -> None:
         self._storage, self._counter = storage, counter
@@ -113,7 +113,6 @@ class Messages:
         ensure_counted(fresh, self._counter)
         owner = Thread(id=thread, resource_id=resource or own_resource(thread), title=title)
         run = await open_run(self._storage, new_id("run"), owner, wait=self._thread_wait)
-        owner.resource_id = run.resource_id
         try:
             fresh = await self._unknown(thread, fresh)  # messages may have been stored while this call waited
             numbers = await self._storage.append_messages(run, fresh, source="input")
@@ -169,7 +168,12 @@ class Messages:
                 row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else said
             )
             new.part_tokens = count_parts(new, self._counter)
-            await self._replace(run, found, row, new)
+            await self._forgetting.finished(found)
+            if row.parts != new.parts:  # a client that still has the old words may send them again
+                await self._storage.note_forgotten(found.id, [Forgotten(seq_of(row), row.id, row.role)])
+            await self._forget_old(found, row, new)  # before the change, so that a crash leaves none
+            await self._storage.rewrite_messages(run, [new])
+            await self._forget_old(found, row, new)  # again, for data made in between
         finally:
             await end_run(self._storage, run, "discarded")  # the run has no messages of its own
         await self._forgetting.purge()
@@ -250,17 +254,8 @@ class Messages:
                 return row
         raise NotFoundError(f"there is no message {message_id!r} in thread {thread.id!r}")
 
-    async def _replace(self, run: Run, thread: Thread, row: Message, new: Message) -> None:
-        """Rewrite a row. Data made from the old words is deleted before it, so that a crash leaves none, and again
-        afterwards, for data made in between."""
-        await self._forgetting.finished(thread)
-        if row.parts != new.parts:  # a client that still has the old words may send them again
-            await self._storage.note_forgotten(thread.id, [Forgotten(seq_of(row), row.id, row.role)])
-        await self._forget_old(thread, row, new)
-        await self._storage.rewrite_messages(run, [new])
-        await self._forget_old(thread, row, new)
-
     async def _forget_old(self, thread: Thread, row: Message, new: Message) -> None:
+        """Delete data made from the old words."""
         says_else = row.parts != new.parts
         if says_else:
             await remove_traces(self._storage, await self._forgetting.logs_with(thread), row, self._counter)

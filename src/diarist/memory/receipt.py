@@ -17,7 +17,6 @@ class Receipt:
         mentioning_ids: Remaining entries, made from other messages, that still contain a name or number from the
             deleted ones, for you to review. ``memory.diary.edit`` and ``delete`` change them.
         note_ids: Other messages with a memory note that was cut down to the date.
-        events: Number of failure events with an error text that was emptied.
         title_ids: Threads with a title that was emptied, since it was made from deleted messages.
         thread_ids: Threads deleted completely, with their diaries and events.
         resource_ids: Resources deleted completely.
@@ -30,7 +29,6 @@ class Receipt:
     restored_ids: tuple[str, ...] = ()
     mentioning_ids: tuple[str, ...] = ()
     note_ids: tuple[str, ...] = ()
-    events: int = 0
     title_ids: tuple[str, ...] = ()
     thread_ids: tuple[str, ...] = ()
     resource_ids: tuple[str, ...] = ()

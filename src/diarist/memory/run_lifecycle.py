@@ -34,9 +34,6 @@ async def open_run(
 ) -> Run:
     """Begin a run once no other run of the thread is live. A cancelled call leaves no run.
 
-    The run's ``resource_id`` is that of the stored thread. It differs from that of ``thread`` where an earlier version
-    stored a thread without a resource (``Thread.belongs_to``).
-
     Args:
         wait: Seconds to wait for another run to end.
         ttl, guarded: As for ``Storage.begin_run``.
@@ -59,19 +56,16 @@ async def open_run(
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)
-            own = is_own_resource(thread.resource_id) or (found is not None and is_own_resource(found.resource_id))
-            if found is None or found.resource_id == thread.resource_id or not own:
-                raise
-            check_owner(found, thread.resource_id)
-            thread = replace(thread, resource_id=found.resource_id)
-            continue
+            if found is not None and (is_own_resource(thread.resource_id) or is_own_resource(found.resource_id)):
+                check_owner(found, thread.resource_id)
+            raise
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(pause * 2, _LONGEST_WAIT)
 
 
 def check_owner(thread: Thread, resource_id: str) -> None:
-    """Raise InputError if calls of this resource may not use the stored thread."""
-    if thread.belongs_to(resource_id):
+    """Raise InputError if the stored thread belongs to another resource."""
+    if thread.resource_id == resource_id:
         return
     if is_own_resource(resource_id):
         raise InputError(

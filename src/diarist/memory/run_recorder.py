@@ -22,7 +22,7 @@ from diarist.messages import FilePart, Message, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
-from diarist.storage.records import MessageSource, Run, Thread, own_resource
+from diarist.storage.records import MessageSource, Run, Thread
 from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
@@ -76,10 +76,11 @@ class RunRecorder:
                 input were deleted.
         """
         assert context.thread is not None
+        assert context.resource_id is not None
         check_metadata_of(context.messages.input)
         thread = Thread(
             id=context.thread.id,
-            resource_id=context.resource_id or own_resource(context.thread.id),
+            resource_id=context.resource_id,
             title=context.thread.title,
             metadata=dict(context.thread.metadata),
         )
@@ -87,12 +88,10 @@ class RunRecorder:
             found = await self._storage.get_thread(thread.id)
             if found is not None:
                 check_owner(found, thread.resource_id)
-                context.resource_id = found.resource_id
         else:
             self._run = await open_run(
                 self._storage, context.run_id, thread, wait=self._thread_wait, ttl=RUN_TTL, guarded=context.guarded
             )
-            context.resource_id = self._run.resource_id
             context.on_end(partial(self._end, context))
             context.on_approval(self._approve)
             self._heartbeat = Heartbeat(self._storage, self._run, RUN_TTL)

@@ -41,11 +41,10 @@ class Threads:
     def __init__(
         self,
         storage: Storage,
-        *,
+        counter: TokenCounter,
         addressing: Addressing,
         forgetting: Forgetting,
         embedding: Embedding,
-        counter: TokenCounter,
     ) -> None:
         self._storage, self._counter = storage, counter
         self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding

@@ -60,15 +60,6 @@ class TitleConfig:
             raise ConfigError(f"generate_title.instructions must be a text, not {self.instructions!r}")
 
 
-def title_config(value: bool | TitleConfig) -> TitleConfig | None:
-    """Return the configuration of ``Memory(generate_title=...)``; None if it is off. Raises ConfigError."""
-    if value is False:
-        return None
-    if value is not True and not isinstance(cast(Any, value), TitleConfig):
-        raise ConfigError(f"generate_title is True, False or a TitleConfig, not {value!r}")
-    return TitleConfig() if value is True else value
-
-
 class Titles:
     """The title makers of a memory: one per agent model, or one for the configured model.
 

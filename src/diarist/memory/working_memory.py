@@ -26,7 +26,7 @@ class Working:
         config: None if this memory has no working memory.
     """
 
-    def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, *, addressing: Addressing) -> None:
+    def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, addressing: Addressing) -> None:
         self._storage, self.config, self._addressing = storage, config, addressing
 
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> str | dict[str, Json]:
@@ -39,9 +39,8 @@ class Working:
             NotFoundError: The thread does not exist.
             InputError: The thread belongs to another resource, or the scope needs another argument.
         """
-        config = self._kept()
-        stored = await self._store(config).read(await self._key(config, thread, resource))
-        return _value(stored, config)
+        config, store, key = await self._find(thread, resource)
+        return _value(await store.read(key), config)
 
     async def update(
         self,
@@ -67,14 +66,13 @@ class Working:
             InputError: The value does not fit; the thread belongs to another resource.
             ConfigError, NotFoundError: As for ``get``.
         """
-        config = self._kept()
-        key = await self._key(config, thread, resource)
+        config, store, key = await self._find(thread, resource)
         shape = shape_of(config)
+        if not isinstance(cast(Any, value), str if shape.replaces else Mapping):
+            kind = "a text, as it has a template" if shape.replaces else "a mapping, as it has a schema"
+            raise InputError(f"value: the working memory is {kind}, not {value!r}")
 
         def change(memory: WorkingMemory) -> WorkingMemory:
-            if not isinstance(cast(Any, value), str if shape.replaces else Mapping):
-                kind = "a text, as it has a template" if shape.replaces else "a mapping, as it has a schema"
-                raise InputError(f"value: the working memory is {kind}, not {value!r}")
             if isinstance(value, str):
                 check_size(value.strip())
                 older = tuple(update for update in memory.updates if update.text is None)
@@ -84,24 +82,23 @@ class Working:
             text = apply(current, [update] if update else [])
             return WorkingMemory(key=memory.key, text=text, updates=memory.updates, version=memory.version)
 
-        return _value(await self._store(config).update(key, change), config)
+        return _value(await store.update(key, change), config)
 
-    def _kept(self) -> WorkingMemoryConfig:
-        if self.config is None:
+    async def _find(
+        self, thread: str | None, resource: str | None
+    ) -> tuple[WorkingMemoryConfig, WorkingMemoryStore, str]:
+        """Return the configuration, the store, and the key of the working memory in it."""
+        config = self.config
+        if config is None:
             raise ConfigError("this memory keeps no working memory; pass working_memory=True")
-        return self.config
-
-    def _store(self, config: WorkingMemoryConfig) -> WorkingMemoryStore:
-        return WorkingMemoryStore(self._storage, config.scope)
-
-    async def _key(self, config: WorkingMemoryConfig, thread: str | None, resource: str | None) -> str:
-        check_names(thread=thread, resource=resource)
+        store = WorkingMemoryStore(self._storage, config.scope)
         if thread is not None:
             found = await self._addressing.thread(thread, resource)
-            return self._store(config).key(found.id, found.resource_id)
+            return config, store, store.key(found.id, found.resource_id)
+        check_names(resource=resource)
         if resource is None or config.scope == "thread":
             raise InputError(f"name whose working memory: {'thread=' if config.scope == 'thread' else 'resource='}")
-        return self._store(config).key("", resource)
+        return config, store, store.key("", resource)
 
 
 def _value(memory: WorkingMemory, config: WorkingMemoryConfig) -> str | dict[str, Json]:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from diarist.exceptions import ConfigError
-from diarist.processors.base import Processor, ProcessorArgs
+from diarist.processors.base import Processor
 from diarist.processors.hooks import Hook
 
 Condition = Callable[[Any], Any]
@@ -37,16 +36,9 @@ class Composition(Processor[Any]):
             if not isinstance(part, Processor):
                 raise ConfigError(f"{type(self).__name__}: {part!r} is no processor")
         self.parts: tuple[Processor[Any], ...] = tuple(parts)
-        if id is not None:
-            self.id = id
-        else:
-            self.id = f"{type(self).id}({','.join(part.id for part in self.parts)})"
+        self.id = f"{type(self).id}({','.join(part.id for part in self.parts)})" if id is None else id
         self.hold_output = any(part.hold_output for part in self.parts)
         self.process_data_parts = any(part.process_data_parts for part in self.parts)
-        self.run_in_parallel = self._runs_in_parallel()
-
-    def _runs_in_parallel(self) -> bool:
-        """Return True if it runs beside the first model call. Raises ConfigError for parts that run at other times."""
         asked = [part for part in self.parts if part.handles("process_input")]
         for part in asked:
             if part.opens_run:
@@ -60,7 +52,7 @@ class Composition(Processor[Any]):
                 f"{self.id}: part {guards[0].id!r} has run_in_parallel, so that its process_input runs beside the "
                 f"first model call, and {others[0].id!r} has not; a composition runs at one time: part them"
             )
-        return bool(guards)
+        self.run_in_parallel = bool(guards)
 
     def handles(self, hook: str) -> bool:
         """Return True if any part has this hook."""
@@ -115,18 +107,6 @@ class Branch(Composition):
         self.default = default
 
 
-async def merge_of(merge: Merge, outcomes: list[Any]) -> Any:
-    """Call a merge, sync or async."""
-    answer = merge(outcomes)
-    return await answer if inspect.isawaitable(answer) else answer
-
-
-async def holds(condition: Condition, args: ProcessorArgs[Any]) -> bool:
-    """Call a condition, sync or async."""
-    answer = condition(args)
-    return bool(await answer if inspect.isawaitable(answer) else answer)
-
-
 # -- plans
 
 INPUT_HOOKS = ("process_input", "process_input_step", "process_llm_request", "process_llm_response")
@@ -178,27 +158,24 @@ def leaves(processors: Items[Processor[Any]]) -> list[Processor[Any]]:
     return out
 
 
-def compile_plan(processors: Items[Processor[Any]], hook: str, slots: Mapping[int, int]) -> tuple[Node, ...]:
-    """Return the nodes of one hook, in order; processors that do not have it are left out.
-
-    ``slots`` gives each processor's place in the list of states, by ``id()``.
-    """
-    nodes = (_node(processor, hook, slots) for processor in processors)
+def compile_plan(processors: Items[Processor[Any]], hook: str) -> tuple[Node, ...]:
+    """Return the nodes of one hook, in order; processors that do not have it are left out."""
+    nodes = (_node(processor, hook) for processor in processors)
     return tuple(node for node in nodes if node is not None)
 
 
-def _node(processor: Processor[Any], hook: str, slots: Mapping[int, int]) -> Node | None:
+def _node(processor: Processor[Any], hook: str) -> Node | None:
     if not processor.handles(hook):
         return None
-    owner = Hook.of(processor, hook, slots[id(processor)])
+    owner = Hook.of(processor, hook)
     match processor:
         case Parallel():
-            return Fork(owner, compile_plan(processor.parts, hook, slots), processor.merge)
+            return Fork(owner, compile_plan(processor.parts, hook), processor.merge)
         case Branch():
-            parts = [_node(part, hook, slots) for part in processor.parts]
+            parts = [_node(part, hook) for part in processor.parts]
             cases = tuple(zip(processor.conditions, parts, strict=False))
             return Choice(owner, cases, parts[-1] if processor.default is not None else None)
         case Composition():
-            return Chain(compile_plan(processor.parts, hook, slots))
+            return Chain(compile_plan(processor.parts, hook))
         case _:
             return owner

@@ -55,28 +55,13 @@ class _Decorator:
         values: dict[str, Any] = {
             "id": name.strip("_").replace("_", "-"),
             "description": inspect.getdoc(function) or "",
-            f"process_{self._hook}": _method(function),
+            f"process_{self._hook}": staticmethod(function),
             "function": staticmethod(function),
             "__doc__": function.__doc__,
             "__module__": function.__module__,
             **options,
         }
         return type(name, (FunctionProcessor,), values)()
-
-
-def _method(function: Function) -> Function:
-    """The function as a method that is async exactly if the function is: that decides how the hook is called."""
-    if inspect.iscoroutinefunction(function):
-
-        async def awaited(self: Any, args: Any) -> Any:
-            return await function(args)
-
-        return awaited  # pyright: ignore[reportReturnType]
-
-    def plain(self: Any, args: Any) -> Any:
-        return function(args)
-
-    return plain  # pyright: ignore[reportReturnType]
 
 
 class ProcessorDecorators:

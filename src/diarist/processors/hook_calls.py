@@ -21,7 +21,7 @@ from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import base
 from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
-from diarist.processors.hooks import Hook
+from diarist.processors.hooks import Refused, WrongType, as_json
 from diarist.processors.setup import OVERRIDES, StepSetup
 from diarist.tools import Tool
 
@@ -34,6 +34,7 @@ class HookCall(ABC):
         hook: The hook's name.
         source: The source of messages that a processor adds here.
         edits_messages: The hook may return messages.
+        empty_is_none: An empty list changes nothing.
         takes_dict: The hook may return a dict.
         step: The step's number; None outside the steps.
         shown: The messages that the last processor was shown.
@@ -42,6 +43,7 @@ class HookCall(ABC):
     hook: ClassVar[str]
     source: ClassVar[Source] = "context"
     edits_messages: ClassVar[bool] = False
+    empty_is_none: ClassVar[bool] = False
     takes_dict: ClassVar[bool] = False
     messages: MessageList
     step: int | None = None
@@ -51,17 +53,39 @@ class HookCall(ABC):
     def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
         """Build the argument for one processor; ``common`` has the fields that every hook gets."""
 
-    @abstractmethod
-    def take(self, hook: Hook, args: Any, result: Any) -> bool:
-        """Apply what a processor returned; True if no further processor is to be asked.
+    def take(self, result: Any) -> bool:
+        """Apply what a processor returned, here messages; True if no further processor is to be asked.
 
-        Raises ProcessorResultError for what the hook does not allow.
+        Raises Refused for what the hook does not allow.
         """
+        match result:
+            case None:
+                pass
+            case MessageList():
+                if result is not self.messages:
+                    raise Refused("a MessageList that is not this run's own")
+            case list():
+                returned = cast(list[Any], result)
+                if bad := [item for item in returned if not isinstance(item, Message)]:
+                    raise Refused(f"a list with {type(bad[0]).__name__} in it; allowed: Message")
+                for place, message in enumerate(returned):
+                    if wrong := flaw(message):
+                        raise Refused(f"message {place}: {wrong}")
+                if returned or not self.empty_is_none:
+                    self.messages.reconcile(self.shown, returned, default=self.source)
+            case _:
+                allowed = "allowed: None, list[Message], this run's MessageList"
+                raise WrongType(result, f"{allowed}{', or its dict' * self.takes_dict}")
+        return False
 
-    def keep(self) -> Callable[[], None]:
-        """Return a function that undoes changes made in place after this."""
+    @abstractmethod
+    def outcome(self) -> Any:
+        """Return the outcome of a branch, in the form that the hook returns."""
+
+    def keep(self) -> list[Callable[[], object]]:
+        """Return functions that together undo changes made in place after this."""
         messages, before = self.messages, self.messages.snapshot(contents=True)
-        return lambda: messages.restore(before)
+        return [lambda: messages.restore(before)]
 
     def flaw(self) -> str | None:
         """Describe an invalid change that a hook made in place; None if there is none."""
@@ -71,54 +95,34 @@ class HookCall(ABC):
         """Return a copy for a branch that runs beside others."""
         return replace(self, messages=self.messages.copy())
 
-    @abstractmethod
-    def outcome(self) -> Any:
-        """Return the outcome of a branch, in the form that the hook returns."""
-
     def content(self) -> dict[str, Any]:
         """Return copies of all that a hook may change, by name."""
-        return {"messages": [_stored(m) for m in self.messages.all], "system_messages": self.messages.system}
-
-    def _only(self, hook: Hook, result: Any, allowed: set[str]) -> dict[str, Any]:
-        if not isinstance(result, dict):
-            raise hook.not_allowed(result, f"allowed: None, {_keys(allowed)}", self.step)
-        values = cast(dict[str, Any], result)
-        if unknown := values.keys() - allowed:
-            raise hook.bad_result(f"unknown keys {sorted(unknown)}; allowed: {_keys(allowed)}", self.step)
-        return dict(values)
+        unset: dict[str, Any] = dict.fromkeys(("seq", "part_tokens", "thread_id", "resource_id", "run_id"))
+        stored = [repr(replace(message, **unset)) for message in self.messages.all]  # storage fills those in
+        return {"messages": stored, "system_messages": self.messages.system}
 
     def _show(self, messages: list[Message]) -> list[Message]:
         self.shown = tuple(messages)
         return messages
 
-    def _take_messages(self, hook: Hook, result: Any, *, empty_is_none: bool = False) -> None:
-        match result:
-            case None:
-                return
-            case MessageList():
-                if result is not self.messages:
-                    raise hook.bad_result("a MessageList that is not this run's own", self.step)
-            case list():
-                returned = cast(list[Any], result)
-                if bad := [item for item in returned if not isinstance(item, Message)]:
-                    raise hook.bad_result(f"a list with {type(bad[0]).__name__} in it; allowed: Message", self.step)
-                for place, message in enumerate(returned):
-                    if wrong := flaw(message):
-                        raise hook.bad_result(f"message {place}: {wrong}", self.step)
-                if returned or not empty_is_none:
-                    self.messages.reconcile(self.shown, returned, default=self.source)
-            case _:
-                allowed = "allowed: None, list[Message], this run's MessageList"
-                raise hook.not_allowed(result, f"{allowed}{', or its dict' * self.takes_dict}", self.step)
-
-    def _take_system(self, hook: Hook, value: Any) -> None:
+    def _take_system(self, value: Any) -> None:
         if value is None:
             return
         items: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
         if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
-            what = f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str"
-            raise hook.bad_result(what, self.step)
+            raise Refused(f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
         self.messages.replace_system(items)
+
+
+def _only(result: Any, *allowed: str) -> dict[str, Any]:
+    """Return a copy of a result that is a dict with no other keys."""
+    listed = f"a dict of {', '.join(sorted(allowed))}"
+    if not isinstance(result, dict):
+        raise WrongType(result, f"allowed: None, {listed}")
+    values = cast(dict[str, Any], result)
+    if unknown := values.keys() - set(allowed):
+        raise Refused(f"unknown keys {sorted(unknown)}; allowed: {listed}")
+    return dict(values)
 
 
 @dataclass(kw_only=True)
@@ -133,16 +137,18 @@ class OnInput(HookCall):
             **common, messages=self._show(self.messages.messages), system_messages=self.messages.system
         )
 
-    def take(self, hook: Hook, args: base.ProcessInputArgs[Any], result: Any) -> bool:
+    def take(self, result: Any) -> bool:
         if isinstance(result, dict):
-            values = self._only(hook, cast(Any, result), {"messages", "system_messages"})
-            self._take_system(hook, values.get("system_messages"))
+            values = _only(result, "messages", "system_messages")
+            self._take_system(values.get("system_messages"))
             result = values.get("messages")
-        self._take_messages(hook, result)
-        return False
+        return super().take(result)
 
     def outcome(self) -> base.InputResult:
         return {"messages": self.messages.messages, "system_messages": self.messages.system}
+
+
+_STEP_KEYS = ("messages", "message_list", "system_messages", "model", *OVERRIDES)
 
 
 @dataclass(kw_only=True)
@@ -153,9 +159,10 @@ class OnInputStep(HookCall):
     setup: StepSetup
     steps: list[StepResult]
     changed: dict[str, Any] = field(default_factory=dict[str, Any])
+    by: str = ""
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputStepArgs[Any]:
-        setup = self.setup
+        setup, self.by = self.setup, common["processor_id"]
         return base.ProcessInputStepArgs(
             **common,
             messages=self._show(self.messages.messages),
@@ -171,20 +178,19 @@ class OnInputStep(HookCall):
             structured_output=setup.structured_output,
         )
 
-    def take(self, hook: Hook, args: base.ProcessInputStepArgs[Any], result: Any) -> bool:
+    def take(self, result: Any) -> bool:
         if isinstance(result, dict):
-            values = self._only(hook, cast(Any, result), _STEP_KEYS)
+            values = _only(result, *_STEP_KEYS)
             if "messages" in values and "message_list" in values:
-                raise hook.bad_result("both 'messages' and 'message_list'", self.step)
+                raise Refused("both 'messages' and 'message_list'")
             result = values.pop("messages", values.pop("message_list", None))
-            self._take_system(hook, values.pop("system_messages", None))
+            self._take_system(values.pop("system_messages", None))
             try:
-                self.setup.merge(values, hook.processor.id)
+                self.setup.merge(values, self.by)
             except ConfigError as error:
-                raise hook.bad_result(f"an override that cannot be used: {error}", self.step) from error
+                raise Refused(f"an override that cannot be used: {error}") from error
             self.changed |= values
-        self._take_messages(hook, result)
-        return False
+        return super().take(result)
 
     def copy(self) -> Self:
         setup = replace(self.setup, tools=dict(self.setup.tools))
@@ -195,76 +201,8 @@ class OnInputStep(HookCall):
 
     def content(self) -> dict[str, Any]:
         setup = self.setup
-        more = {item.name: copy(getattr(setup, item.name)) for item in fields(setup) if item.name not in _NOT_EDITED}
-        return {**super().content(), **more, "model": setup.model}
-
-
-@dataclass(kw_only=True)
-class OnOutputStep(HookCall):
-    """The response of a step; ``added`` makes the step's result from the current messages."""
-
-    hook: ClassVar[str] = "process_output_step"
-    edits_messages: ClassVar[bool] = True
-    source: ClassVar[Source] = "response"
-    steps: list[StepResult]
-    added: Callable[[MessageList], StepResult]
-    finish_reason: FinishReason
-    usage: Usage
-
-    def args(self, common: dict[str, Any]) -> base.ProcessOutputStepArgs[Any]:
-        step = self.added(self.messages)
-        return base.ProcessOutputStepArgs(
-            **common,
-            messages=self._show(self.messages.messages),
-            system_messages=self.messages.system,
-            step_number=self.step or 0,
-            steps=[*self.steps, step],
-            text=step.text,
-            tool_calls=step.tool_calls,
-            finish_reason=self.finish_reason,
-            usage=self.usage,
-        )
-
-    def take(self, hook: Hook, args: base.ProcessOutputStepArgs[Any], result: Any) -> bool:
-        self._take_messages(hook, result, empty_is_none=True)
-        return False
-
-    def outcome(self) -> list[Message]:
-        return self.messages.messages
-
-
-@dataclass(kw_only=True)
-class OnOutputResult(HookCall):
-    """The complete answer; ``result`` makes the run's result from the current messages."""
-
-    hook: ClassVar[str] = "process_output_result"
-    edits_messages: ClassVar[bool] = True
-    source: ClassVar[Source] = "response"
-    result: Callable[[MessageList], OutputResult]
-
-    def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:
-        result = self.result(self.messages)
-        return base.ProcessOutputResultArgs(**common, messages=self._show(self.messages.response), result=result)
-
-    def take(self, hook: Hook, args: base.ProcessOutputResultArgs[Any], result: Any) -> bool:
-        self._take_messages(hook, result, empty_is_none=True)
-        return False
-
-    def outcome(self) -> list[Message]:
-        return self.messages.response
-
-
-def _stored(message: Message) -> str:
-    """Return a message's content without the fields that storage fills in."""
-    return repr(replace(message, seq=None, part_tokens=None, thread_id=None, resource_id=None, run_id=None))
-
-
-_NOT_EDITED = ("model", "set_by")
-_STEP_KEYS = {"messages", "message_list", "system_messages", "model", "structured_output", *OVERRIDES}
-
-
-def _keys(names: set[str]) -> str:
-    return f"a dict of {', '.join(sorted(names))}"
+        edited = {item.name: copy(getattr(setup, item.name)) for item in fields(setup) if item.name in OVERRIDES}
+        return {**super().content(), **edited, "model": setup.model}
 
 
 @dataclass(kw_only=True)
@@ -281,38 +219,31 @@ class OnRequest(HookCall):
             **common, prompt=self.request.prompt, request=self.request, model=self.model, step_number=self.step or 0
         )
 
-    def take(self, hook: Hook, args: base.ProcessLLMRequestArgs[Any], result: Any) -> bool:
+    def take(self, result: Any) -> bool:
         if isinstance(result, dict):
-            values = self._only(hook, cast(Any, result), {"prompt", "response"})
-            if (response := values.get("response")) is not None:
-                self.response = self._response(hook, response)
-                return True
-            result = values.get("prompt")
+            values = _only(result, "prompt", "response")
+            match values.get("response"):
+                case None:
+                    result = values.get("prompt")
+                case str() as response:
+                    self.response = response
+                    return True
+                case response:
+                    chunks = list(cast(Sequence[Any], response)) if isinstance(response, list | tuple) else [response]
+                    if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
+                        raise Refused(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks")
+                    self.response = chunks
+                    return True
         if result is None:
             return False
         if not isinstance(result, Prompt):
-            raise hook.not_allowed(result, "allowed: a Prompt, or a dict of prompt / response", self.step)
+            raise WrongType(result, "allowed: a Prompt, or a dict of prompt / response")
         self.request.prompt = result
         return False
 
-    def _response(self, hook: Hook, value: Any) -> str | list[Chunk]:
-        if isinstance(value, str):
-            return value
-        chunks: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
-        if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
-            raise hook.bad_result(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks", self.step)
-        return chunks
-
-    def keep(self) -> Callable[[], None]:
-        messages, request = super().keep(), Kept.of(self.request)
-        prompt = deepcopy(self.request.prompt)
-
-        def take_back() -> None:
-            messages()
-            request.put_back()
-            self.request.prompt = prompt
-
-        return take_back
+    def keep(self) -> list[Callable[[], object]]:
+        request, prompt = self.request, deepcopy(self.request.prompt)
+        return [*super().keep(), Kept.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
 
     def flaw(self) -> str | None:
         return prompt_flaw(self.request.prompt)
@@ -346,19 +277,14 @@ class OnResponse(HookCall):
             from_cache=self.from_cache,
         )
 
-    def take(self, hook: Hook, args: base.ProcessLLMResponseArgs[Any], result: Any) -> bool:
+    def take(self, result: Any) -> bool:
         if result is not None:
-            raise hook.not_allowed(result, "this hook only observes: return None", self.step)
+            raise WrongType(result, "this hook only observes: return None")
         return False
 
-    def keep(self) -> Callable[[], None]:
-        messages, response = super().keep(), deepcopy(self.response)
-
-        def take_back() -> None:
-            messages()
-            self.response[:] = response
-
-        return take_back
+    def keep(self) -> list[Callable[[], object]]:
+        response, before = self.response, deepcopy(self.response)
+        return [*super().keep(), response.clear, lambda: response.extend(before)]
 
     def outcome(self) -> None:
         return None
@@ -387,16 +313,16 @@ class OnError(HookCall):
             steps=list(self.steps),
         )
 
-    def take(self, hook: Hook, args: base.ProcessAPIErrorArgs[Any], result: Any) -> bool:
+    def take(self, result: Any) -> bool:
         if result is None:
             return False
-        values = self._only(hook, result, {"retry", "delay"})
+        values = _only(result, "retry", "delay")
         delay = values.get("delay") or 0.0
         if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
-            raise hook.bad_result(f"the delay {delay!r}; allowed: seconds, from 0 on", self.step)
+            raise Refused(f"the delay {delay!r}; allowed: seconds, from 0 on")
         retry = values.get("retry", False)
         if not isinstance(retry, bool):
-            raise hook.bad_result(f"retry {retry!r}; allowed: True, False", self.step)
+            raise Refused(f"retry {retry!r}; allowed: True, False")
         self.retry = retry
         self.delay = float(delay) if self.retry else 0.0
         return self.retry
@@ -406,83 +332,28 @@ class OnError(HookCall):
 
 
 @dataclass(kw_only=True)
-class OnToolCall(HookCall):
-    """A call before its tool runs.
-
-    ``answered``: a processor answered for the tool or denied the call. ``args_error`` is None once a processor has
-    given arguments.
-    """
-
-    hook: ClassVar[str] = "process_tool_call"
-    call: ToolPart
-    tool: Tool | None
-    answered: bool = False
-    args_error: str | None = None
-
-    def args(self, common: dict[str, Any]) -> base.ProcessToolCallArgs[Any]:
-        return base.ProcessToolCallArgs(
-            **common, call=self.call, tool=self.tool, step_number=self.step or 0, args_error=self.args_error
-        )
-
-    def take(self, hook: Hook, args: base.ProcessToolCallArgs[Any], result: Any) -> bool:
-        if result is None:
-            return False
-        values = self._only(hook, result, {"args", "result", "deny"})
-        if "args" in values:
-            if not isinstance(values["args"], dict):
-                raise hook.bad_result(f"{type(values['args']).__name__} as args; allowed: a dict", self.step)
-            self.call.args, self.args_error = hook.as_json(values["args"], self.step), None
-        if "deny" in values:
-            self.call.state, self.call.result, self.answered = "denied", hook.text(values, "deny", self.step), True
-        elif "result" in values:
-            self.call.state, self.call.result, self.answered = "result", hook.as_json(values["result"], self.step), True
-        return self.answered
-
-    def keep(self) -> Callable[[], None]:
-        messages, call = super().keep(), Kept.of(self.call)
-
-        def take_back() -> None:
-            messages()
-            call.put_back()
-
-        return take_back
-
-    def flaw(self) -> str | None:
-        return part_flaw(self.call)
-
-    def copy(self) -> Self:
-        return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
-
-    def outcome(self) -> dict[str, Json]:
-        if not self.answered:
-            return {"args": self.call.args}
-        return {"deny" if self.call.state == "denied" else "result": self.call.result}
-
-    def content(self) -> dict[str, Any]:
-        return _content(self.call)
-
-
-@dataclass(kw_only=True)
 class OnToolResult(HookCall):
+    """A finished call. Only this call may be edited in place: the step's other calls run at the same time."""
+
     hook: ClassVar[str] = "process_tool_result"
     call: ToolPart
     tool: Tool | None
 
-    def args(self, common: dict[str, Any]) -> base.ProcessToolResultArgs[Any]:
+    def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
         return base.ProcessToolResultArgs(**common, call=self.call, tool=self.tool, step_number=self.step or 0)
 
-    def take(self, hook: Hook, args: base.ProcessToolResultArgs[Any], result: Any) -> bool:
+    def take(self, result: Any) -> bool:
         if result is None:
             return False
-        values = self._only(hook, result, {"result", "error"})
+        values = _only(result, "result", "error")
         if "error" in values:
-            self.call.state, self.call.result = "error", hook.text(values, "error", self.step)
+            self.call.state, self.call.result = "error", _text(values, "error")
         elif "result" in values:
-            self.call.state, self.call.result = "result", hook.as_json(values["result"], self.step)
+            self.call.state, self.call.result = "result", as_json(values["result"])
         return False
 
-    def keep(self) -> Callable[[], None]:
-        return Kept.of(self.call).put_back  # only this call: the step's other calls run at the same time
+    def keep(self) -> list[Callable[[], object]]:
+        return [Kept.of(self.call).put_back]
 
     def flaw(self) -> str | None:
         return part_flaw(self.call)
@@ -494,9 +365,99 @@ class OnToolResult(HookCall):
         return {"error" if self.call.state == "error" else "result": self.call.result}
 
     def content(self) -> dict[str, Any]:
-        return _content(self.call)
+        return {"args": deepcopy(self.call.args), "result": (self.call.state, deepcopy(self.call.result))}
 
 
-def _content(call: ToolPart) -> dict[str, Any]:
-    """Return the content of one call; the step's other calls run at the same time."""
-    return {"args": deepcopy(call.args), "result": (call.state, deepcopy(call.result))}
+@dataclass(kw_only=True)
+class OnToolCall(OnToolResult):
+    """A call before its tool runs.
+
+    ``answered``: a processor answered for the tool or denied the call. ``args_error`` is None once a processor has
+    given arguments.
+    """
+
+    hook: ClassVar[str] = "process_tool_call"
+    answered: bool = False
+    args_error: str | None = None
+
+    def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
+        return base.ProcessToolCallArgs(
+            **common, call=self.call, tool=self.tool, step_number=self.step or 0, args_error=self.args_error
+        )
+
+    def take(self, result: Any) -> bool:
+        if result is None:
+            return False
+        values = _only(result, "args", "result", "deny")
+        if "args" in values:
+            if not isinstance(values["args"], dict):
+                raise Refused(f"{type(values['args']).__name__} as args; allowed: a dict")
+            self.call.args, self.args_error = as_json(values["args"]), None
+        if "deny" in values:
+            self.call.state, self.call.result, self.answered = "denied", _text(values, "deny"), True
+        elif "result" in values:
+            self.call.state, self.call.result, self.answered = "result", as_json(values["result"]), True
+        return self.answered
+
+    def keep(self) -> list[Callable[[], object]]:
+        return [*HookCall.keep(self), *super().keep()]
+
+    def outcome(self) -> dict[str, Json]:
+        if not self.answered:
+            return {"args": self.call.args}
+        return {"deny" if self.call.state == "denied" else "result": self.call.result}
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    if not isinstance(value := values[name], str):
+        raise WrongType(value, f"allowed as {name!r}: a text")
+    return value
+
+
+@dataclass(kw_only=True)
+class OnOutputStep(HookCall):
+    """The response of a step; ``added`` makes the step's result from the current messages."""
+
+    hook: ClassVar[str] = "process_output_step"
+    edits_messages: ClassVar[bool] = True
+    empty_is_none: ClassVar[bool] = True
+    source: ClassVar[Source] = "response"
+    steps: list[StepResult]
+    added: Callable[[MessageList], StepResult]
+    finish_reason: FinishReason
+    usage: Usage
+
+    def args(self, common: dict[str, Any]) -> base.ProcessOutputStepArgs[Any]:
+        step = self.added(self.messages)
+        return base.ProcessOutputStepArgs(
+            **common,
+            messages=self._show(self.messages.messages),
+            system_messages=self.messages.system,
+            step_number=self.step or 0,
+            steps=[*self.steps, step],
+            text=step.text,
+            tool_calls=step.tool_calls,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+        )
+
+    def outcome(self) -> list[Message]:
+        return self.messages.messages
+
+
+@dataclass(kw_only=True)
+class OnOutputResult(HookCall):
+    """The complete answer; ``result`` makes the run's result from the current messages."""
+
+    hook: ClassVar[str] = "process_output_result"
+    edits_messages: ClassVar[bool] = True
+    empty_is_none: ClassVar[bool] = True
+    source: ClassVar[Source] = "response"
+    result: Callable[[MessageList], OutputResult]
+
+    def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:
+        result = self.result(self.messages)
+        return base.ProcessOutputResultArgs(**common, messages=self._show(self.messages.response), result=result)
+
+    def outcome(self) -> list[Message]:
+        return self.messages.response

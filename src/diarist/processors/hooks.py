@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from diarist.chunks import Chunk, DataChunk, Start
+from diarist.chunks import DataChunk
 from diarist.exceptions import InputError, ProcessorAbort, ProcessorError, ProcessorResultError, StorageError
-from diarist.message_list import Kept
 from diarist.processors.base import Processor, ProcessorArgs
 from diarist.run_context import Writer
-
-T = TypeVar("T")
 
 logger = logging.getLogger("diarist")
 
@@ -27,24 +25,37 @@ class Skipped:
 SKIPPED = Skipped()
 
 
+class Refused(Exception):
+    """Says why a hook's result cannot be used; ``Hook.bad_result`` adds the processor, the hook and the step."""
+
+
+class WrongType(Refused):
+    """Refuses a value because of its type."""
+
+    def __init__(self, value: Any, allowed: str) -> None:
+        super().__init__(f"{type(value).__name__}; {allowed}")
+        self.value = value
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A bound hook; ``slot`` is its processor's index in the list of states."""
+    """A bound hook."""
 
     processor: Processor[Any]
     name: str
     function: Callable[[Any], Any]
-    slot: int
     is_async: bool
 
     @classmethod
-    def of(cls, processor: Processor[Any], name: str, slot: int, function: Callable[[Any], Any] | None = None) -> Hook:
+    def of(cls, processor: Processor[Any], name: str, function: Callable[[Any], Any] | None = None) -> Hook:
         """Bind a hook; ``function`` replaces the processor's own method."""
         bound: Callable[[Any], Any] = function or getattr(processor, name)
-        is_async = inspect.iscoroutinefunction(bound)
-        if name == "process_output_stream" and processor.on_error == "continue":
-            bound = _unharming(bound, is_async=is_async)
-        return cls(processor, name, bound, slot, is_async)
+        return cls(processor, name, bound, inspect.iscoroutinefunction(bound))
+
+    @property
+    def key(self) -> int:
+        """Identifies the processor within a run."""
+        return id(self.processor)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -63,20 +74,13 @@ class Hook:
         except (Exception, asyncio.CancelledError) as error:
             return self.failed(error, args.writer, step)
 
-    async def guarded(self, work: Awaitable[T], step: int | None) -> T:
-        """Await ``work`` for this hook; its errors get the hook's name."""
-        try:
-            return await work
-        except (Exception, asyncio.CancelledError) as error:
-            raise self.named(error, step) from error
-
     @property
     def fails_open(self) -> bool:
         return self.processor.on_error == "continue"
 
     def failed(self, error: BaseException, writer: Writer, step: int | None) -> Skipped:
         """Raise the error with processor, hook and step in it. If the processor fails open, report it instead."""
-        named = self.named(error, step)
+        named = self._named(error, step)
         if self.fails_open and isinstance(named, ProcessorError | StorageError):
             logger.warning("%s; the run goes on without it", named, exc_info=error)
             data = {"processorId": self.processor.id, "hook": self.name, "error": str(named)}
@@ -86,7 +90,22 @@ class Hook:
             raise error
         raise named from error
 
-    def named(self, error: BaseException, step: int | None) -> BaseException:
+    def raised(self, error: ProcessorError) -> bool:
+        """Return True if the error came from this hook."""
+        return (error.processor_id, error.hook) == (self.processor.id, self.name)
+
+    @contextmanager
+    def naming(self, step: int | None) -> Generator[None]:
+        """Raise the errors of the block with processor, hook and step in them."""
+        try:
+            yield
+        except (Exception, asyncio.CancelledError) as error:
+            named = self._named(error, step)
+            if named is error:
+                raise
+            raise named from error
+
+    def _named(self, error: BaseException, step: int | None) -> BaseException:
         """Return the error with processor, hook and step in it.
 
         ProcessorAbort keeps its type, and so do errors that callers handle by type, such as ThreadBusyError, which get
@@ -99,6 +118,8 @@ class Hook:
                 return error
             case ProcessorError():
                 return error
+            case Refused():
+                return self.bad_result(error, step)
             case StorageError() | InputError():
                 error.add_note(f"raised by processor {self.processor.id!r} in {self._where(step)}")
                 return error
@@ -109,71 +130,25 @@ class Hook:
                 message = f"processor {self.processor.id!r} failed in {self._where(step)}: {what}"
                 return ProcessorError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
-    def bad_result(self, what: str, step: int | None) -> ProcessorResultError:
-        """Return the error for a result that the hook does not allow."""
-        message = f"processor {self.processor.id!r} returned from {self._where(step)}: {what}"
+    def bad_result(self, what: str | Refused, step: int | None, *, did: str = "returned from") -> ProcessorResultError:
+        """Return the error for a result that the hook does not allow, with a hint for a forgotten ``await``."""
+        if isinstance(what, WrongType) and inspect.isawaitable(what.value):
+            if inspect.iscoroutine(what.value):
+                what.value.close()
+            remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"
+            what = f"a {type(what.value).__name__} that was not awaited; {remedy}"
+        message = f"processor {self.processor.id!r} {did} {self._where(step)}: {what}"
         return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
-
-    def bad_edit(self, what: str, step: int | None) -> ProcessorResultError:
-        """Return the error for an invalid change that the hook made in place."""
-        message = f"processor {self.processor.id!r} left in {self._where(step)}: {what}"
-        return ProcessorResultError(message, processor_id=self.processor.id, hook=self.name, step=step)
-
-    def not_allowed(self, value: Any, allowed: str, step: int | None) -> ProcessorResultError:
-        """Return the error for a value of the wrong type, with a hint for a forgotten ``await``."""
-        if not inspect.isawaitable(value):
-            return self.bad_result(f"{type(value).__name__}; {allowed}", step)
-        if inspect.iscoroutine(value):
-            value.close()
-        remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"
-        return self.bad_result(f"a {type(value).__name__} that was not awaited; {remedy}", step)
-
-    def text(self, values: Mapping[str, Any], name: str, step: int | None) -> str:
-        """Return the text under a name in the hook's result."""
-        if not isinstance(value := values[name], str):
-            raise self.not_allowed(value, f"allowed as {name!r}: a text", step)
-        return value
-
-    def as_json(self, value: Any, step: int | None) -> Any:
-        """Return a hook's result as JSON: models, dates and the like take their JSON form."""
-        from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-        try:
-            return to_jsonable_python(value)
-        except PydanticSerializationError as error:
-            raise self.bad_result(f"{type(value).__name__} that has no JSON form: {error}", step) from error
 
     def _where(self, step: int | None) -> str:
         return self.name if step is None else f"{self.name} at step {step}"
 
 
-def _unharming(function: Callable[[Any], Any], *, is_async: bool) -> Callable[[Any], Any]:
-    """Wrap a stream hook so that its edits of a chunk are undone if it fails."""
+def as_json(value: Any) -> Any:
+    """Return a hook's result as JSON: models, dates and the like take their JSON form. Raises Refused."""
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-    def plain(args: Any) -> Any:
-        kept = _kept(args.part)
-        try:
-            return function(args)
-        except Exception:
-            _put_back(kept)
-            raise
-
-    async def awaited(args: Any) -> Any:
-        kept = _kept(args.part)
-        try:
-            return await function(args)
-        except (Exception, asyncio.CancelledError):
-            _put_back(kept)
-            raise
-
-    return awaited if is_async else plain
-
-
-def _kept(part: Chunk) -> list[Kept]:
-    says = [part] if isinstance(part, DataChunk | Start) else [part, part.payload]
-    return [Kept.of(item) for item in says]
-
-
-def _put_back(kept: list[Kept]) -> None:
-    for item in kept:
-        item.put_back()
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        raise Refused(f"{type(value).__name__} that has no JSON form: {error}") from error

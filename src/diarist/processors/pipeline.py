@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from diarist.concurrency import gather_or_cancel, inner_cancel_as_error
 from diarist.message_list import MessageList
 from diarist.messages import Json
-from diarist.processors.base import Processor
+from diarist.processors.base import Processor, returned
 from diarist.processors.compose import (
     ERROR_HOOKS,
     INPUT_HOOKS,
@@ -29,12 +29,10 @@ from diarist.processors.compose import (
     Fork,
     Node,
     compile_plan,
-    holds,
     leaves,
-    merge_of,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
-from diarist.processors.hooks import SKIPPED, Hook
+from diarist.processors.hooks import SKIPPED, Hook, Refused
 from diarist.processors.placement import check
 from diarist.processors.run_state import RunState, dumps
 from diarist.processors.stream import StreamHooks, hooks_of
@@ -78,14 +76,13 @@ class Pipeline:
         self._processors = list({id(part): part for part in leaves(list(each.values()))}.values())
         for processor in self._processors:
             dumps(processor)
-        slots = {id(processor): slot for slot, processor in enumerate(self._processors)}
         self.plans: dict[str, tuple[Node, ...]] = {
-            **{name: compile_plan(input, name, slots) for name in INPUT_HOOKS},
-            **{name: compile_plan(output, name, slots) for name in OUTPUT_HOOKS},
-            **{name: compile_plan(list(each.values()), name, slots) for name in ERROR_HOOKS},
+            **{name: compile_plan(input, name) for name in INPUT_HOOKS},
+            **{name: compile_plan(output, name) for name in OUTPUT_HOOKS},
+            **{name: compile_plan(list(each.values()), name) for name in ERROR_HOOKS},
         }
-        self.guards = compile_plan([p for p in input if p.run_in_parallel], "process_input", slots)
-        self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input", slots)
+        self.guards = compile_plan([p for p in input if p.run_in_parallel], "process_input")
+        self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input")
         self.hold_output = any(processor.hold_output for processor in output)
         self.ids = [processor.id for processor in self._processors]
         self.edits_in_place = any(map(_edits_in_steps, self._processors))
@@ -164,7 +161,7 @@ class PipelineRun:
         """Warn of stream processors that returned None for every chunk of the run, once per class."""
         silent = self.state.silent - self.state.answering
         for node in hooks_of(self._pipeline.plans["process_output_stream"]) if silent else ():
-            if node.slot in silent and type(node.processor) not in _warned:
+            if node.key in silent and type(node.processor) not in _warned:
                 _warned.add(type(node.processor))
                 logger.warning(
                     "processor %r returned None for every chunk of a run, so that all of them were dropped; return "
@@ -172,65 +169,76 @@ class PipelineRun:
                     node.processor.id,
                 )
 
-    # -- nodes
-
     async def _run(self, node: Node, case: HookCall) -> bool:
         """Run a node; True if no node after it is to be asked."""
         match node:
-            case Hook() if not self.state.ready(node):
-                return False
             case Hook():
-                with span(f"processor {node.processor.id}", **node.attributes) as current:
-                    before = case.content() if current.recording else {}
-                    args = case.args(self.state.args(node, case.messages))
-                    take_back = case.keep() if node.fails_open else None
-                    result = await node.call(args, case.step)
-                    if result is SKIPPED:
-                        done = False
-                        if take_back is not None:
-                            take_back()
-                    else:
-                        done = case.take(node, args, result)
-                        if node.processor.edits_in_place and (wrong := case.flaw()):
-                            raise node.bad_edit(wrong, case.step)
-                    if current.recording:
-                        changed = [name for name, value in case.content().items() if value != before[name]]
-                        current.set(
-                            **{"diarist.processor.returned": _said(result), "diarist.processor.changed": changed}
-                        )
-                    return done
+                return self.state.ready(node) and await self._call(node, case)
             case Chain():
                 for part in node.nodes:
                     if await self._run(part, case):
                         return True
                 return False
             case Choice():
-                chosen = await self._choose(node, case)
+                args = case.args(self.state.args(node.owner, case.messages))
+                with node.owner.naming(case.step):
+                    for condition, part in node.cases:
+                        if await returned(condition, args):
+                            chosen = part
+                            break
+                    else:
+                        chosen = node.default
                 return chosen is not None and await self._run(chosen, case)
             case Fork():
                 return await self._fork(node, case)
 
-    async def _choose(self, node: Choice, case: HookCall) -> Node | None:
-        args = case.args(self.state.args(node.owner, case.messages))
-        for condition, part in node.cases:
-            if await node.owner.guarded(holds(condition, args), case.step):
-                return part
-        return node.default
+    async def _call(self, hook: Hook, case: HookCall) -> bool:
+        with span(f"processor {hook.processor.id}", **hook.attributes) as current:
+            before = case.content() if current.recording else {}
+            args = case.args(self.state.args(hook, case.messages))
+            undo = case.keep() if hook.fails_open else ()
+            result = await hook.call(args, case.step)
+            done = False
+            if result is SKIPPED:
+                for take_back in undo:
+                    take_back()
+            else:
+                done = _taken(hook, case, result)
+                if hook.processor.edits_in_place and (wrong := case.flaw()):
+                    raise hook.bad_result(wrong, case.step, did="left in")
+            if current.recording:
+                said = sorted(cast(dict[str, Any], result)) if isinstance(result, dict) else [type(result).__name__]
+                changed = [name for name, value in case.content().items() if value != before[name]]
+                current.set(
+                    **{
+                        "diarist.processor.returned": [] if result is None else said,
+                        "diarist.processor.changed": changed,
+                    }
+                )
+            return done
 
     async def _fork(self, node: Fork, case: HookCall) -> bool:
-        untouched = case.copy()
+        owner, untouched = node.owner, case.copy()
         copies = [case.copy() for _ in node.branches]
         await gather_or_cancel([self._run(part, copy) for part, copy in zip(node.branches, copies, strict=True)])
         outcomes = [copy.outcome() for copy in copies]
         if not case.edits_messages and any(copy.messages.messages != untouched.messages.messages for copy in copies):
-            raise node.owner.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
+            raise owner.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
         if node.merge is None:
             if any(outcome != untouched.outcome() for outcome in outcomes):
-                raise node.owner.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
+                raise owner.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
             return False
-        merged = await node.owner.guarded(merge_of(node.merge, outcomes), case.step)
-        args = case.args(self.state.args(node.owner, case.messages))
-        return case.take(node.owner, args, merged)
+        with owner.naming(case.step):
+            merged = await returned(node.merge, outcomes)
+        case.args(self.state.args(owner, case.messages))
+        return _taken(owner, case, merged)
+
+
+def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
+    try:
+        return case.take(result)
+    except Refused as refused:
+        raise hook.bad_result(refused, case.step) from refused.__cause__
 
 
 def _edits_in_steps(processor: Processor[Any]) -> bool:
@@ -250,13 +258,6 @@ def _first_hook(node: Node) -> Hook:
             return _first_hook(node.nodes[0])
         case Fork() | Choice():
             return node.owner
-
-
-def _said(result: Any) -> list[str]:
-    """Summarize a hook's result for its span: the keys of a dict, else the type; nothing for None."""
-    if result is None:
-        return []
-    return sorted(cast(dict[str, Any], result)) if isinstance(result, dict) else [type(result).__name__]
 
 
 # -- closing

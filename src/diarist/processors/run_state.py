@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -10,7 +10,7 @@ from diarist.exceptions import ConfigError, ProcessorError, StorageError
 from diarist.message_list import MessageList
 from diarist.messages import Json
 from diarist.processors.base import Processor
-from diarist.processors.hooks import Hook
+from diarist.processors.hooks import Hook, as_json
 from diarist.run_context import RunContext
 
 
@@ -20,8 +20,7 @@ class RunState:
     Attributes:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
-        silent, answering: Slots of processors whose stream hook has ever returned None / anything else. A slot is a
-            processor's index in the list of all.
+        silent, answering: Keys of the hooks' processors whose stream hook has ever returned None / anything else.
     """
 
     def __init__(self, processors: Sequence[Processor[Any]], context: RunContext[Any]) -> None:
@@ -36,66 +35,56 @@ class RunState:
         self.step_number: int | None = None
 
     def args(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
-        """Return the arguments that every hook gets."""
+        """Return the arguments that every hook gets. Raises ProcessorError if ``create_state`` fails."""
+        if hook.key not in self._states:
+            self._states[hook.key] = _ask(hook.processor, "create_state")
         return {
             "context": self._context,
             "message_list": self._context.messages if messages is None else messages,
             "processor_id": hook.processor.id,
-            "state": self.of(hook.slot) if hook.slot >= 0 else {},
+            "state": self._states[hook.key],
             "retry_count": self.retry_count,
         }
-
-    def of(self, slot: int) -> Any:
-        """Return the processor's state. Raises ProcessorError if ``create_state`` fails."""
-        if slot not in self._states:
-            self._states[slot] = self._ask(slot, "create_state", lambda processor: processor.create_state())
-        return self._states[slot]
 
     def ready(self, hook: Hook) -> bool:
         """Return False if the hook's processor fails open and its ``create_state`` failed: it is left out of the run.
 
         Raises ProcessorError if it does not fail open.
         """
-        if hook.slot in self._states or hook.slot < 0:
+        if hook.key in self._states:
             return True
-        if hook.slot in self._without:
+        if hook.key in self._without:
             return False
         try:
-            self.of(hook.slot)
+            self.args(hook)
         except (ProcessorError, StorageError) as error:
-            Hook.of(hook.processor, "create_state", hook.slot).failed(error, self.writer, None)
-            self._without.add(hook.slot)
+            Hook.of(hook.processor, "create_state").failed(error, self.writer, None)
+            self._without.add(hook.key)
             return False
         return True
 
     def dump(self) -> list[dict[str, Json]]:
         """Return each processor's id, and its state if it dumps one. Raises ProcessorError, ProcessorResultError."""
-        out: list[dict[str, Json]] = [{"id": processor.id} for processor in self._processors]
-        for slot, state in self._states.items():
-            if dumps(self._processors[slot]):
-                out[slot]["state"] = self._ask(
-                    slot, "dump_state", lambda processor, state=state: _dumped(processor, state)
-                )
+        out: list[dict[str, Json]] = []
+        for processor in self._processors:
+            entry: dict[str, Json] = {"id": processor.id}
+            if id(processor) in self._states and dumps(processor):
+                entry["state"] = _ask(processor, "dump_state", self._states[id(processor)])
+            out.append(entry)
         return out
 
     def load(self, dumped: Sequence[dict[str, Json]]) -> None:
         """Load what ``dump`` returned for the same processors. Raises ProcessorError."""
-        for slot, entry in enumerate(dumped):
+        for processor, entry in zip(self._processors, dumped, strict=False):
             if "state" in entry:
-                data = deepcopy(entry["state"])
-                self._states[slot] = self._ask(
-                    slot, "load_state", lambda processor, data=data: processor.load_state(data)
-                )
+                self._states[id(processor)] = _ask(processor, "load_state", deepcopy(entry["state"]))
 
-    def _ask(self, slot: int, method: str, ask: Callable[[Processor[Any]], Any]) -> Any:
-        processor = self._processors[slot]
-        try:
-            return ask(processor)
-        except Exception as error:
-            named = Hook.of(processor, method, slot).named(error, None)
-            if named is error:
-                raise
-            raise named from error
+
+def _ask(processor: Processor[Any], method: str, *given: Any) -> Any:
+    hook = Hook.of(processor, method)
+    with hook.naming(None):
+        answer = getattr(processor, method)(*given)
+        return as_json(answer) if method == "dump_state" else answer
 
 
 def dumps(processor: Processor[Any]) -> bool:
@@ -107,7 +96,3 @@ def dumps(processor: Processor[Any]) -> bool:
         has, lacks = ("dump_state", "load_state") if dump else ("load_state", "dump_state")
         raise ConfigError(f"processor {processor.id!r} has {has} without {lacks}: override both or neither")
     return dump
-
-
-def _dumped(processor: Processor[Any], state: Any) -> Json:
-    return Hook.of(processor, "dump_state", -1).as_json(processor.dump_state(state), None)

@@ -44,15 +44,6 @@ class Thread:
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
-    def belongs_to(self, resource_id: str) -> bool:
-        """Return True if calls of this resource may use the thread.
-
-        Earlier versions stored a thread without a resource under the resource that has the thread's id. Calls without
-        a resource still find it there.
-        """
-        unnamed_before = resource_id == own_resource(self.id) and self.resource_id == self.id
-        return self.resource_id == resource_id or unnamed_before
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

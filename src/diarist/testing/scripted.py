@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, TypeAlias, cast
 
-import orjson
-
 from diarist.chunks import (
     Chunk,
     FinishReason,
@@ -35,7 +33,7 @@ from diarist.chunks import (
     Usage,
 )
 from diarist.messages import Json, as_text
-from diarist.models.base import Model, ModelRequest
+from diarist.models.base import Model, ModelRequest, parse_arguments
 from diarist.tokens import default_counter
 
 
@@ -138,41 +136,36 @@ class ScriptedModel(Model):
         self._calls = 0
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        answer = self._next()
+        number, last = len(self.requests), len(self._replies) - 1
+        answer: Any = self._replies[min(number, last)] if self._replies else None
+        if number > last and not callable(answer):
+            raise ScriptError(
+                f"request {number + 1} came, but the script of {self.id!r} has {len(self._replies)} replies; "
+                "add one, or end with a function, which answers every further request"
+            )
         self.requests.append(deepcopy(request))
-        usage = self._input_usage(request.text)
-        if callable(answer) and not isinstance(answer, BaseException):
-            returned = answer(request)
-            answer = await returned if inspect.isawaitable(returned) else returned
+        before, self._last_text = self._last_text, request.text
+        if callable(answer):
+            answer = answer(request)
+            if inspect.isawaitable(answer):
+                answer = await answer
         if isinstance(answer, BaseException):
             raise answer
-        reply = answer if isinstance(answer, Reply) else None
-        pieces = reply.pieces() if reply else _pieces(answer)
+        reply = answer if isinstance(answer, Reply) else Reply()
+        pieces: list[Any] = [answer]
+        if reply is answer:
+            pieces = list(reply.pieces())
+        elif isinstance(answer, list | tuple):
+            pieces = list(cast(list[Any], answer))
         for chunk in self._chunks(pieces):
             await asyncio.sleep(0)  # as from a network: others run, and a cancellation arrives
             yield chunk
-        if reply and reply.error_after is not None:
+        if reply.error_after is not None:
             raise reply.error_after
-        yield _finish(reply, pieces, usage)
-
-    def _next(self) -> Answer | Answerer:
-        number = len(self.requests)
-        if number < len(self._replies):
-            return self._replies[number]
-        last = self._replies[-1] if self._replies else None
-        if callable(last) and not isinstance(last, BaseException):
-            return last
-        raise ScriptError(
-            f"request {number + 1} came, but the script of {self.id!r} has {len(self._replies)} replies; "
-            "add one, or end with a function, which answers every further request"
-        )
-
-    def _input_usage(self, text: str) -> Usage:
-        count = default_counter().count
-        shared = commonprefix([self._last_text, text])  # noqa: RUF071 - of characters, not of paths
-        self._last_text = text
-        total = count(text)
-        return Usage(input_tokens=total, cached_tokens=min(count(shared), total))
+        called = any(isinstance(piece, ToolCall) for piece in pieces)
+        reason: FinishReason = reply.finish_reason or ("tool-calls" if called else "stop")
+        usage = reply.usage or _usage(before, self._last_text, pieces)
+        yield ModelFinish(payload=ModelFinishPayload(reason=reason, usage=usage))
 
     def _chunks(self, pieces: list[Piece]) -> Iterator[Chunk]:
         """Yield the chunks of the pieces; neighbouring strings form one text block."""
@@ -191,62 +184,46 @@ class ScriptedModel(Model):
                         yield TextDelta(payload=TextPayload(text=piece, id=str(block)))
                 case Reasoning():
                     block += 1
-                    yield from self._reason(piece, str(block))
+                    end = ReasoningEndPayload(id=str(block), signature=piece.signature, provider=self.provider)
+                    yield ReasoningStart(payload=IdPayload(id=str(block)))
+                    yield ReasoningDelta(payload=TextPayload(text=piece.text, id=str(block)))
+                    yield ReasoningEnd(payload=end)
                 case ToolCall():
-                    yield from self._call(piece)
+                    self._calls += 1
+                    call_id = piece.id or f"call_{self._calls}"
+                    start = ToolInputStartPayload(tool_call_id=call_id, tool_name=piece.name)
+                    delta = ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=as_text(piece.args))
+                    yield ToolInputStart(payload=start)
+                    yield ToolInputDelta(payload=delta)
+                    given = piece.args
+                    args, problem = parse_arguments(given) if isinstance(given, str) else (deepcopy(dict(given)), None)
+                    yield ToolCallChunk(
+                        payload=ToolCallPayload(
+                            tool_call_id=call_id, tool_name=piece.name, args=args, args_error=problem
+                        )
+                    )
+                case _:
+                    raise ScriptError(f"not a reply: {piece!r}; see ScriptedModel for what one can be")
         if in_text:
             yield TextEnd(payload=IdPayload(id=str(block)))
 
-    def _reason(self, piece: Reasoning, block: str) -> Iterator[Chunk]:
-        yield ReasoningStart(payload=IdPayload(id=block))
-        yield ReasoningDelta(payload=TextPayload(text=piece.text, id=block))
-        yield ReasoningEnd(payload=ReasoningEndPayload(id=block, signature=piece.signature, provider=self.provider))
 
-    def _call(self, call: ToolCall) -> Iterator[Chunk]:
-        self._calls += 1
-        call_id = call.id or f"call_{self._calls}"
-        args, problem = _arguments(call.args)
-        start = ToolInputStartPayload(tool_call_id=call_id, tool_name=call.name)
-        delta = ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=as_text(call.args))
-        whole = ToolCallPayload(tool_call_id=call_id, tool_name=call.name, args=args, args_error=problem)
-        yield ToolInputStart(payload=start)
-        yield ToolInputDelta(payload=delta)
-        yield ToolCallChunk(payload=whole)
-
-
-def _pieces(answer: Any) -> list[Piece]:
-    several = isinstance(answer, list | tuple)
-    pieces: list[Any] = list(cast(list[Any], answer)) if several else [answer]
-    for piece in pieces:
-        if not isinstance(piece, str | ToolCall | Reasoning):
-            raise ScriptError(f"not a reply: {piece!r}; see ScriptedModel for what one can be")
-    return pieces
-
-
-def _arguments(args: Mapping[str, Json] | str) -> tuple[dict[str, Json], str | None]:
-    if not isinstance(args, str):
-        return deepcopy(dict(args)), None
-    try:
-        value = orjson.loads(args)
-    except orjson.JSONDecodeError as error:
-        return {}, f"the arguments are not JSON ({error}): {args}"
-    if not isinstance(value, dict):
-        return {}, f"the arguments are not a JSON object: {args}"
-    return cast(dict[str, Json], value), None
-
-
-def _finish(reply: Reply | None, pieces: list[Piece], usage: Usage) -> ModelFinish:
-    calls = any(isinstance(piece, ToolCall) for piece in pieces)
-    reason: FinishReason = "tool-calls" if calls else "stop"
-    if reply and reply.finish_reason is not None:
-        reason = reply.finish_reason
-    total = reply.usage if reply and reply.usage is not None else usage + _output_usage(pieces)
-    return ModelFinish(payload=ModelFinishPayload(reason=reason, usage=total))
-
-
-def _output_usage(pieces: list[Piece]) -> Usage:
+def _usage(before: str, text: str, pieces: list[Piece]) -> Usage:
+    """Count the prompt ``text``, of which the prefix shared with the prompt ``before`` is cached, and the answer."""
     count = default_counter().count
-    said = "".join(piece for piece in pieces if isinstance(piece, str))
-    thought = sum(count(piece.text) for piece in pieces if isinstance(piece, Reasoning))
-    called = sum(count(piece.name) + count(as_text(piece.args)) for piece in pieces if isinstance(piece, ToolCall))
-    return Usage(output_tokens=count(said) + thought + called, reasoning_tokens=thought)
+    shared = commonprefix([before, text])  # noqa: RUF071 - of characters, not of paths
+    total = count(text)
+    said, thought, called = "", 0, 0
+    for piece in pieces:
+        if isinstance(piece, str):
+            said += piece
+        elif isinstance(piece, Reasoning):
+            thought += count(piece.text)
+        else:
+            called += count(piece.name) + count(as_text(piece.args))
+    return Usage(
+        input_tokens=total,
+        cached_tokens=min(count(shared), total),
+        output_tokens=count(said) + thought + called,
+        reasoning_tokens=thought,
+    )

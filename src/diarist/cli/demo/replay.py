@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from diarist.agent import Agent
-from diarist.cli.demo.meter import Call, History, MeteredModel
 from diarist.cli.demo.script import Turn, recorded_tools, scripted_replies
+from diarist.counting import count_parts
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.messages import Message, utc_now
 from diarist.models.base import Model
-from diarist.processors import Processor, ProcessOutputStepArgs
+from diarist.processors import ProcessLLMRequestArgs, Processor, ProcessOutputStepArgs
+from diarist.prompting import common_prefix
 from diarist.storage import Event, SQLiteStorage
 from diarist.testing import ScriptedModel
+from diarist.tokens import TokenCounter
 
 THREAD, RESOURCE = "slow-hands", "ada"
 INSTRUCTIONS = "You are Ada's assistant. You know her plans and keep her bookings in order. Be brief and exact."
@@ -43,6 +45,39 @@ def make_memory(settings: Settings) -> Memory:
             observe_timeout=600.0 if settings.model else 30.0,
         ),
     )
+
+
+def count_tokens(messages: Iterable[Message], counter: TokenCounter) -> int:
+    """Return the tokens of messages, which every call would send without memory."""
+    return sum(sum(message.part_tokens or count_parts(message, counter)) for message in messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One model call: tokens sent, and the number of them that repeat the beginning of the previous call."""
+
+    sent: int
+    repeated: int
+
+
+class Meter(Processor[Any]):
+    """Measures every prompt.
+
+    Attributes:
+        calls: Measurements of all calls, in order.
+        prompt: The last call's prompt, as text.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.calls: list[Call] = []
+        self.prompt = ""
+        self._counter = counter
+
+    def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
+        text = args.prompt.text
+        prefix = common_prefix(text, self.prompt)
+        self.calls.append(Call(sent=self._counter.count(text), repeated=self._counter.count(prefix)))
+        self.prompt = text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,19 +111,17 @@ class Replay:
     """The demo's agent. ``play`` yields a report per turn; ``memory`` can be inspected afterwards."""
 
     def __init__(self, settings: Settings, turns: Sequence[Turn]) -> None:
-        self.scripted = settings.model is None
         self.memory = make_memory(settings)
-        actor = settings.model or ScriptedModel(*scripted_replies(turns))
-        self.model = MeteredModel(actor, self.memory.counter)
         self._turns = turns
-        self._clock = _Dates(self.memory if self.scripted else None)
-        self._seen = 0
+        self._meter = Meter(self.memory.counter)
+        self._clock = _Dates(self.memory if settings.model is None else None)
         self._agent = Agent(
             name="assistant",
             instructions=INSTRUCTIONS,
-            model=self.model,
+            model=settings.model or ScriptedModel(*scripted_replies(turns)),
             tools=recorded_tools(turns),
             memory=self.memory,
+            input_processors=[self._meter],
             output_processors=[self._clock],
             max_steps=12,
         )
@@ -99,34 +132,31 @@ class Replay:
 
     async def play(self, before: Sequence[Message]) -> AsyncIterator[TurnReport]:
         """Play all turns. ``before`` has the messages that are already in the thread."""
-        counter = self.memory.counter
-        history = History(counter, before)
-        overhead = counter.count(INSTRUCTIONS)
-        await self._news()
+        counter, storage = self.memory.counter, self.memory.storage
+        tokens = count_tokens(before, counter) + counter.count(INSTRUCTIONS)
+        seen = 0
+        while page := await storage.list_events(f"thread:{THREAD}", after=seen):
+            seen = page[-1].seq
         for turn in self._turns:
             self._clock.now = turn.day
             asked = Message(id=turn.asked.id, role="user", parts=turn.asked.parts, created_at=turn.day)
-            first = len(self.model.calls)
+            first = len(self._meter.calls)
             result = await self._agent.generate(asked, thread=THREAD, resource=RESOURCE)
             await self.memory.settled()  # a user would pause before the next message
-            history.add([asked, *result.messages[:-1]])
+            tokens += count_tokens([asked, *result.messages[:-1]], counter)
+            events: list[Event] = []
+            while page := await storage.list_events(f"thread:{THREAD}", after=seen):
+                seen = page[-1].seq
+                events += page
             yield TurnReport(
                 day=turn.day,
                 asked=asked.text,
                 answer=result.text,
-                raw=history.tokens + overhead,
-                calls=self.model.calls[first:],
-                events=await self._news(),
+                raw=tokens,
+                calls=self._meter.calls[first:],
+                events=events,
             )
-            history.add(result.messages[-1:])
-
-    async def _news(self) -> list[Event]:
-        """Return events added to the log since the last call."""
-        news: list[Event] = []
-        while page := await self.memory.storage.list_events(f"thread:{THREAD}", after=self._seen):
-            self._seen = page[-1].seq
-            news += page
-        return news
+            tokens += count_tokens(result.messages[-1:], counter)
 
 
 class _Dates(Processor[Any]):

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from diarist.exceptions import ConflictError
 from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import digest_rows
-from diarist.memory.observational.log.log_store import lost_some, was_forgotten
-from diarist.memory.observational.log.refused_batches import is_given_up, without_covered
-from diarist.memory.observational.log.stale_entries import entry_intact, sources_intact
+from diarist.memory.observational.log.coverage import changed_sources, digest_rows
+from diarist.memory.observational.log.log_store import lost_some
 from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.refused_messages import or_note_refusal
+from diarist.memory.observational.selection import is_given_up, without_covered
 from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
@@ -61,7 +60,7 @@ async def observe(
     """
     cycle_id = transitions.cycle_id(log.key, "observation", batch.sources)
     tokens = tokens_of(batch.rows)
-    cycle = diary.events.cycle(cycle_id, "observation", log, tokens, run_id=batch.run_id, buffered=buffered)
+    cycle = diary.cycle(cycle_id, "observation", log, tokens, buffered=buffered)
 
     async def work() -> Done:
         asked = diary.observer.observe(without_updates(batch.rows), earlier=log.entries)
@@ -75,16 +74,9 @@ async def observe(
         await store_update(diary.storage, observed.working_memory, entry.run_id)
         return Done(saved, entry, observed.shortfall, short=len(noted.rows) < len(batch.rows))
 
-    async def intact() -> bool:
-        if was_forgotten(log, await diary.read()):
-            return False
-        return await sources_intact(diary.storage, batch.sources, batch.run_id)
-
     return await diary.run(
         cycle,
-        log,
         work,
-        intact,
         thread_ids=sorted({source.thread_id for source in batch.sources}),
         rows=_ends(diary, batch),
         sources=batch.sources,
@@ -136,7 +128,7 @@ async def _save(
             if run is None or run.state == "discarded":
                 raise ConflictError(f"run {entry.run_id!r} was discarded; the notes are dropped")
             entry = replace(entry, run_id=entry.run_id if run.state in ("live", "suspended") else None)
-        if not await entry_intact(diary.storage, entry):
+        if await changed_sources(diary.storage, entry.sources, entry.run_id):
             raise ConflictError("the messages were changed while they were observed; the notes are dropped")
 
     def change(log: ObservationLog) -> ObservationLog:

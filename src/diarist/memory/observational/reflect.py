@@ -27,7 +27,7 @@ async def reflect(
         buffered: Store the reflection to be activated later.
         guidance: The user's instructions on what to keep or drop.
     """
-    cycle = diary.events.cycle(plan.cycle_id, "reflection", log, plan.tokens, buffered=buffered)
+    cycle = diary.cycle(plan.cycle_id, "reflection", log, plan.tokens, buffered=buffered)
 
     async def work() -> Done:
         call = diary.reflector.reflect(plan.entries, target_tokens=plan.target_tokens, guidance=guidance)
@@ -40,10 +40,7 @@ async def reflect(
             )
         return Done(await _save(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
 
-    async def intact() -> bool:
-        return transitions.still_there(await diary.read(), plan.replaces)
-
-    return await diary.run(cycle, log, work, intact, thread_ids=[diary.thread_id])
+    return await diary.run(cycle, work, thread_ids=[diary.thread_id])
 
 
 def _entry(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Reflected) -> Observation:

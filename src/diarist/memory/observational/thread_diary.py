@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TypeVar
 
+from diarist.chunks import DataChunk, wire
 from diarist.concurrency import inner_cancel_as_error
 from diarist.encoding import writable
-from diarist.exceptions import ConflictError, ModelTimeoutError, NotFoundError
+from diarist.exceptions import ConflictError, ModelTimeoutError, NotFoundError, StorageError, message_of
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.decide import Limits
-from diarist.memory.observational.events import Cycle, Events, Question
+from diarist.memory.observational.decide import Action, Limits, Sizes
+from diarist.memory.observational.events import Cycle, Emit, Trigger
+from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.log_store import LogStore, was_forgotten
+from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.refused_messages import is_refusal
 from diarist.memory.title_marks import is_generated, mark_of, without_mark
+from diarist.messages import Json
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, RowRef, Source
 from diarist.tokens import TokenCounter
@@ -65,7 +70,13 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadDiary:
-    """The diary of a thread (or of its resource), with the roles that write it and the sender of its events."""
+    """The diary of a thread (or of its resource), with the roles that write it. Sends the events of this work.
+
+    Attributes:
+        config: The configuration with the overrides of this thread or resource.
+        emit: Receives each event, besides the event log of the diary.
+        manual: The work was requested by a user, so memory does not retry it by itself.
+    """
 
     thread_id: str
     resource_id: str
@@ -77,7 +88,8 @@ class ThreadDiary:
     limits: Limits
     counter: TokenCounter
     clock: Callable[[], datetime]
-    events: Events
+    emit: Emit | None
+    manual: bool
 
     async def read(self) -> ObservationLog:
         """Return the diary as it is stored."""
@@ -93,12 +105,26 @@ class ThreadDiary:
         """Save a change of the diary; arguments as for ``LogStore.update``."""
         return await self.logs.update(self.thread_id, self.resource_id, change, check=check, rows=rows)
 
+    # -- cycles
+
+    def cycle(
+        self, id: str, operation: Operation, log: ObservationLog, tokens: int, *, buffered: bool = False
+    ) -> Cycle:
+        """Return a cycle that begins now; arguments as in ``Cycle``."""
+        return Cycle(
+            id=id,
+            operation=operation,
+            thread_id=self.thread_id,
+            log=log,
+            tokens=tokens,
+            started_at=self.clock(),
+            buffered=buffered,
+        )
+
     async def run(
         self,
         cycle: Cycle,
-        log: ObservationLog,
         work: Callable[[], Awaitable[Done]],
-        intact: Question,
         *,
         thread_ids: Sequence[str],
         rows: Sequence[RowRef] = (),
@@ -108,24 +134,24 @@ class ThreadDiary:
         """Run a cycle and send its events. Errors are not raised: the outcome has them.
 
         Args:
-            intact: As for ``Events.fail``.
-            rows: First and last rows of the input.
+            rows: First and last rows of the input, which must still be stored to count a failure.
             sources: Recorded if the Observer refuses them, so that they are not sent forever.
             forgive_timeout: Do not count a timeout as a failure.
         """
-        await self.events.send(
-            events.cycle_start(cycle, self.limits, self.config.scope, thread_ids=thread_ids), log.key
-        )
+        await self.send(events.cycle_start(cycle, self.limits, thread_ids=thread_ids), cycle.log.key)
         try:
             done = await work()
         except Exception as error:  # a turn does not fail because of a role
+            failed_at, there = self.clock(), True
+            with suppress(StorageError):
+                there = await self.storage.get_thread(self.thread_id) is not None
+            await self._tell_failure(cycle, error, at=failed_at, stored=there)
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
-            refused = sources if is_refusal(error) else ()
-            counts = not isinstance(error, harmless)
-            await self.events.fail(cycle, log, error, counts=counts, intact=intact, rows=rows, refused=refused)
+            if not isinstance(error, harmless):
+                await self._count_failure(cycle, error, sources if is_refusal(error) else (), rows, at=failed_at)
             return Outcome(error=error)
         part = events.cycle_end(cycle, done.entry, at=self.clock(), shortfall=done.shortfall)
-        await self.events.send(part, log.key)
+        await self.send(part, cycle.log.key)
         return Outcome(log=done.log, tokens=done.entry.message_tokens, short=done.short)
 
     async def call(self, role: Awaitable[Made], cycle: Cycle, timeout: float | None) -> Made:
@@ -151,6 +177,105 @@ class ThreadDiary:
         texts = {item.name: getattr(made, item.name) for item in fields(made)}
         return replace(made, **{name: writable(text) for name, text in texts.items() if isinstance(text, str)})
 
+    async def _tell_failure(self, cycle: Cycle, error: Exception, *, at: datetime, stored: bool = True) -> None:
+        """Send a failed event. ``stored``: in the event log too, which is deleted with its thread."""
+        message = message_of(error) or type(error).__name__
+        logger.warning("%s of thread %s failed: %s", cycle.operation, self.thread_id, message)
+        attempt = transitions.failures_of(cycle.log, cycle.operation).count + 1
+        part = events.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self.manual)
+        if stored:
+            await self.send(part, cycle.log.key, error=_kind(error))
+        else:
+            self._tell(part)
+
+    async def _count_failure(
+        self, cycle: Cycle, error: Exception, refused: Sequence[Source], rows: Sequence[RowRef], *, at: datetime
+    ) -> None:
+        def count(now: ObservationLog) -> ObservationLog:
+            if cycle.log.version and not now.version:  # the log was deleted; a failure must not create it again
+                return now
+            left = () if was_forgotten(cycle.log, now) else refused
+            return transitions.record_failure(now, cycle.operation, at=at, error=_kind(error), refused=left)
+
+        try:  # a log that was never saved cannot show that its thread was deleted; missing rows show it
+            await self.update(count, rows=() if cycle.log.version else rows)
+        except StorageError as failure:
+            logger.warning("cannot count the failure of thread %s: %s", self.thread_id, failure)
+
+    # -- events
+
+    async def activated(
+        self,
+        log: ObservationLog,
+        entries: Sequence[Observation],
+        operation: Operation,
+        tokens: int,
+        triggered_by: Trigger,
+    ) -> None:
+        """Send the event for an activation of buffered entries or of a buffered reflection."""
+        id = transitions.cycle_id(log.key, operation, (), [entry.cycle_id for entry in entries])
+        cycle = self.cycle(id, operation, log, tokens)
+        part = events.activation(cycle, self.limits, entries, at=self.clock(), triggered_by=triggered_by)
+        await self.send(part, log.key)
+
+    async def report(self, log: ObservationLog, error: Exception, tokens: int) -> None:
+        """Send a failed event without a start event, for an error outside a cycle. Not counted."""
+        await self._tell_failure(self.cycle("", "observation", log, tokens), error, at=self.clock())
+
+    async def stop_waiting(self, operation: Operation, log: ObservationLog, tokens: int, *, since: datetime) -> None:
+        """Send a failed event without a start event, since a run stopped waiting for other work. Not counted.
+
+        Args:
+            tokens: Size of the input of that work.
+        """
+        error = OutOfTimeError(
+            f"the run did not wait longer than the {self.config.observe_timeout:g} s of observe_timeout; "
+            f"the {operation} goes on in the background"
+        )
+        cycle = replace(self.cycle("", operation, log, tokens), started_at=since)
+        await self._tell_failure(cycle, error, at=self.clock())
+
+    async def send(self, part: DataChunk, key: str, *, error: str = "") -> None:
+        """Emit an event and append it to the diary's event log; storage errors are only logged.
+
+        Conversation text is left out of the event log, so that it cannot outlive a removal; the entry with the same
+        ``cycleId`` has it.
+
+        Args:
+            error: The kind of error, which the event log has instead of its text.
+        """
+        self._tell(part)
+        try:
+            await self.storage.append_event(key, part.type, events.without_words(part, error=error))
+        except StorageError as failure:
+            logger.warning("cannot append %s to the event log of %s: %s", part.type, key, failure)
+
+    def _tell(self, part: DataChunk) -> None:
+        if self.emit is not None:
+            self.emit(part)
+        self._debug(part.type, part.data)
+
+    def decided(self, operation: Operation, action: Action, sizes: Sizes) -> None:
+        """Pass a decision and its sizes to ``on_debug_event``."""
+        if self.config.on_debug_event is not None:
+            event: dict[str, Json] = {
+                "operationType": operation,
+                "action": action.value,
+                "threadId": self.thread_id,
+                "window": wire(sizes),
+            }
+            self._debug("decision", event)
+
+    def _debug(self, type: str, data: Mapping[str, Json]) -> None:
+        if self.config.on_debug_event is None:
+            return
+        try:
+            self.config.on_debug_event({"type": type, **data})
+        except Exception as error:  # a turn does not fail because of a debug callback
+            logger.warning("on_debug_event raised for %s: %s", type, message_of(error) or error.__class__.__name__)
+
+    # -- the thread's title
+
     async def rename_thread(self, log: ObservationLog) -> None:
         """Set the thread's title to that of the diary's hints, unless a person named it. Raises StorageError."""
         title = log.hints.thread_title
@@ -168,6 +293,11 @@ class ThreadDiary:
                 return
         except (ConflictError, NotFoundError):  # the thread was renamed or deleted in the meantime
             return
-        cycle = self.events.cycle(log.entries[-1].cycle_id, "observation", log, 0)
-        part = events.thread_update(cycle, old_title=thread.title, new_title=title, at=self.clock())
-        await self.events.send(part, log.key)
+        cycle_id = log.entries[-1].cycle_id
+        part = events.thread_update(cycle_id, self.thread_id, old_title=thread.title, new_title=title, at=self.clock())
+        await self.send(part, log.key)
+
+
+def _kind(error: Exception) -> str:
+    """Return the class of an error, as its text may quote messages; the text if it is known to quote none."""
+    return str(error) if isinstance(error, OutOfTimeError) else type(error).__name__

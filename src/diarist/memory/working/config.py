@@ -60,14 +60,3 @@ class WorkingMemoryConfig:
     def is_read_only(self, request_context: dict[str, Any]) -> bool:
         """Return True if a call with this ``request_context`` must not change the working memory."""
         return self.read_only if isinstance(self.read_only, bool) else bool(self.read_only(request_context))
-
-
-def working_memory_config(value: bool | WorkingMemoryConfig) -> WorkingMemoryConfig | None:
-    """Return the configuration for ``Memory(working_memory=...)``; None if disabled. Raises ConfigError."""
-    if value is True:
-        return WorkingMemoryConfig()
-    if value is False:
-        return None
-    if not isinstance(cast(Any, value), WorkingMemoryConfig):
-        raise ConfigError(f"working_memory is True, False or a WorkingMemoryConfig, not {value!r}")
-    return value if value.enabled else None

@@ -6,11 +6,10 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import orjson
 
-from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.exceptions import InputError, StorageError
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.prompts import load_prompt
 from diarist.memory.working.shapes import Shape, TextShape, kin, shape_of
@@ -117,31 +116,6 @@ def take_section(answer: str) -> tuple[str, str | None]:
         section = fenced[1].strip()
     rest = answer[: found.start()] + answer[found.end() :]
     return rest, None if section.lower().strip(" .*_()[]") in _NOTHING else section
-
-
-class DiaryOptions(Protocol):
-    """The options of ``ObservationalMemoryConfig`` that the Observer's updates depend on."""
-
-    @property
-    def observer_model(self) -> object: ...
-
-    @property
-    def scope(self) -> str: ...
-
-
-def check_observer_updates(working: WorkingMemoryConfig | None, diary: DiaryOptions | None) -> None:
-    """Raise ConfigError if the Observer should keep working memory but cannot."""
-    if working is None or working.kept_by != "observer":
-        return
-    if diary is None:
-        raise ConfigError("working_memory.kept_by='observer' needs observational memory: there is no Observer")
-    if diary.observer_model == "extractive":
-        raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
-    if working.scope == "thread" and diary.scope == "resource":
-        raise ConfigError(
-            "working_memory.kept_by='observer' with scope='thread' needs observational memory of that scope: in "
-            "resource scope the Observer reads several threads at once"
-        )
 
 
 def _changed(memory: WorkingMemory, answer: ObserverUpdate, run_id: str | None) -> WorkingMemory:

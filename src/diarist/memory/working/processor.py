@@ -32,7 +32,6 @@ from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
 from diarist.storage.records import WorkingMemoryUpdate
 from diarist.tokens import TokenCounter
-from diarist.tools import Tool
 
 TAG = "working-memory"
 
@@ -96,17 +95,24 @@ class WorkingMemoryProcessor(Processor[Any]):
         context.on_end(lambda outcome: self._before_end(context, state, outcome))
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
-        context, state = args.context, args.state
+        context, state, messages = args.context, args.state, args.message_list
         if context.thread_id is None or context.resource_id is None:
             return None
         if not state.opened:
-            state.key = self._store.key(context.thread_id, context.resource_id)
+            state.opened, state.key = True, self._store.key(context.thread_id, context.resource_id)
             await self._open(context, state)
-            self._tell(args.message_list, state)
+            asked = asked_in(messages)
+            if asked is not None and state.text is not None:
+                earlier = records((message for message in messages.messages if message is not asked), state.key)
+                asked.sent = joined(sent_note(state.key, state.text, earlier, self._counter), asked.sent, self._counter)
         await self._write(context, state)
-        state.shown = self._system_text(args.message_list, state)
-        args.message_list.add_system(state.shown, tag=TAG)
-        return {"tools": self._with_tool(args.tools, context, state)} if state.keeps else None
+        state.shown = self._system_text(messages, state)
+        messages.add_system(state.shown, tag=TAG)
+        if not state.keeps:
+            return None
+        if UPDATE_TOOL in args.tools:
+            raise ConfigError(f"rename your tool {UPDATE_TOOL!r}: working memory has a tool of that name")
+        return {"tools": {**args.tools, UPDATE_TOOL: self._tool.with_function(partial(self._update, context, state))}}
 
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
         """Add the working memory to the prompt; only now are the messages in the prompt known."""
@@ -124,7 +130,6 @@ class WorkingMemoryProcessor(Processor[Any]):
     # -- what the model is shown
 
     async def _open(self, context: RunContext[Any], state: RunState) -> None:
-        state.opened = True
         context.on_end(lambda outcome: self._after_end(state))
         try:
             if state.keeps and await self._storage.get_run(context.run_id) is None:
@@ -137,22 +142,9 @@ class WorkingMemoryProcessor(Processor[Any]):
             state.keeps = False
             logger.warning("the working memory of %s cannot be read: %s", state.key, error)
 
-    def _tell(self, messages: MessageList, state: RunState) -> None:
-        asked = asked_in(messages)
-        if asked is not None and state.text is not None:
-            earlier = records((message for message in messages.messages if message is not asked), state.key)
-            asked.sent = joined(sent_note(state.key, state.text, earlier, self._counter), asked.sent, self._counter)
-
     def _system_text(self, messages: MessageList, state: RunState) -> str:
         known = records(messages.messages, state.key)
         return system_text(known, state.text or "", self._shape, keeps=state.keeps)
-
-    # -- the tool
-
-    def _with_tool(self, tools: dict[str, Tool], context: RunContext[Any], state: RunState) -> dict[str, Tool]:
-        if UPDATE_TOOL in tools:
-            raise ConfigError(f"rename your tool {UPDATE_TOOL!r}: working memory has a tool of that name")
-        return {**tools, UPDATE_TOOL: self._tool.with_function(partial(self._update, context, state))}
 
     async def _update(self, context: RunContext[Any], state: RunState, memory: Json = None, **others: Json) -> str:
         if others:

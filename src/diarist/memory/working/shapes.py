@@ -109,7 +109,10 @@ class ObjectShape(Shape):
     def __init__(self, schema: type[Any] | Mapping[str, Any]) -> None:
         self.how_to_keep = load_prompt("keep_json")
         self._type = None if isinstance(schema, Mapping) else schema
-        self._schema: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else self._schema_of_type()
+        try:
+            self._schema: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else self._adapter.json_schema()
+        except Exception as error:  # pydantic raises various errors for types without a schema
+            raise ConfigError(f"working_memory.schema {self._type!r} has no JSON schema: {error}") from error
         self._checker = JsonSchema(self._schema, partial=True)
         if self._type is None and (wrong := next(self._checker.faults(), None)):
             raise ConfigError(f"working_memory.schema: {wrong}")
@@ -122,15 +125,16 @@ class ObjectShape(Shape):
 
         return TypeAdapter(portable(self._type))
 
-    def _schema_of_type(self) -> dict[str, Any]:
-        try:
-            return self._adapter.json_schema()
-        except Exception as error:  # pydantic raises various errors for types without a schema
-            raise ConfigError(f"working_memory.schema {self._type!r} has no JSON schema: {error}") from error
-
     def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
-        patch = _as_object(value)
-        before = object_of(current)
+        if isinstance(value, str):  # some models write the object as a text
+            try:
+                value = orjson.loads(value)
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"memory must be a JSON object with the fields that change: {error}") from error
+        if not isinstance(value, dict):
+            kind = type(value).__name__
+            raise InputError(f"memory must be a JSON object with the fields that change, not {kind}")
+        patch, before = cast(dict[str, Json], value), object_of(current)
         after = merge(before, patch)
         known = self._problems(before)
         if wrong := [problem for problem in self._problems(after) if problem not in known]:
@@ -190,18 +194,6 @@ def _bones(text: str) -> str:
 def kin(text: str) -> set[str]:
     """Return the headings and labels of a text, and its lines without a label, in lower case."""
     return {line.partition(":")[0] for line in _bones(text).splitlines()}
-
-
-def _as_object(value: Json) -> dict[str, Json]:
-    """Return the object, parsed if the model wrote it as a text. Raises InputError."""
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise InputError(f"memory must be a JSON object with the fields that change: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"memory must be a JSON object with the fields that change, not {type(value).__name__}")
-    return cast(dict[str, Json], value)
 
 
 def _partial(schema: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from diarist.exceptions import ConflictError
 from diarist.messages import Json
 from diarist.storage.base import Storage
-from diarist.storage.records import Run, Scope, WorkingMemory, WorkingMemoryUpdate
+from diarist.storage.records import Scope, WorkingMemory, WorkingMemoryUpdate
 
 MAX_ATTEMPTS = 20
 _JITTER = 0.01
@@ -74,18 +74,12 @@ class WorkingMemoryStore:
             run = await self._storage.get_run(run_id)
             if run is not None and run.state in ("live", "suspended"):
                 continue
-            if _counts(run):
+            # not those of a discarded run, of a deleted thread, or of a guarded run without an outcome
+            if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):
                 text = apply(memory.text, [update for update in memory.updates if update.run_id == run_id])
                 memory = replace(memory, text=text)
             memory = drop(memory, {run_id})
         return memory
-
-
-def _counts(run: Run | None) -> bool:
-    """Return False for a discarded run, a run of a deleted thread, and an interrupted guarded run."""
-    if run is None or run.state == "discarded":
-        return False
-    return run.state == "committed" or not run.guarded
 
 
 # --- changes, as pure functions ------------------------------------------------------------------------------------

@@ -11,10 +11,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 
-from diarist.chunks import DataChunk
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.memory_note import keep_date
-from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import (
     Erasure,
@@ -36,7 +34,6 @@ from diarist.tokens import TokenCounter
 WHOLE = 1 << 62
 """Last row number of a range that covers a whole thread."""
 
-_PAGE = 500
 _NEAR = 50
 """Maximum distance of ranges that are read together, in rows."""
 _NAME_OR_NUMBER = re.compile(r"(?<![.!?] )(?<!^)(?<!\w)[^\W\d_a-z]\w+|\w*\d\w*", re.MULTILINE)
@@ -199,7 +196,6 @@ async def _clean(
     before, after = await _mark(storage, log, erasure, rows, stays=stays)
     history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda past: erase_past(past, erasure))
     receipt = _compare(before, after, history, erasure, names)
-    receipt += await _clean_events(storage, after)
     receipt += await _clean_titles(storage, [before, *history], erasure)
     return receipt + await _clean_notes(storage, after, stones, counter)
 
@@ -242,18 +238,6 @@ def _compare(
 
 
 # --- copies of its words ---------------------------------------------------------------------------------------
-
-
-async def _clean_events(storage: Storage, log: ObservationLog) -> Receipt:
-    """Remove error texts, which may quote a prompt; event logs hold no other text."""
-    after, count = 0, 0
-    while events := await storage.list_events(log.key, after=after, limit=_PAGE):
-        for event in events:
-            data = without_words(DataChunk(type=event.type, data=event.data)) if "error" in event.data else event.data
-            if data != event.data:
-                count += await storage.rewrite_event(log.key, event.seq, data)
-        after = events[-1].seq
-    return Receipt(events=count)
 
 
 async def _clean_titles(storage: Storage, logs: Sequence[ObservationLog], erasure: Erasure) -> Receipt:

@@ -20,6 +20,7 @@ _NUMBERS = {"a": 1, "an": 1} | {
         ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), start=1
     )
 }
+_NEAR = {"tomorrow": 1, "day after tomorrow": 2, "yesterday": -1, "last night": -1, "day before yesterday": -2}
 _MONTH = "|".join([*_MONTHS, *(f"{name[:3]}" for name in _MONTHS if name != "May"), "Sept"])
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 _WEEKDAY = "|".join(_WEEKDAYS)
@@ -31,7 +32,7 @@ _PHRASE = re.compile(
     rf"""\b(?:
       (?P<month1>{_MONTH})\.?\s(?:the\s)?(?P<day1>{_DAY})(?:st|nd|rd|th)?\b{_NO_YEAR}
     | (?P<day2>{_DAY})(?:st|nd|rd|th)?\s(?:of\s)?(?P<month2>{_MONTH})\b{_NO_YEAR}
-    | (?P<near>day\safter\stomorrow|day\sbefore\syesterday|tomorrow|yesterday|last\snight)
+    | (?<!like\s)(?P<near>day\safter\stomorrow|day\sbefore\syesterday|tomorrow|yesterday|last\snight)
     | in\s(?:about\s)?(?P<in>{_NUMBER})\s(?P<in_unit>{_UNIT})s?(?:\stime)?\b(?!\s(?:of|or|to|and)\b)
     | (?P<ago>{_NUMBER})\s(?P<ago_unit>{_UNIT})s?\s(?P<way>ago|from\snow)
     | (?P<which>next|last|this\spast|this\scoming|this|coming)\s
@@ -46,17 +47,11 @@ _RECURRING = re.compile(
     r"(?:\b(?:every|each|most|some|any|a|per|the|of|good|black|cyber)|\b(?:to|through|and|or)|[-–&/])\s?$",
     re.IGNORECASE,
 )
-_FIGURATIVE = re.compile(r"\blike (?:it was )?(?:only |just )?$", re.IGNORECASE)
+_CLAUSE_END = re.compile(r"[,;:()–—]")
 _FUTURE = re.compile(
     r"\b(?:will|going to|gonna|planning to|plans? to|due|deadline|must|needs? to|have to|has to|want to|let['’]s|"
     r"remind|next|upcoming|(?:i|we) (?:fly|leave|meet|travel|arrive|start|move|go|have|see|present))\b"
-    r"|['’](?:ll|m \w+ing|re \w+ing)\b|\b(?:am|are) \w+ing\b",
-    re.IGNORECASE,
-)
-_CLAUSE_END = re.compile(r"[,;:()–—]")
-_OWN_PLAN = re.compile(
-    r"\b(?:i|we)(?:['’]ll|['’]m|['’]re|['’]d like| will| am| are| want| plan| fly| leave| meet| travel| arrive| start|"
-    r" move| go| see| present)\b|\blet['’]s\b|\bremind\b",
+    r"|['’](?:ll|d like|m \w+ing|re \w+ing)\b|\b(?:am|are) \w+ing\b",
     re.IGNORECASE,
 )
 _PAST = re.compile(
@@ -78,7 +73,10 @@ def annotate_dates(sentence: str, said: date | None) -> str:
     end = 0
     told: set[str] = set()
     for phrase in _PHRASE.finditer(sentence):
-        meaning = _meaning(phrase, said, _Tense(phrase))
+        try:
+            meaning = _meaning(phrase, said)
+        except (ValueError, OverflowError):  # 31 April, or a year beyond the calendar
+            continue
         if meaning and meaning not in told:
             told.add(meaning)
             out += [sentence[end : phrase.end()], f" (meaning {meaning})"]
@@ -91,130 +89,82 @@ def has_date(sentence: str) -> bool:
     return _PHRASE.search(sentence) is not None
 
 
-class _Tense:
-    """The tense of the clause around a phrase."""
-
-    def __init__(self, phrase: re.Match[str]) -> None:
-        before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
-        after = _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
-        self.clause = f"{before}{phrase[0]}{after}"
-
-    @property
-    def past(self) -> bool:
-        return bool(_PAST.search(self.clause)) and not _FUTURE.search(self.clause)
-
-    @property
-    def planned(self) -> bool:
-        return bool(_OWN_PLAN.search(self.clause)) and not _PAST.search(self.clause)
-
-    @property
-    def future(self) -> bool:
-        return bool(_FUTURE.search(self.clause)) and not _PAST.search(self.clause)
-
-
-def _meaning(phrase: re.Match[str], said: date, tense: _Tense) -> str | None:
-    try:
-        if month := phrase["month1"] or phrase["month2"]:
-            return _day_of_month(month, int(phrase["day1"] or phrase["day2"]), said, tense)
-        if phrase["near"]:
-            if _FIGURATIVE.search(phrase.string[max(0, phrase.start() - 20) : phrase.start()]):
-                return None
-            return _write(said + timedelta(days=_near(phrase["near"])))
-        if phrase["in"]:
-            return None if tense.past else _offset(phrase["in"], phrase["in_unit"], said, 1)
-        if phrase["ago"]:
-            sign = -1 if phrase["way"].lower() == "ago" else 1
-            return _offset(phrase["ago"], phrase["ago_unit"], said, sign)
-        if phrase["which"]:
-            return _period(phrase["which"].lower(), phrase["period"].lower(), said, tense)
-        return _bare_weekday(phrase, said, tense)
-    except (ValueError, OverflowError):  # 31 April, or a year beyond the calendar
-        return None
-
-
-def _day_of_month(name: str, day: int, said: date, tense: _Tense) -> str | None:
-    """Return the next such day if the clause looks ahead, or the last one if it looks back by at most two months;
-    None for days that recur every year, such as birthdays."""
-    if not name[0].isupper() or _YEARLY.search(tense.clause):
-        return None
-    month = next(i for i, full in enumerate(_MONTHS, start=1) if full[:3] == name[:3].title())
-    near = [date(year, month, day) for year in (said.year - 1, said.year, said.year + 1)]
-    ahead = next(each for each in near if each >= said)
-    behind = next(each for each in reversed(near) if each <= said)
-    if tense.past:
-        return _write(behind) if said - behind <= timedelta(days=62) else None
-    if tense.future or ahead - said <= timedelta(days=124):
-        return _write(ahead)
-    return None
-
-
-def _near(phrase: str) -> int:
-    words = " ".join(phrase.lower().split())
-    return {"tomorrow": 1, "day after tomorrow": 2, "day before yesterday": -2}.get(words, -1)
-
-
-def _offset(number: str, unit: str, said: date, sign: int) -> str:
-    n = sign * (_NUMBERS.get(number.lower()) or int(number))
-    match unit.lower():
-        case "day":
-            return _write(said + timedelta(days=n))
-        case "week":
-            return _write(said + timedelta(weeks=n))
-        case "month":
-            return _write_month(said, n)
-        case _:
-            return str(date(said.year + n, 1, 1).year)
-
-
-def _period(which: str, period: str, said: date, tense: _Tense) -> str | None:
-    step = {"next": 1, "last": -1}.get(which, 0)
-    monday = said - timedelta(days=said.weekday())
-    match period:
-        case "week":
-            return f"the week of {_write(monday + timedelta(weeks=step))}" if step else None
-        case "month":
-            return _write_month(said, step) if step else None
-        case "year":
-            return str(said.year + step) if step else None
-        case "weekend":
-            if which == "last" or which == "this past" or (which == "this" and tense.past):
-                saturday = said - timedelta(days=(said.weekday() - 5) % 7 or 7)
-            else:
-                saturday = monday + timedelta(days=5, weeks=step)
-            return f"the weekend of {_write(saturday)}"
-        case _:
-            return _write(_weekday(which, _WEEKDAYS.index(period.title()), said, tense))
-
-
-def _weekday(which: str, weekday: int, said: date, tense: _Tense) -> date:
-    ahead = (weekday - said.weekday()) % 7
-    behind = (said.weekday() - weekday) % 7 or 7
-    if which in ("last", "this past") or (which == "this" and ahead and tense.past):
-        return said - timedelta(days=behind)
-    if which == "next":
-        return said + timedelta(days=7 - said.weekday() + weekday)
-    return said + timedelta(days=ahead)
-
-
-def _bare_weekday(phrase: re.Match[str], said: date, tense: _Tense) -> str | None:
-    """Return the day of "on Friday" by the tense of its clause; None if it was said on a Friday."""
-    weekday = _WEEKDAYS.index(phrase["weekday"].title())
-    prefix = (phrase["on"] or "").lower()
+def _meaning(phrase: re.Match[str], said: date) -> str | None:
+    tense = _tense(phrase)
+    if month := phrase["month1"] or phrase["month2"]:
+        return None if not month[0].isupper() else _day_of_month(phrase, said, tense)
+    if near := phrase["near"]:
+        return _write(said + timedelta(days=_NEAR[" ".join(near.lower().split())]))
+    if number := phrase["in"] or phrase["ago"]:
+        if phrase["in"] and tense < 0:  # how long it took
+            return None
+        count = _NUMBERS.get(number.lower()) or int(number)
+        return _later(said, -count if phrase["way"] == "ago" else count, phrase["in_unit"] or phrase["ago_unit"])
+    if phrase["which"]:
+        return _period(phrase["which"].lower(), phrase["period"].lower(), said, tense)
+    weekday, on = _WEEKDAYS.index(phrase["weekday"].title()), (phrase["on"] or "").lower()
     recurring = _RECURRING.search(phrase.string[max(0, phrase.start() - 12) : phrase.start()])
     if recurring or weekday == said.weekday() or not phrase["weekday"][0].isupper():
         return None
-    if tense.past or prefix == "since":
+    if tense < 0 or on == "since":
         return _write(said - timedelta(days=(said.weekday() - weekday) % 7))
-    if tense.planned or prefix in ("by", "until", "till"):
+    if tense > 0 or on in ("by", "until", "till"):
         return _write(said + timedelta(days=(weekday - said.weekday()) % 7))
     return None
 
 
+def _tense(phrase: re.Match[str]) -> int:
+    """Return 1 if the clause around a phrase looks ahead, -1 if it looks back, 0 if neither or both."""
+    before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
+    after = _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
+    clause = f"{before}{phrase[0]}{after}"
+    return bool(_FUTURE.search(clause)) - bool(_PAST.search(clause))
+
+
+def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
+    """Return the next such day if the clause looks ahead, or the last one if it looks back by at most two months;
+    None for days that recur every year, such as birthdays."""
+    if _YEARLY.search(phrase.string):
+        return None
+    name, day = phrase["month1"] or phrase["month2"], int(phrase["day1"] or phrase["day2"])
+    month = next(i for i, full in enumerate(_MONTHS, start=1) if full[:3] == name[:3].title())
+    near = [date(year, month, day) for year in (said.year - 1, said.year, said.year + 1)]
+    if tense < 0:
+        behind = next(each for each in reversed(near) if each <= said)
+        return _write(behind) if said - behind <= timedelta(days=62) else None
+    ahead = next(each for each in near if each >= said)
+    return _write(ahead) if tense > 0 or ahead - said <= timedelta(days=124) else None
+
+
+def _period(which: str, period: str, said: date, tense: int) -> str | None:
+    step = {"next": 1, "last": -1}.get(which, 0)
+    monday = said - timedelta(days=said.weekday())
+    if period == "week":
+        return f"the week of {_write(monday + timedelta(weeks=step))}" if step else None
+    if period in ("month", "year"):
+        return _later(said, step, period) if step else None
+    weekday = 5 if period == "weekend" else _WEEKDAYS.index(period.title())
+    behind = (said.weekday() - weekday) % 7 or 7
+    if which in ("last", "this past") or (which == "this" and tense < 0 and behind < 7):
+        day = said - timedelta(days=behind)
+    elif which == "next" or period == "weekend":
+        day = monday + timedelta(days=weekday, weeks=step)
+    else:
+        day = said + timedelta(days=(weekday - said.weekday()) % 7)
+    return f"the weekend of {_write(day)}" if period == "weekend" else _write(day)
+
+
+def _later(said: date, count: int, unit: str) -> str:
+    """Return the day so many days or weeks later, the month so many months later, or the year."""
+    match unit.lower():
+        case "day" | "week":
+            return _write(said + timedelta(days=count * (7 if unit.lower() == "week" else 1)))
+        case "month":
+            year, month = divmod(said.year * 12 + said.month - 1 + count, 12)
+            return f"{_MONTHS[month]} {date(year, month + 1, 1).year}"
+        case _:
+            return str(date(said.year + count, 1, 1).year)
+
+
 def _write(day: date) -> str:
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
-
-
-def _write_month(said: date, months: int) -> str:
-    index = said.year * 12 + said.month - 1 + months
-    first = date(index // 12, index % 12 + 1, 1)
-    return f"{_MONTHS[first.month - 1]} {first.year}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import groupby
 from typing import Literal
 
 from diarist.byte_cache import cached
 from diarist.chunks import Usage
-from diarist.memory.observational.prompt.threads import Section, by_thread, thread_label
+from diarist.memory.observational.prompt.threads import by_thread, thread_label
 from diarist.memory.observational.roles.base import Observed
 from diarist.memory.observational.roles.extractive.dates import annotate_dates, has_date
 from diarist.memory.observational.roles.extractive.reflector import (
@@ -33,17 +32,23 @@ from diarist.storage.records import Observation
 
 _Group = Literal["people", "assistant", "tools"]
 
-_SHARES: dict[_Group, float] = {"people": 0.32, "assistant": 1 / 6, "tools": 1 / 15}
-"""How long the notes may be, as a share of the characters that were read."""
-_LEAST_ROOM, _LEAST_TOOL_ROOM, _LEAST_SHARE_OF_PEOPLE = 300, 600, 1 / 3
+_ROOM: dict[_Group, tuple[float, float, int]] = {
+    "people": (0.32, 3, 300),
+    "assistant": (1 / 6, 1 / 6, 0),
+    "tools": (1 / 15, 1 / 4, 600),
+}
+"""How long the notes may be, as a share of the characters that were read; of few characters another share is noted, up
+to so many characters."""
+_LEAST_WORTH = -10
 _NEW_LINE = 26
 """Characters that a line needs besides its text."""
 
 _LONGEST_NOTE, _LONGEST_SENTENCE, _LONGEST_HINT = 260, 500, 300
-_MOST_LINES, _MOST_SENTENCES, _MOST_PROSE = 4_000, 400, 50_000
 _FIRST_WORDS, _SHORT = 200, 80
 
-_BLOCK = re.compile(r"\s*<([a-z]{2,30}[-_][a-z_-]{1,40})(?:\s[^<>]{0,200})?>")
+_CODE_OR_ELEMENT = re.compile(
+    r"^[ \t]*(?:(?P<fence>```|~~~)|<(?P<name>[a-z]+[-_][a-z_-]+)(?:\s[^<>]*)?>)", re.MULTILINE
+)
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{1,500}\)")
 _LINE_START = re.compile(r"^[\s>#|]*(?:[-*+•–]\s+|\d{1,3}[.)]\s+)?\s*")
 _EMPHASIS = re.compile(r"\*{1,3}|~~|\x1b\[[0-9;?]*[A-Za-z]")
@@ -51,7 +56,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"”’')]?\s+(?=[^a-z\s])|(?<=[。�
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:mr|mrs|ms|dr|prof|st|no|vs|etc|approx|e\.g|i\.e|[a-z])\.$", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
 _STOPS = (".", "!", "?", "…", ";", ":", ")", "。", "！", "？")
-_SAID, _STATED = " said:", " stated:"
 _QUESTION_ENDS = ("?", "？", "؟")
 
 _OWN = re.compile(r"\b(?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
@@ -113,11 +117,19 @@ class ExtractiveObserver:
         threads = by_thread(visible)
         lines: list[Line] = []
         for id, section in threads.items():
-            found = await self._lines(section, known)
-            if self._name_threads or len(threads) > 1:
-                label = thread_label(id, obscured=self._obscure_threads)
-                found = [replace(line, date=f"{line.date} (thread {label})") for line in found]
-            lines += found
+            label = thread_label(id, obscured=self._obscure_threads)
+            thread = label if self._name_threads or len(threads) > 1 else None
+            notes: list[_Note] = []
+            characters: Counter[_Group] = Counter()
+            for number, message in section:
+                await asyncio.sleep(0)  # only so much is read of each message
+                said = local_time(message, self._zone)
+                notes += _notes_of(message, number - 1, said, date_heading(said, thread), characters)
+            first: dict[str, _Note] = {}
+            for note in notes:
+                first.setdefault(fingerprint(note.source), note)
+            new = [note for mark, note in first.items() if mark and mark not in known]
+            lines += _lines(_choose(new, characters) or _choose(notes, characters)[:1])
         text = escape_tags(write_lines(lines))
         cited = (tuple(visible[place].id for place in line.messages) for line in lines)
         task, response = _hints(visible) if len(threads) == 1 else (None, None)
@@ -131,87 +143,62 @@ class ExtractiveObserver:
             calls=0,
         )
 
-    async def _lines(self, section: Section, known: Set[str]) -> list[Line]:
-        notes: list[_Note] = []
-        characters: Counter[_Group] = Counter()
-        for number, message in section:
-            await asyncio.sleep(0)  # let other tasks run; only so much is read of each message
-            for part_number, part in enumerate(message.parts):
-                place = (number - 1, part_number, 0)
-                notes += _notes_of(part, message, place, local_time(message, self._zone), characters)
-        new, seen = list[_Note](), set(known)
-        for note in notes:
-            mark = fingerprint(note.source)
-            if mark and mark not in seen:
-                seen.add(mark)
-                new.append(note)
-        if chosen := _choose(new, characters) or _choose(notes, characters)[:1]:
-            return list(_join(chosen))
-        for number, message in section:  # nothing but signs or code
-            if text := " ".join(message.text.lstrip()[:_FIRST_WORDS].split()):
-                said = local_time(message, self._zone)
-                time = f"{said:%H:%M}" if said else ""
-                text = f"{speaker(message)} said: {text}"
-                return [Line(date=date_heading(said), mark="🟢", time=time, text=text, messages=(number - 1,))]
-        return []
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Note:
     """A sentence, an attachment or a tool call that could be noted.
 
     Attributes:
-        place: Message, part and sentence.
-        head: Who did what, such as ``"User stated:"``; sentences of a message with the same head share a line.
-        source: The words before dates were added.
+        place: Message, and number within it.
+        line: Its line in the diary, if it is alone there.
+        head: The beginning of that line, such as ``"User stated:"``; sentences of a message share a line with it.
+        text: The rest of the line.
+        source: The text before dates were added.
     """
 
-    place: tuple[int, int, int]
-    said: datetime | None
-    mark: str
+    group: _Group
+    place: tuple[int, int]
+    line: Line
     head: str
     text: str
     source: str
     worth: float
-    group: _Group
 
 
 def _notes_of(
-    part: object, message: Message, place: tuple[int, int, int], said: datetime | None, characters: Counter[_Group]
-) -> Iterator[_Note]:
-    """Yield everything in a part that could be noted, and count its characters."""
+    message: Message, place: int, said: datetime | None, heading: str, characters: Counter[_Group]
+) -> list[_Note]:
+    """Return everything in a message that could be noted, and count its characters."""
+    notes: list[_Note] = []
+
+    def add(group: _Group, mark: str, head: str, text: str, source: str, worth: float) -> None:
+        time = f"{said:%H:%M}" if said else ""
+        line = Line(date=heading, mark=mark, time=time, text=f"{head} {text}", messages=(place,))
+        notes.append(_Note(group, (place, len(notes)), line, head, text, source, worth))
+
     named = isinstance(message.metadata.get("name"), str)
     person = named or message.role == "user"
-    group: _Group = "people" if person else "assistant"
-    who = speaker(message)
-    match part:
-        case TextPart():
-            characters[group] += len(part.text)
-            for number, sentence in enumerate(split_sentences(part.text)):
-                mark, verb, worth = _weigh(sentence, person=person, to_assistant=person and not named)
-                yield _Note(
-                    place=(*place[:2], number),
-                    said=said,
-                    mark=mark,
-                    head=f"{who} {verb}:",
-                    text=annotate_dates(shorten(sentence, _LONGEST_NOTE), said.date() if said else None),
-                    source=sentence,
-                    worth=worth,
-                    group=group,
-                )
-        case FilePart():
-            text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
-            yield _Note(place=place, said=said, mark="🟡", head=who, text=text, source=text, worth=3, group=group)
-        case ToolPart():
-            text, mark = note_tool(part)
-            characters["tools"] += len(part.result_text) + len(text)
-            worth = 2.0 + 2 * (mark == "✅")
-            head = "Assistant called"
-            yield _Note(
-                place=place, said=said, mark=mark, head=head, text=text, source=text, worth=worth, group="tools"
-            )
-        case _:
-            pass
+    group, who = "people" if person else "assistant", speaker(message)
+    for part in message.parts:
+        match part:
+            case TextPart():
+                characters[group] += len(part.text)
+                for sentence in split_sentences(part.text):
+                    mark, verb, worth = _weigh(sentence, person=person, to_assistant=person and not named)
+                    text = annotate_dates(shorten(sentence, _LONGEST_NOTE), said.date() if said else None)
+                    add(group, mark, f"{who} {verb}:", text, sentence, worth)
+                if text := " ".join(part.text.lstrip()[:_FIRST_WORDS].split()):  # may be all: signs or code
+                    add(group, "🟢", f"{who} said:", text, text, _LEAST_WORTH)
+            case FilePart():
+                text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
+                add(group, "🟡", who, text, text, 3)
+            case ToolPart():
+                text, mark = note_tool(part)
+                characters["tools"] += len(part.result_text) + len(text)
+                add("tools", mark, "Assistant called", text, text, 4 if mark == "✅" else 2)
+            case _:
+                pass
+    return notes
 
 
 def _weigh(sentence: str, *, person: bool, to_assistant: bool) -> tuple[str, str, float]:
@@ -232,7 +219,7 @@ def _weigh(sentence: str, *, person: bool, to_assistant: bool) -> tuple[str, str
     worth += own
     if own and worth >= 1.5 and _ABOUT_SELF.search(sentence):
         return "🔴", "stated", worth + to_assistant
-    return "🟡" if worth >= 2.5 else "🟢", "said", worth
+    return "🟡" if worth >= 2.5 else "🟢", "stated" if worth >= 1 else "said", worth
 
 
 def _choose(notes: Sequence[_Note], characters: Counter[_Group]) -> list[_Note]:
@@ -240,45 +227,31 @@ def _choose(notes: Sequence[_Note], characters: Counter[_Group]) -> list[_Note]:
 
     People come first, then the assistant, then tools; each group may use the room that the one before it left.
     """
-    rooms = {group: characters[group] * share for group, share in _SHARES.items()}
-    rooms["tools"] = max(rooms["tools"], min(characters["tools"] / 4, _LEAST_TOOL_ROOM))
-    total = max(_LEAST_ROOM, sum(rooms.values()))
-    rooms["people"] = max(rooms["people"], min(characters["people"], total * _LEAST_SHARE_OF_PEOPLE))
-    rooms["people"] += max(0.0, _LEAST_ROOM - sum(rooms.values()))
     chosen: list[_Note] = []
     lines: set[tuple[int, str]] = set()
-    left = 0.0
-    for group, room in rooms.items():
-        left += room
-        mine = [note for note in notes if note.group == group]
+    room = 0.0
+    for group, (share, share_of_few, most_of_few) in _ROOM.items():
+        room += max(share * characters[group], min(share_of_few * characters[group], most_of_few))
+        mine = [note for note in notes if note.group == group and note.worth >= 1]
         for note in sorted(mine, key=lambda note: (-note.worth / (len(note.text) + _NEW_LINE) ** 0.5, note.place)):
-            line = note.place[0], note.head.replace(_SAID, _STATED)
+            line = note.place[0], note.head
             cost = len(note.text) + (1 if line in lines and group != "tools" else _NEW_LINE)
-            if not chosen or (cost <= left and note.worth >= 1):
+            if cost <= room:
                 chosen.append(note)
                 lines.add(line)
-                left -= cost
-    return sorted(chosen, key=lambda note: note.place)
+                room -= cost
+    return sorted(chosen, key=lambda note: note.place) or sorted(notes, key=lambda note: -note.worth)[:1]
 
 
-def _join(notes: Sequence[_Note]) -> Iterator[Line]:
-    """Yield lines of the diary; sentences of a message with the same head share a line."""
-    for _, group in groupby(notes, key=lambda note: note.place if note.group == "tools" else note.place[0]):
-        heads: dict[str, list[_Note]] = {}
-        members = list(group)
-        stated = any(_STATED in note.head for note in members)
-        for note in members:
-            heads.setdefault(note.head.replace(_SAID, _STATED) if stated else note.head, []).append(note)
-        for head, parts in heads.items():
-            said = parts[0].said
-            texts = [part.text if part.text.endswith(_STOPS) else f"{part.text};" for part in parts[:-1]]
-            yield Line(
-                date=date_heading(said),
-                mark=min((part.mark for part in parts), key=MARKS.index),
-                time=f"{said:%H:%M}" if said else "",
-                text=" ".join([head, *texts, parts[-1].text]),
-                messages=(parts[0].place[0],),
-            )
+def _lines(notes: Sequence[_Note]) -> Iterator[Line]:
+    """Yield lines of the diary; sentences of a message with the same beginning share a line."""
+    lines: dict[object, list[_Note]] = {}
+    for note in notes:
+        lines.setdefault(note.place if note.group == "tools" else (note.place[0], note.head), []).append(note)
+    for parts in lines.values():
+        texts = [part.text if part.text.endswith(_STOPS) else f"{part.text};" for part in parts[:-1]]
+        mark = min((part.line.mark for part in parts), key=MARKS.index)
+        yield replace(parts[0].line, mark=mark, text=" ".join([parts[0].head, *texts, parts[-1].text]))
 
 
 def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
@@ -301,48 +274,38 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split ``text`` into sentences of at most 500 characters, at most 400 of them and 50,000 characters together.
+    """Split ``text`` into sentences of at most 500 characters, of a long text the first 300 and the last 100.
 
-    Of a longer text the beginning and the end are read. Fenced code, lines that are mostly signs and digits, and
-    elements named like ``<system-reminder>`` are left out.
+    Fenced code, lines that are mostly signs and digits, and elements named like ``<system-reminder>`` are left out.
     """
-    lines, sizes = list(_prose_lines(clip(text))), 0
-    if len(lines) > _MOST_SENTENCES:
-        lines = [*lines[: -_MOST_SENTENCES // 4][: _MOST_SENTENCES * 3 // 4], *lines[-_MOST_SENTENCES // 4 :]]
     sentences: list[str] = []
-    for line in lines:
+    for raw in _prose(clip(text)).splitlines():
+        if not any(map(str.isalnum, raw)):
+            continue
+        line = _SPACE.sub(" ", _EMPHASIS.sub("", _LINK.sub(r"\1", _LINE_START.sub("", raw, count=1)))).strip()
+        letters = sum(char.isalpha() or char == " " for char in line)
+        if len(line) > 40 and letters < 0.6 * len(line):
+            continue
         start = len(sentences)
         for piece in _SENTENCE_END.split(line):
             if len(sentences) > start and len(sentences[-1]) < _SHORT and _ABBREVIATION.search(sentences[-1][-12:]):
                 sentences[-1] += f" {piece}"
             elif piece:
                 sentences.append(piece[:_LONGEST_SENTENCE])
-                sizes += len(sentences[-1])
-            if sizes > _MOST_PROSE or len(sentences) >= _MOST_SENTENCES:
-                return sentences
-    return sentences
+    return sentences if len(sentences) <= 400 else [*sentences[:300], *sentences[-100:]]
 
 
-def _prose_lines(text: str) -> Iterator[str]:
-    fenced = False
-    block = ""
-    lines = text.splitlines()
-    for line in lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES // 2], *lines[-_MOST_LINES // 2 :]]:
-        if block:
-            _, closed, line = line.partition(f"</{block}>")
-            block = "" if closed else block
-        if not block and (opening := _BLOCK.match(line)) and f"</{opening[1]}>" in text:
-            _, closed, line = line.partition(f"</{opening[1]}>")
-            block = "" if closed else opening[1]
-        if block:
-            continue
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif not fenced and line and not line.isspace():
-            line = _EMPHASIS.sub("", _LINK.sub(r"\1", _LINE_START.sub("", line, count=1)))
-            letters = sum(char.isalpha() or char == " " for char in line)
-            if any(map(str.isalnum, line)) and (len(line) <= 40 or letters >= 0.6 * len(line)):
-                yield _SPACE.sub(" ", line).strip()
+def _prose(text: str) -> str:
+    """Leave out fenced code and elements with all they contain."""
+    kept: list[str] = []
+    start = 0
+    for opening in _CODE_OR_ELEMENT.finditer(text):
+        closing = opening["fence"] or f"</{opening['name']}>"
+        end = text.find(closing, opening.end()) if opening.start() >= start else -1
+        if end >= 0:
+            kept.append(text[start : opening.start()])
+            start = end + len(closing)
+    return "".join([*kept, text[start:]])
 
 
 @cached(4_000_000)

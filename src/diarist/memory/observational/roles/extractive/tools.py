@@ -25,7 +25,7 @@ _WRITES = re.compile(
     r"insert|post|commit|deploy|exchange|refund|order|reserve|upload|publish|move|save)(?:$|[_\W])"
 )
 _ERROR = re.compile(r"\s*(?:\w*error\b|\w*exception\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
-_ERROR_LINE = re.compile(r"^\s*(?:E\s+)?\w*(?:Error|Exception)\b.{0,300}|^\s*(?:error|fatal):.{1,300}")
+_ERROR_LINE = re.compile(r"^\s*(?:E\s+)?\w*(?:Error|Exception)\b|^\s*(?:error|fatal):")
 _SUMMARY = re.compile(
     r"\b\d+ (?:\w+ )?(?:passed|failed|errors?|warnings?|tests?|files? changed|rows?|results?|matches|problems?)\b",
     re.IGNORECASE,
@@ -48,7 +48,10 @@ def note_tool(part: ToolPart) -> tuple[str, str]:
         return f"{name}({arguments}) (no result yet)", "🟢"
     value = _value(part.result)
     outcome = shorten(_outline(value, _ROOM) or "(empty)", _ROOM)
-    failed = part.state in ("error", "denied") or _has_failed(value)
+    failed = part.state != "result" or (isinstance(value, str) and _ERROR.match(value[:300]) is not None)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        failed = failed or bool(fields.get("error")) or str(fields.get("status")).lower() in ("error", "failed")
     if failed and not outcome.lower().startswith(("error", "failed")):
         outcome = f"{'denied' if part.state == 'denied' else 'error'}: {outcome}"
     changes = _WRITES.search(_CAMEL.sub("_", part.name).lower()) is not None
@@ -73,28 +76,16 @@ def clip(text: str) -> str:
 
 def _value(result: Any) -> Json:
     """Return the result as data if it is JSON, or if it is a list of text parts that contain JSON."""
-    if isinstance(result, str):
-        if len(result) < _MAX_JSON and result.lstrip()[:1] in ("{", "["):
-            try:
-                return _value(orjson.loads(result))
-            except orjson.JSONDecodeError:
-                return result
-        return result
     if isinstance(result, list) and result:
         parts = [cast("dict[str, Any]", part) if isinstance(part, dict) else {} for part in cast("list[Any]", result)]
-        texts = [part.get("text") for part in parts if part.get("type") == "text"]
-        if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
-            return _value("\n".join(cast("list[str]", texts)))
+        if all(part.get("type") == "text" and isinstance(part.get("text"), str) for part in parts):
+            result = "\n".join(part["text"] for part in parts)
+    if isinstance(result, str) and len(result) < _MAX_JSON and result.lstrip()[:1] in ("{", "["):
+        try:
+            return orjson.loads(result)
+        except orjson.JSONDecodeError:
+            pass
     return cast(Json, result)
-
-
-def _has_failed(value: Json) -> bool:
-    if isinstance(value, str):
-        return _ERROR.match(value[:300]) is not None
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return bool(fields.get("error")) or str(fields.get("status")).lower() in ("error", "failed", "failure")
-    return False
 
 
 def _outline(value: Json, room: int) -> str:
@@ -115,19 +106,17 @@ def _outline(value: Json, room: int) -> str:
         return f"{head}: {'; '.join(shown)}{more}" if shown else head
     if isinstance(value, dict):
         fields = list(_fields(cast("dict[str, Any]", value)))
-        ranked = sorted(range(len(fields)), key=lambda n: (not _TELLING.search(fields[n][0]), n))
         chosen: list[int] = []
-        for n in ranked:
-            cost = len(fields[n][0]) + len(fields[n][1]) + 3
-            if cost <= room or not chosen:
+        for n in sorted(range(len(fields)), key=lambda n: not _TELLING.search(fields[n].partition(" ")[0])):
+            if len(fields[n]) + 2 <= room or not chosen:
                 chosen.append(n)
-                room -= cost
-        return ", ".join(" ".join(fields[n]) for n in sorted(chosen))
+                room -= len(fields[n]) + 2
+        return ", ".join(fields[n] for n in sorted(chosen))
     return "" if value is None else _scalar(value)
 
 
-def _fields(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and text of at most 300 simple fields, outer ones first; a list counts as one field."""
+def _fields(fields: dict[str, Any]) -> Iterator[str]:
+    """Yield ``name text`` of at most 300 simple fields, outer ones first; a list counts as one field."""
     queue = deque([fields])
     found = 0
     while queue:
@@ -135,28 +124,22 @@ def _fields(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if isinstance(value, dict):
                 queue.append(cast("dict[str, Any]", value))
             elif value not in (None, "", []):
+                text = _outline(value, _LIST_ROOM) if isinstance(value, list) else shorten(_scalar(value), _FIELD)
+                yield f"{name} {text}"
                 found += 1
-                if found > _MAX_FIELDS:
+                if found == _MAX_FIELDS:
                     return
-                yield (
-                    str(name),
-                    _outline(value, _LIST_ROOM) if isinstance(value, list) else shorten(_scalar(value), _FIELD),
-                )
 
 
 def _outline_text(text: str, room: int) -> str:
     """Return a short text as it is; for a long one, its number of lines and one line: error, summary or first."""
     text = text.strip()
-    if len(text) <= room:
-        return _SPACE.sub(" ", text)
-    total = text.count("\n") + 1
     lines = [line[:400] for line in clip(text).splitlines() if any(map(str.isalnum, line[:200]))]
-    if total == 1 or not lines:
+    if len(text) <= room or "\n" not in text or not lines:
         return shorten(_SPACE.sub(" ", text[: 2 * room]), room)
     tail = lines[:-40:-1]
-    errors = (error[0] for line in tail if (error := _ERROR_LINE.match(line)))
-    telling = next(errors, None) or next((line for line in tail if _SUMMARY.search(line)), None) or lines[0]
-    return f"{total} lines: {shorten(_SPACE.sub(' ', telling).strip(), room)}"
+    telling = [*filter(_ERROR_LINE.match, tail), *filter(_SUMMARY.search, tail), lines[0]]
+    return f"{text.count(chr(10)) + 1} lines: {shorten(_SPACE.sub(' ', telling[0]).strip(), room)}"
 
 
 def _scalar(value: Json) -> str:
