@@ -12,11 +12,11 @@ from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
-from diarist.storage.records import Forgotten, Run
+from diarist.storage.records import COUNTS, EndState, Forgotten, Run
 from diarist.storage.sql.row_cache import Known, KnownRow
-from diarist.storage.sql.runs import EndState, end_run, get_run, require_live
+from diarist.storage.sql.runs import end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
-from diarist.storage.sql.threads import COUNTING, COUNTS, lock_thread, stamp_thread
+from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
 
 _INSERT = (
     f"INSERT INTO diarist_messages (thread_id, {', '.join(MessageRow._fields)})"
