@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from diarist.databases.base import Connection
+from diarist.databases.base import Connection, Row
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.records import Hit, Page, Run
 from diarist.storage.search_cursors import POSITIONS_PER_SECOND, Place, encode_place, first_position, hash63, moves
