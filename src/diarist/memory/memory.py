@@ -30,7 +30,7 @@ from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.processor import SemanticRecall
-from diarist.memory.semantic.setup import Vector, semantic_index, vectors_beside
+from diarist.memory.semantic.setup import Vector, semantic_index
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.working.config import WorkingMemoryConfig
@@ -147,8 +147,7 @@ class Memory:
         if self._models is not None:
             self._models.check()
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
-        beside = vectors_beside(self.storage, vector, self.semantic)
-        self._embedding = Embedding(self.semantic, beside, self.storage, self.counter, self._background)
+        self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
         self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None

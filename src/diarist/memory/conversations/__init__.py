@@ -105,10 +105,10 @@ def read_conversation(
     Raises:
         InputError: The file cannot be read as a conversation; names the path, the place and the remedy.
     """
-    file = _File(Path(path), format=format, timezone=timezone)
-    chat = file.read(_index(select, len(file.found), file.path), date)
-    if select is None and len(file.found) > 1:
-        chat.notes.insert(0, f"the file holds {len(file.found)} conversations; this is the first")
+    number = 1 if select is None else select
+    (chat,) = read_conversations(path, select=number, date=date, timezone=timezone, format=format)
+    if select is None and chat.conversations_in_file > 1:
+        chat.notes.insert(0, f"the file holds {chat.conversations_in_file} conversations; this is the first")
     return chat
 
 
@@ -121,10 +121,40 @@ def read_conversations(
     format: str | None = None,
 ) -> list[Conversation]:
     """Read all conversations of a file, or the selected one; otherwise as ``read_conversation``."""
-    file = _File(Path(path), format=format, timezone=timezone)
-    first = _index(select, len(file.found), file.path)
-    indices = range(len(file.found)) if select is None else [first]
-    return [file.read(index, date) for index in indices]
+    path = Path(path)
+    zone = _zone(timezone)
+    if format is not None and format not in _READERS:
+        raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    try:
+        source = load(path)
+        format = format or _detect(source)
+        reader = _READERS[format]
+        found = reader.split(source)
+        if not found:
+            raise InputError("holds no conversation: the list is empty")
+        if select is not None and not 1 <= select <= len(found):
+            holds = "1 conversation" if len(found) == 1 else f"{len(found)} conversations"
+            raise InputError(f"holds {holds}; select one from 1 to {len(found)}, not {select}")
+        chats: list[Conversation] = []
+        for number in range(1, len(found) + 1) if select is None else [select]:
+            builder = Builder(zone=zone, scope=format)
+            title = reader.build(found[number - 1], builder)
+            builder.finish()
+            if not builder.messages:
+                raise InputError(f"conversation {number} holds no messages")
+            _set_dates(builder, date, zone)
+            chat = Conversation(
+                format=format,
+                title=title or path.stem,
+                messages=builder.messages,
+                number=number,
+                conversations_in_file=len(found),
+                notes=builder.notes,
+            )
+            chats.append(chat)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    return chats
 
 
 def thread_id_of(path: Path, conversation: Conversation) -> str:
@@ -137,42 +167,6 @@ def thread_id_of(path: Path, conversation: Conversation) -> str:
     return f"{path.stem}{number}-{digest[:8]}"
 
 
-class _File:
-    """A loaded file with its format and its conversations, not parsed yet."""
-
-    def __init__(self, path: Path, *, format: str | None, timezone: str) -> None:
-        self._zone = _zone(timezone)
-        if format is not None and format not in _READERS:
-            raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
-        source = load(path)
-        self.path = source.path
-        try:
-            self._format = format or _detect(source)
-            self._reader = _READERS[self._format]
-            self.found = self._reader.split(source)
-        except InputError as error:
-            raise InputError(f"{self.path}: {error}") from error
-
-    def read(self, index: int, date: Date | datetime | None) -> Conversation:
-        builder = Builder(zone=self._zone, scope=self._format)
-        try:
-            title = self._reader.build(self.found[index], builder)
-            builder.finish()
-            if not builder.messages:
-                raise InputError(f"conversation {index + 1} holds no messages")
-        except InputError as error:
-            raise InputError(f"{self.path}: {error}") from error
-        _set_dates(builder, date, self._zone)
-        return Conversation(
-            format=self._format,
-            title=title or self.path.stem,
-            messages=builder.messages,
-            number=index + 1,
-            conversations_in_file=len(self.found),
-            notes=builder.notes,
-        )
-
-
 def _detect(source: Source) -> str:
     for name, reader in _READERS.items():
         if reader.detect(source):
@@ -180,34 +174,20 @@ def _detect(source: Source) -> str:
     raise InputError(f"not a conversation in a known format ({source.describe()}); known: {', '.join(FORMATS)}")
 
 
-def _index(select: int | None, count: int, path: Path) -> int:
-    if count == 0:
-        raise InputError(f"{path}: holds no conversation: the list is empty")
-    if select is None:
-        return 0
-    if not 1 <= select <= count:
-        holds = "1 conversation" if count == 1 else f"{count} conversations"
-        raise InputError(f"{path}: holds {holds}; select one from 1 to {count}, not {select}")
-    return select - 1
-
-
 def _set_dates(builder: Builder, date: Date | datetime | None, zone: tzinfo) -> None:
     dated = sum(message.created_at is not None for message in builder.messages)
     if date is not None and dated:
         builder.note("the messages have time stamps of their own; the given date is not used")
     elif date is not None:
-        moment = _moment(date, zone)
+        if not isinstance(date, datetime):
+            date = datetime(date.year, date.month, date.day)
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=zone)
         for message in builder.messages:
-            message.created_at = moment
+            message.created_at = date
     elif dated < len(builder.messages):
         count = len(builder.messages) - dated
         builder.note("no message has a time stamp" if not dated else f"undated messages: {count}")
-
-
-def _moment(date: Date | datetime, zone: tzinfo) -> datetime:
-    if not isinstance(date, datetime):
-        date = datetime(date.year, date.month, date.day)
-    return date if date.tzinfo is not None else date.replace(tzinfo=zone)
 
 
 def _zone(name: str) -> tzinfo:

@@ -48,7 +48,10 @@ class Builder:
 
     @property
     def notes(self) -> list[str]:
-        return [self._sentence(text, count) for text, count in self._counts.items()]
+        return [
+            f"{text}: {count} (first: {self._first[text]})" if text in self._first else text
+            for text, count in self._counts.items()
+        ]
 
     def note(self, text: str, where: str = "") -> None:
         """Add a note; with ``where`` the note is counted, and names the first place."""
@@ -102,10 +105,7 @@ class Builder:
         part.result, part.state = result, state
 
     def time(self, value: Json, where: str) -> datetime | None:
-        """Parse a time stamp: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970.
-
-        Returns None, and adds a note, if it cannot be parsed.
-        """
+        """Parse a time stamp, as ``parse_time``; add a note if it cannot be parsed."""
         if value is None or value == "":
             return None
         moment = parse_time(value, self._zone)
@@ -128,10 +128,6 @@ class Builder:
         digest = hashlib.sha256(f"{self._scope}\0{key}".encode("utf-8", "replace"))
         return f"msg_{digest.hexdigest()[:32]}"
 
-    def _sentence(self, text: str, count: int) -> str:
-        where = self._first.get(text)
-        return f"{text}: {count} (first: {where})" if where else text
-
 
 def read_role(value: Json, where: str) -> Role:
     """Return the role for a name of any format. Raises InputError."""
@@ -152,26 +148,16 @@ def parse_time(value: Json, zone: tzinfo) -> datetime | None:
         value = value.strip()
         # Eight digits are a day. Other numbers are not ISO dates (1712011231530 is a time in 2024).
         if not _NUMBER.fullmatch(value) or len(value) == 8:
-            return _parse_iso(value, zone)
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                return None
+            return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return _parse_epoch(value)
-
-
-def _parse_iso(value: str, zone: tzinfo) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
-
-
-def _parse_epoch(value: str | float) -> datetime | None:
-    """Parse a number of seconds or smaller units; its size determines the unit. Small numbers are offsets, not
-    dates."""
     try:
         number = float(value)
-        for least, per_microsecond in _EPOCH_UNITS:
+        for least, per_microsecond in _EPOCH_UNITS:  # the size tells the unit; small numbers are offsets, not dates
             if least <= number < _EPOCH_END:
                 return _EPOCH + timedelta(microseconds=number / per_microsecond)
     except (ValueError, OverflowError):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import ContentReader, has_results
 from diarist.memory.conversations.loading import Item, Source, as_object
-from diarist.messages import Json, Message, Part, TextPart, ToolState
+from diarist.messages import Json, Message, Part, TextPart
 
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
@@ -38,97 +37,72 @@ def split(source: Source) -> list[list[Item]]:
 
 
 def build(found: list[Item], builder: Builder) -> str:
-    return _Session(builder).read(found)
-
-
-@dataclass(slots=True)
-class _Session:
-    builder: Builder
-    content: ContentReader = field(init=False)
-    seen: set[str] = field(default_factory=set[str])
-    turns: dict[str, Message] = field(default_factory=dict[str, Message])
-
-    def __post_init__(self) -> None:
-        self.content = ContentReader(self.builder, clean=_clean, state=_failed_state)
-
-    def read(self, items: list[Item]) -> str:
-        """Read all lines; return the session's title from its summary line, or an empty text."""
-        titles: dict[str, str] = {}
-        side_only = not any(_is_event(item.value) and not _is_side(item.value) for item in items)
-        for item in items:
-            event = as_object(item.value)
-            if event is None:
-                raise InputError(f"{item.where}: every line must be a JSON object")
-            if event.get("type") == "summary":
-                titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
-            if reason := self._left_out(event, side_only=side_only):
-                self.builder.note(f"{reason}, left out", item.where)
-                continue
-            self._line(event, item.where)
-        for key, message in self.turns.items():
-            # If the file is read in the middle of a turn, a later reading must add the rest of the turn.
-            message.id = self.builder.message_id(f"{key}\0{len(message.parts)}")
-        # The file may have summaries of other sessions; the summary of this one refers to one of its lines.
-        return next((title for leaf, title in titles.items() if leaf in self.seen), "")
-
-    def _left_out(self, event: dict[str, Json], *, side_only: bool) -> str:
-        """Return the reason to leave a line out; empty for a line of the conversation."""
-        kind, message = event.get("type"), as_object(event.get("message")) or {}
-        if kind not in ("user", "assistant"):
-            return f"lines of type {kind}"
-        if event.get("isSidechain") and not side_only:
-            return "lines of subagents"
-        if event.get("isMeta"):
-            return "lines that the program wrote as the user"
-        if event.get("isCompactSummary"):
-            return "summaries of what stands above"
-        if message.get("model") == "<synthetic>":
-            return "lines that the program wrote as the assistant"
-        if str(event.get("uuid")) in self.seen:
-            return "repeated lines"
-        return ""
-
-    def _line(self, event: dict[str, Json], where: str) -> None:
+    """Add all lines; return the session's title from its summary line, or an empty text."""
+    content = ContentReader(
+        builder, clean=_clean, state=lambda text: "denied" if text.startswith(_REFUSED) else "error"
+    )
+    titles: dict[str, str] = {}
+    seen: set[str] = set()
+    turns: dict[str, Message] = {}
+    side_only = all((as_object(item.value) or {}).get("isSidechain") for item in found if _is_event(item.value))
+    for item in found:
+        where, event = item.where, as_object(item.value)
+        if event is None:
+            raise InputError(f"{where}: every line must be a JSON object")
+        if event.get("type") == "summary":
+            titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
+        if reason := _left_out(event, seen, side_only=side_only):
+            builder.note(f"{reason}, left out", where)
+            continue
         message = as_object(event.get("message"))
         if message is None:
             raise InputError(f"{where}: a line of type {event['type']} without a message")
         uuid = str(event.get("uuid") or where)
-        self.seen.add(uuid)
-        if event["type"] == "assistant":
-            self._assistant(event, message, uuid, where)
-        else:
-            self._user(event, message, uuid, where)
-
-    def _assistant(self, event: dict[str, Json], message: dict[str, Json], uuid: str, where: str) -> None:
-        parts = self.content.parts(message.get("content"), where)
+        seen.add(uuid)
+        parts = content.parts(message.get("content"), where)
+        if event["type"] == "user":
+            said = [part for part in map(_own_words, parts) if part is not None]
+            if said:
+                builder.add("user", said, key=uuid, where=where, created_at=builder.time_of(event, where))
+            elif not has_results(message.get("content")):
+                builder.note("user lines with nothing but the program's own output, left out", where)
+            continue
         key = str(message.get("id") or uuid)
-        if (begun := self.turns.get(key)) is not None:
-            self.builder.extend(begun, parts)
-            return
-        if not parts:  # thinking that was not recorded; the next line continues the message
-            return
-        moment = self.builder.time_of(event, where)
-        added = self.builder.add("assistant", parts, key=key, where=where, created_at=moment)
-        if added is not None:
-            self.turns[key] = added
+        if (begun := turns.get(key)) is not None:
+            builder.extend(begun, parts)
+        elif parts:  # else thinking that was not recorded; the next line continues the message
+            moment = builder.time_of(event, where)
+            added = builder.add("assistant", parts, key=key, where=where, created_at=moment)
+            if added is not None:
+                turns[key] = added
+    for key, turn in turns.items():
+        # If the file is read in the middle of a turn, a later reading must add the rest of the turn.
+        turn.id = builder.message_id(f"{key}\0{len(turn.parts)}")
+    # The file may have summaries of other sessions; the summary of this one refers to one of its lines.
+    return next((title for leaf, title in titles.items() if leaf in seen), "")
 
-    def _user(self, event: dict[str, Json], message: dict[str, Json], uuid: str, where: str) -> None:
-        read = self.content.parts(message.get("content"), where)
-        parts = [part for part in map(_own_words, read) if part is not None]
-        if parts:
-            moment = self.builder.time_of(event, where)
-            self.builder.add("user", parts, key=uuid, where=where, created_at=moment)
-        elif not has_results(message.get("content")):
-            self.builder.note("user lines with nothing but the program's own output, left out", where)
+
+def _left_out(event: dict[str, Json], seen: set[str], *, side_only: bool) -> str:
+    """Return the reason to leave a line out; empty for a line of the conversation."""
+    kind, message = event.get("type"), as_object(event.get("message")) or {}
+    if kind not in ("user", "assistant"):
+        return f"lines of type {kind}"
+    if event.get("isSidechain") and not side_only:
+        return "lines of subagents"
+    if event.get("isMeta"):
+        return "lines that the program wrote as the user"
+    if event.get("isCompactSummary"):
+        return "summaries of what stands above"
+    if message.get("model") == "<synthetic>":
+        return "lines that the program wrote as the assistant"
+    if str(event.get("uuid")) in seen:
+        return "repeated lines"
+    return ""
 
 
 def _is_event(value: Json) -> bool:
     event = as_object(value) or {}
     return event.get("type") in ("user", "assistant") and as_object(event.get("message")) is not None
-
-
-def _is_side(value: Json) -> bool:
-    return bool((as_object(value) or {}).get("isSidechain"))
 
 
 def _clean(text: str) -> str:
@@ -152,7 +126,3 @@ def _own_words(part: Part) -> Part | None:
     text = _COMMAND.sub(lambda match: " ".join(filter(None, (match[1], match[2]))), text)
     text = _WRAPPER.sub("", text).strip()
     return TextPart(text=text) if text else None
-
-
-def _failed_state(text: str) -> ToolState:
-    return "denied" if text.startswith(_REFUSED) else "error"

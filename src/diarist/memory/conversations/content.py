@@ -12,9 +12,6 @@ from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.loading import as_list, as_object
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
-_TEXT = {"text", "input_text", "output_text"}
-_IMAGE = {"image", "image_url", "input_image"}
-
 
 class ContentReader:
     """Converts content to parts. Results in it (Anthropic's ``tool_result``) are added to their calls.
@@ -54,7 +51,12 @@ class ContentReader:
         blocks = as_list(content)
         if not blocks or not all("type" in (as_object(block) or {}) for block in blocks):
             return "" if content is None else content
-        return "\n".join(self._result_text(block) for block in blocks)
+        lines: list[str] = []
+        for value in blocks:
+            block = as_object(value) or {}
+            text = block.get("text")
+            lines.append(self._clean(text) if isinstance(text, str) else f"[{block['type']}]")
+        return "\n".join(lines)
 
     def _text(self, text: Json) -> list[Part]:
         cleaned = self._clean(text) if isinstance(text, str) else ""
@@ -67,48 +69,31 @@ class ContentReader:
         kind = (block or {}).get("type")
         if block is None or not isinstance(kind, str):
             raise InputError(f"{where}: every part of content needs a type")
-        if kind in _TEXT:
-            return self._text(block.get("text"))
-        if kind == "refusal":
-            return self._text(block.get("refusal"))
-        if kind in ("thinking", "reasoning"):
-            return self._reasoning(block.get("thinking") or block.get("text"))
-        if kind in _IMAGE:
-            return [_image(block) or self._placeholder(kind, where)]
-        if kind == "tool_use":
-            return [self._call(block, where)]
-        if kind == "tool_result":
-            self._answer(block, where)
-            return []
-        return [self._placeholder(kind, where)]
-
-    def _reasoning(self, text: Json) -> list[Part]:
-        # The signature is left out: it is long, and of no use after the turn.
-        return [ReasoningPart(text=text)] if isinstance(text, str) and text.strip() else []
-
-    def _call(self, block: dict[str, Json], where: str) -> ToolPart:
-        if not isinstance(block.get("name"), str):
-            raise InputError(f"{where}: a tool call without a name")
-        return ToolPart(
-            call_id=str(block.get("id") or ""),
-            name=block["name"],
-            args=as_object(block.get("input")) or {},
-        )
-
-    def _answer(self, block: dict[str, Json], where: str) -> None:
-        result = self.result(block.get("content"))
-        failed = bool(block.get("is_error"))
-        state: ToolState = self._state(str(result)) if failed else "result"
-        self._builder.answer(block.get("tool_use_id"), None, result, state, where)
-
-    def _placeholder(self, kind: str, where: str) -> TextPart:
-        self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
-        return TextPart(text=f"[{kind}]")
-
-    def _result_text(self, value: Json) -> str:
-        block = as_object(value) or {}
-        text = block.get("text")
-        return self._clean(text) if isinstance(text, str) else f"[{block['type']}]"
+        match kind:
+            case "text" | "input_text" | "output_text":
+                return self._text(block.get("text"))
+            case "refusal":
+                return self._text(block.get("refusal"))
+            case "thinking" | "reasoning":
+                # Without its signature, which is long, and of no use after the turn.
+                thought = block.get("thinking") or block.get("text")
+                return [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
+            case "tool_use":
+                if not isinstance(block.get("name"), str):
+                    raise InputError(f"{where}: a tool call without a name")
+                args = as_object(block.get("input")) or {}
+                return [ToolPart(call_id=str(block.get("id") or ""), name=block["name"], args=args)]
+            case "tool_result":
+                result = self.result(block.get("content"))
+                state: ToolState = self._state(str(result)) if block.get("is_error") else "result"
+                self._builder.answer(block.get("tool_use_id"), None, result, state, where)
+                return []
+            case _:
+                image = _image(block) if kind in ("image", "image_url", "input_image") else None
+                if image is not None:
+                    return [image]
+                self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
+                return [TextPart(text=f"[{kind}]")]
 
 
 def has_results(content: Json) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +30,6 @@ class Item:
 class Source:
     """A file of JSON. ``items``: its lines, the elements of its array, or its one object."""
 
-    path: Path
     items: list[Item]
 
     @property
@@ -44,14 +44,24 @@ class Source:
 
 
 def load(path: Path) -> Source:
-    """Read the file completely. Raises InputError with the path and the place."""
+    """Read the file completely. Raises InputError with the place in the file."""
     text = _read_text(path)
     if not text.strip():
-        raise InputError(f"{path}: the file is empty")
+        raise InputError("the file is empty")
     try:
-        return Source(path, _items(text))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        value = parse(text)
+    except json.JSONDecodeError as error:
+        # Several values are not a JSON document, but may be JSON lines.
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        if not _is_lines(lines):
+            raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+        return Source(
+            [Item(f"line {number}", _line(number, line, last=number == lines[-1][0])) for number, line in lines]
+        )
+    elements = as_list(value)
+    if elements is None:
+        return Source([Item("", value)])
+    return Source([Item(f"item {number}", element) for number, element in enumerate(elements, 1)])
 
 
 def as_object(value: Json) -> dict[str, Json] | None:
@@ -104,49 +114,31 @@ def _read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise InputError(f"cannot be read: {error.strerror or error}") from error
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{path}: is UTF-16; save it as UTF-8")
+        raise InputError("is UTF-16; save it as UTF-8")
     if b"\0" in data:
-        raise InputError(f"{path}: is a binary file; a conversation is JSON or JSON lines")
+        raise InputError("is a binary file; a conversation is JSON or JSON lines")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         offset = error.start + len(data) - len(error.object)  # without the byte order mark
         line = data.count(b"\n", 0, offset) + 1
         raise InputError(
-            f"{path}: line {line}: not UTF-8 (byte {data[offset]:#04x} at offset {offset}); "
+            f"line {line}: not UTF-8 (byte {data[offset]:#04x} at offset {offset}); "
             "convert it, for example with iconv -t UTF-8"
         ) from error
-
-
-def _items(text: str) -> list[Item]:
-    try:
-        value = parse(text)
-    except json.JSONDecodeError as error:
-        # Several values are not a JSON document, but may be JSON lines.
-        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-        if not _is_lines(lines):
-            raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
-        return [Item(f"line {n}", _line(n, line, last=n == lines[-1][0])) for n, line in lines]
-    elements = as_list(value)
-    if elements is None:
-        return [Item("", value)]
-    return [Item(f"item {n}", element) for n, element in enumerate(elements, 1)]
 
 
 def _is_lines(lines: list[tuple[int, str]]) -> bool:
     """Return True if one of the first two lines is a JSON value (the other may be damaged)."""
     if len(lines) < 2 or lines[0][1].strip() in ("[", "{"):
         return False
-    return any(_is_container(line) for _, line in lines[:2])
-
-
-def _is_container(line: str) -> bool:
-    try:
-        return isinstance(parse(line), (dict, list))
-    except json.JSONDecodeError:
-        return False
+    for _, line in lines[:2]:
+        with suppress(json.JSONDecodeError):
+            if isinstance(parse(line), dict | list):
+                return True
+    return False
 
 
 def _line(number: int, line: str, *, last: bool) -> Json:

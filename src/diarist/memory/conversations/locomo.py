@@ -35,7 +35,8 @@ def build(found: Item, builder: Builder) -> str:
         raise InputError(f"{found.where or 'conversation'}: needs the names speaker_a and speaker_b")
     speakers: dict[str, Role] = {user: "user", assistant: "assistant"}
     sample = str((as_object(found.value) or {}).get("sample_id") or "")
-    for name in _sessions(talk):
+    sessions = [(int(match[1]), name) for name in talk if (match := _SESSION.fullmatch(name))]
+    for _, name in sorted(sessions):
         stamp = talk.get(f"{name}_date_time")
         moment = builder.time(_iso(stamp), f"{name}_date_time")
         for number, turn in enumerate(as_list(talk[name]) or [], 1):
@@ -44,7 +45,9 @@ def build(found: Item, builder: Builder) -> str:
             role = speakers.get(str(value.get("speaker")))
             if role is None:
                 raise InputError(f"{where}: unknown speaker {value.get('speaker')!r}")
-            text = _text(value)
+            caption = value.get("blip_caption")
+            lines = [str(value.get("text") or ""), f"[image: {caption}]" if caption else ""]
+            text = "\n".join(line for line in lines if line.strip())
             metadata = {key: value[key] for key in ("dia_id",) if key in value}
             builder.add(
                 role,
@@ -60,17 +63,6 @@ def build(found: Item, builder: Builder) -> str:
 def _talk(value: Json) -> dict[str, Json]:
     outer = as_object(value) or {}
     return as_object(outer.get("conversation")) or outer
-
-
-def _sessions(talk: dict[str, Json]) -> list[str]:
-    found = [(int(match[1]), name) for name in talk if (match := _SESSION.fullmatch(name))]
-    return [name for _, name in sorted(found)]
-
-
-def _text(turn: dict[str, Json]) -> str:
-    caption = turn.get("blip_caption")
-    lines = [str(turn.get("text") or ""), f"[image: {caption}]" if caption else ""]
-    return "\n".join(line for line in lines if line.strip())
 
 
 def _iso(stamp: Json) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 
 import orjson
 
@@ -27,9 +28,17 @@ def split(source: Source) -> list[Found]:
     """Return the conversations. The first item decides if the file has messages of one, or one conversation per
     item."""
     items = source.items
-    if as_list(source.first) is not None or "messages" in (as_object(source.first) or {}):
-        return [_conversation(item) for item in items]
-    return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
+    if as_list(source.first) is None and "messages" not in (as_object(source.first) or {}):
+        return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
+    found: list[Found] = []
+    for item in items:
+        value = as_object(item.value) or {}
+        messages = as_list(value.get("messages")) if value else as_list(item.value)
+        if messages is None:
+            raise InputError(f"{item.where}: a conversation must have a list of messages")
+        title = value.get("title")
+        found.append((title if isinstance(title, str) else "", numbered(messages, item.where)))
+    return found
 
 
 def build(found: Found, builder: Builder) -> str:
@@ -47,9 +56,14 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
             raise InputError(f"{item.where}: a message must be an object with role and content")
         role = read_role(value.get("role"), item.where)
         if role == "tool":
-            _answer(value, reader, builder, item.where)
+            result = reader.result(value.get("content"))
+            builder.answer(value.get("tool_call_id"), value.get("name"), result, "result", item.where)
             continue
-        parts = _reasoning(value) + reader.parts(value.get("content"), item.where)
+        thought = value.get("reasoning_content") or value.get("reasoning")
+        parts: list[Part] = []
+        if isinstance(thought, str) and thought.strip():
+            parts.append(ReasoningPart(text=thought))
+        parts += reader.parts(value.get("content"), item.where)
         parts += _calls(value, builder, item.where)
         if not parts and has_results(value.get("content")):
             continue
@@ -57,14 +71,14 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
         builder.add(
             role,
             parts,
-            key=message_key(position, value, item.where),
+            key=_key(position, value, item.where),
             where=item.where,
             created_at=builder.time_of(value, item.where),
             metadata={"name": name} if isinstance(name, str) and name else None,
         )
 
 
-def message_key(position: int, value: Json, where: str) -> str:
+def _key(position: int, value: Json, where: str) -> str:
     """Return a key made of a message's position and whole content: later additions to the file do not change it."""
     try:
         return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
@@ -78,57 +92,32 @@ def numbered(messages: list[Json], where: str = "") -> list[Item]:
     return [Item(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
 
 
-def _conversation(item: Item) -> Found:
-    value = as_object(item.value) or {}
-    messages = as_list(value.get("messages")) if value else as_list(item.value)
-    if messages is None:
-        raise InputError(f"{item.where}: a conversation must have a list of messages")
-    title = value.get("title")
-    return title if isinstance(title, str) else "", numbered(messages, item.where)
-
-
-def _answer(value: dict[str, Json], reader: ContentReader, builder: Builder, where: str) -> None:
-    result = reader.result(value.get("content"))
-    builder.answer(value.get("tool_call_id"), value.get("name"), result, "result", where)
-
-
-def _reasoning(value: dict[str, Json]) -> list[Part]:
-    text = value.get("reasoning_content") or value.get("reasoning")
-    return [ReasoningPart(text=text)] if isinstance(text, str) and text.strip() else []
-
-
 def _calls(value: dict[str, Json], builder: Builder, where: str) -> list[Part]:
     calls = as_list(value.get("tool_calls") or [])
     if calls is None:
         raise InputError(f"{where}: tool_calls must be a list")
     if legacy := value.get("function_call"):
         calls = [*calls, {"function": legacy}]
-    return [_call(call, builder, where) for call in calls]
-
-
-def _call(value: Json, builder: Builder, where: str) -> ToolPart:
-    call = as_object(value) or {}
-    function = as_object(call.get("function")) or as_object(call.get("custom")) or call
-    name = function.get("name")
-    if not isinstance(name, str) or not name:
-        raise InputError(f"{where}: a tool call without a name")
-    arguments = function.get("arguments", function.get("input"))
-    return ToolPart(call_id=str(call.get("id") or ""), name=name, args=_arguments(arguments, builder, where))
+    parts: list[Part] = []
+    for found in calls:
+        call = as_object(found) or {}
+        function = as_object(call.get("function")) or as_object(call.get("custom")) or call
+        name = function.get("name")
+        if not isinstance(name, str) or not name:
+            raise InputError(f"{where}: a tool call without a name")
+        args = _arguments(function.get("arguments", function.get("input")), builder, where)
+        parts.append(ToolPart(call_id=str(call.get("id") or ""), name=name, args=args))
+    return parts
 
 
 def _arguments(value: Json, builder: Builder, where: str) -> dict[str, Json]:
     if value is None or (isinstance(value, str) and not value.strip()):
         return {}
-    parsed = _parsed(value) if isinstance(value, str) else value
-    args = as_object(parsed)
+    if isinstance(value, str):
+        with suppress(json.JSONDecodeError):
+            value = parse(value)
+    args = as_object(value)
     if args is None:
         builder.note("tool arguments that cannot be used, kept as text", where)
-        return {"arguments": parsed}
+        return {"arguments": value}
     return args
-
-
-def _parsed(text: str) -> Json:
-    try:
-        return parse(text)
-    except json.JSONDecodeError:
-        return text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.loading import Item, Source, as_object
-from diarist.memory.conversations.openai import message_key
-from diarist.messages import TextPart
+from diarist.memory.conversations.openai import read_messages
 
 _KEYS = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
 
@@ -20,22 +19,12 @@ def split(source: Source) -> list[list[Item]]:
 
 
 def build(found: list[Item], builder: Builder) -> str:
-    for position, item in enumerate(found):
+    items = [Item(item.where or "message 1", item.value) for item in found]
+    for item in items:
         value = as_object(item.value) or {}
-        where = item.where or "message 1"
-        role = read_role(value.get("role"), where)
-        text = value.get("content")
-        if not isinstance(text, str) or role == "tool":
-            raise InputError(f"{where}: a plain message has a text as content and no tool results")
-        name = value.get("name")
-        builder.add(
-            role,
-            [TextPart(text=text)] if text.strip() else [],
-            key=message_key(position, value, where),
-            where=where,
-            created_at=builder.time_of(value, where),
-            metadata={"name": name} if isinstance(name, str) and name else None,
-        )
+        if read_role(value.get("role"), item.where) == "tool" or not isinstance(value.get("content"), str):
+            raise InputError(f"{item.where}: a plain message has a text as content and no tool results")
+    read_messages(items, builder)
     return ""
 
 

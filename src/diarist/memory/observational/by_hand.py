@@ -154,7 +154,7 @@ class _Observing:
     async def run(self) -> None:
         """See ``observe_by_hand``."""
         turn = self._turn
-        await turn.jobs.settled()
+        await turn.settled()
         if self._thread_id is not None:
             await self._observe_until_done()
             if not self._busy:

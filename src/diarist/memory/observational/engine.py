@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from diarist.exceptions import StorageError
 from diarist.memory.background import Background
@@ -30,13 +31,12 @@ from diarist.memory.observational.decide import (
     worth_buffering,
 )
 from diarist.memory.observational.events import Emit, Trigger
-from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_reflection
+from diarist.memory.observational.jobs import Job, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import Coverage, visible_log
+from diarist.memory.observational.log.coverage import Coverage, stale_entries, visible_log
 from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
-from diarist.memory.observational.log.stale_entries import stale_entries
 from diarist.memory.observational.log.transitions import Operation, backing_off
 from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import observe
@@ -51,7 +51,7 @@ from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, Tombstone
+from diarist.storage.records import Observation, ObservationLog
 from diarist.tokens import TokenCounter, default_counter
 
 logger = logging.getLogger("diarist")
@@ -92,16 +92,19 @@ class Turn:
     Attributes:
         window: The shown diary, the raw rows, and their sizes.
         diary: The stored diary with its writers.
-        jobs: The background jobs of the thread.
         patience: The time that the run may still wait.
     """
 
-    def __init__(self, engine: Engine, window: Window, diary: ThreadDiary, jobs: ThreadJobs) -> None:
+    def __init__(self, engine: Engine, window: Window, diary: ThreadDiary) -> None:
         self.window = window
         self.diary = diary
-        self.jobs = jobs
         self.patience = Patience(diary.config.observe_timeout)
         self._engine = engine
+        self._started_a_job = False
+        self._jobs: dict[Operation, str] = {
+            "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
+            "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
+        }
         self._for_others = Patience(_WAIT_FOR_OTHERS)
         self._opened_with = window.log
         self._just_read = True  # open() has read the diary, so the first step does not read it again
@@ -190,7 +193,7 @@ class Turn:
         """
         before = self.log
         try:
-            while self.jobs.running("observation") and not self.patience.exhausted:
+            while self._running("observation") and not self.patience.exhausted:
                 await self._wait_for_job("observation")
             await self.refresh()
             if self.window.stored.version != self.log.version:
@@ -214,7 +217,7 @@ class Turn:
             rows: The run's messages as they are stored. Empty if the run was interrupted.
         """
         own = any(entry.run_id == self.window.run_id for entry in self.window.stored.entries)
-        if self.window.run_id is not None and (self.jobs.started or own):
+        if self.window.run_id is not None and (self._started_a_job or own):
             await self._engine.close_run(self.diary.thread_id, self.diary.resource_id, self.window.run_id)
         if rows:
             self.window.add(rows)
@@ -228,14 +231,14 @@ class Turn:
                 self.diary.thread_id,
                 self.diary.resource_id,
                 self.window.run_id,
-                in_flight=self.jobs.started,
+                in_flight=self._started_a_job,
                 seqs=[message.seq for message in rows if message.seq is not None],
             )
 
     def buffer_when_due(self) -> None:
         """Start background work that the end of a run has made worthwhile."""
         if self.log.scope == "resource" and self.config.buffers:
-            self.jobs.start_others()
+            self._start("observation", others=True)
         limits = self.window.limits()
         if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits) and worth_buffering(
             sizes := self._sizes(), limits
@@ -300,8 +303,8 @@ class Turn:
         stored, now = self.window.stored, self.diary.clock()
         return replace(
             self.window.sizes(pinned),
-            observing=self.jobs.running("observation"),
-            reflecting=self.jobs.running("reflection"),
+            observing=self._running("observation"),
+            reflecting=self._running("reflection"),
             observer_ready=not backing_off(stored.observer_failures, now),
             reflector_ready=not backing_off(stored.reflector_failures, now),
             may_wait=not self.patience.exhausted,
@@ -329,7 +332,7 @@ class Turn:
                 if not await self.activate(entries, _tokens_of_chunks(chunks), trigger):
                     return
                 cold = None  # an expired cache justifies only one activation
-            elif action is Action.OBSERVE and self.jobs.running("observation"):
+            elif action is Action.OBSERVE and self._running("observation"):
                 await self._wait_for_job("observation")
             elif action is Action.OBSERVE:
                 if not await self._observe_now(pinned):
@@ -399,7 +402,7 @@ class Turn:
             sizes = self._sizes(pinned)
             action = decide_reflection(sizes, self.window.limits())
             self.diary.decided("reflection", action, sizes)
-            if action is Action.REFLECT and self.jobs.running("reflection"):
+            if action is Action.REFLECT and self._running("reflection"):
                 await self._wait_for_job("reflection")
             elif action is Action.REFLECT:
                 if not await self._reflect_now():
@@ -434,7 +437,7 @@ class Turn:
             if await self.refresh():
                 return True
             plan = self.window.reflection_plan()
-            if plan and not transitions.still_there(self.window.stored, plan.replaces):
+            if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
                 await self.adopt(self.window.stored)  # another run has replaced these entries already
                 self._reason = "reflection"
                 return True
@@ -444,11 +447,31 @@ class Turn:
                 await self._take(outcome, started, "reflection")
         return False
 
-    # -- waiting
+    # -- background jobs, and waiting
 
-    def _start(self, operation: Operation, pinned: Collection[str] = ()) -> None:
-        before = seq_of(self.window.rows[-1]) + 1 if self.window.rows else None
-        self.jobs.start(operation, run_id=self.window.run_id, pinned=tuple(sorted(pinned)), before=before)
+    def _start(self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False) -> None:
+        """Start a job, unless it is running in this process. ``others``: for the other threads of the resource."""
+        diary, rows = self.diary, self.window.rows
+        job = Job(
+            name=diary.logs.job_name(OTHER_THREADS, diary.resource_id, operation) if others else self._jobs[operation],
+            operation=operation,
+            thread_id=diary.thread_id,
+            resource_id=diary.resource_id,
+            run_id=None if others else self.window.run_id,
+            pinned=tuple(sorted(pinned)),
+            before=seq_of(rows[-1]) + 1 if rows and not others else None,
+            others=others,
+        )
+        self._started_a_job |= self._engine.start(job, diary.emit)
+
+    def _running(self, operation: Operation) -> bool:
+        return self._engine.background.running(self._jobs[operation])
+
+    async def settled(self) -> None:
+        """Wait until no job of the thread, or of its resource's other threads, is running in this process."""
+        others = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
+        for name in (*self._jobs.values(), others):
+            await self._engine.background.wait(name)
 
     async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
         self.patience.spend(started)
@@ -462,11 +485,11 @@ class Turn:
     async def _wait_for_job(self, operation: Operation) -> None:
         """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
         since, started = self.diary.clock(), asyncio.get_running_loop().time()
-        while self.jobs.running(operation) and not self.patience.exhausted and not await self.refresh():
-            await self.jobs.wait(operation, min(self.patience.left, _LOOK_AGAIN))
+        while self._running(operation) and not self.patience.exhausted and not await self.refresh():
+            await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN))
             started = self.patience.spend(started)
         await self.refresh()
-        if self.jobs.running(operation):
+        if self._running(operation):
             await self._stop_waiting(operation, since)
 
     async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
@@ -571,8 +594,9 @@ class Engine:
         log = await self._logs.read(thread_id, resource_id)
         turn = self._turn(thread_id, resource_id, None, log, None, manual=False)
         await turn.window.load()
-        gone = [stone for stone in log.tombstones if stone.thread_id == thread_id]
-        turn.window.remove([row for row in turn.window.rows if any(_names(stone, row) for stone in gone)])
+        runs = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
+        erased = Coverage((), thread_id, row_stones(log))
+        turn.window.remove([row for row in turn.window.rows if row.run_id in runs or seq_of(row) in erased])
         return turn
 
     def _turn(
@@ -586,23 +610,7 @@ class Engine:
         manual: bool,
     ) -> Turn:
         diary = self.diary(log, thread_id, resource_id, emit, manual=manual)
-        window = Window(
-            self._storage,
-            self._counter,
-            diary.config,
-            diary.limits,
-            thread_id=thread_id,
-            run_id=run_id,
-            log=log,
-        )
-
-        def work_here(job: Job) -> Awaitable[object]:
-            return self.work(job, emit=emit)
-
-        jobs = ThreadJobs(
-            self.background, self._logs, self._submit or work_here, thread_id=thread_id, resource_id=resource_id
-        )
-        return Turn(self, window, diary, jobs)
+        return Turn(self, Window(diary, log, run_id), diary)
 
     def diary(
         self,
@@ -632,6 +640,11 @@ class Engine:
             emit=emit,
             manual=manual,
         )
+
+    def start(self, job: Job, emit: Emit | None) -> bool:
+        """Start a background job, or put it into the queue; returns False if one of this name is running here."""
+        work = self._submit or partial(self.work, emit=emit)
+        return self.background.start(job.name, lambda: work(job))
 
     async def work(self, job: Job, *, emit: Emit | None = None) -> bool:
         """Run a background job: observe or reflect if due, and save the result as buffered.
@@ -743,12 +756,6 @@ class Engine:
             await self.drop_run(thread_id, resource_id, run_id)
         elif run.state in ("committed", "interrupted"):
             await self.close_run(thread_id, resource_id, run_id)
-
-
-def _names(stone: Tombstone, row: Message) -> bool:
-    if stone.run_id is not None:
-        return stone.run_id == row.run_id
-    return stone.first_seq <= seq_of(row) <= stone.last_seq
 
 
 def _tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import groupby
 
@@ -68,37 +68,32 @@ async def embed_pieces(embedder: Embedder, thread_id: str, pieces: Sequence[Piec
 
     Raises ConfigError, ModelError, and other errors of the embedder.
     """
+
+    async def embed(some: Sequence[Piece]) -> list[Made]:
+        vectors = await embed_texts(embedder, [text for _, _, text in some])
+        return [(row, number, vector) for (row, number, _), vector in zip(some, vectors, strict=True)]
+
     try:
-        return await _embed(embedder, pieces)
+        return await embed(pieces)
     except Exception as error:
         if _concerns_all(error):
             raise
     made: list[Made] = []
-    for _, group in groupby(pieces, key=lambda piece: piece[0].id):
-        made += await _embed_alone(embedder, thread_id, list(group))
+    for message_id, group in groupby(pieces, key=lambda piece: piece[0].id):
+        try:
+            made += await embed(list(group))
+        except Exception as error:
+            if _concerns_all(error):
+                raise
+            await embed_texts(embedder, [HARMLESS])  # raises if the embedder fails for every text
+            logger.warning(
+                "message %r of thread %r cannot be found by meaning: the embedder %s rejected it: %r",
+                message_id,
+                thread_id,
+                embedder.name,
+                error,
+            )
     return made
-
-
-async def _embed(embedder: Embedder, pieces: Sequence[Piece]) -> list[Made]:
-    vectors = await embed_texts(embedder, [text for _, _, text in pieces])
-    return [(row, number, vector) for (row, number, _), vector in zip(pieces, vectors, strict=True)]
-
-
-async def _embed_alone(embedder: Embedder, thread_id: str, pieces: Sequence[Piece]) -> Iterable[Made]:
-    try:
-        return await _embed(embedder, pieces)
-    except Exception as error:
-        if _concerns_all(error):
-            raise
-        await embed_texts(embedder, [HARMLESS])  # raises if the embedder fails for every text
-        logger.warning(
-            "message %r of thread %r cannot be found by meaning: the embedder %s rejected it: %r",
-            pieces[0][0].id,
-            thread_id,
-            embedder.name,
-            error,
-        )
-        return ()
 
 
 def _concerns_all(error: Exception) -> bool:

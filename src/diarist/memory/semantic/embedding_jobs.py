@@ -13,12 +13,14 @@ from diarist.memory.background import Background
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.index import SemanticIndex
 from diarist.memory.semantic.notes import cut_quotes
-from diarist.memory.semantic.removal import VectorsBeside
+from diarist.memory.semantic.removal import remove_vectors
+from diarist.memory.semantic.setup import Vector, find_vectors
 from diarist.memory.transfer.cloning import CopiedRows
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Thread
 from diarist.tokens import TokenCounter
+from diarist.vectors import VectorStore
 
 logger = logging.getLogger("diarist")
 
@@ -34,22 +36,24 @@ class Embedding:
 
     Args:
         index: The index of messages; None: only remove vectors that another memory made.
-        vectors: The vectors stored beside the messages, if any.
+        vector: The vector store, as passed to the memory.
     """
 
     def __init__(
         self,
         index: SemanticIndex | None,
-        vectors: VectorsBeside,
+        vector: Vector,
         storage: Storage,
         counter: TokenCounter,
         background: Background,
     ) -> None:
-        self._index, self._vectors = index, vectors
+        self._index = index
+        self._vector: Vector = vector
         self._storage, self._counter = storage, counter
         self._background = background
         self._waiting: dict[str, Thread] = {}
         self._complete: ByteCache[str, bool] = ByteCache(_COMPLETE)
+        self._store: VectorStore | None = None
 
     def start(self, thread: Thread) -> None:
         """Embed new messages of the thread; the first time, or after a failure, of all threads of its resource."""
@@ -111,10 +115,10 @@ class Embedding:
         self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
     ) -> Receipt:
         """Remove the vectors of some messages of a thread, a thread or a resource, and cut notes that quote them."""
-        vectors = await self._vectors.find()
-        if vectors is None:
+        store = await self._found()
+        if store is None:
             return Receipt()
-        count = await vectors.remove(resource_id=resource, thread_id=thread, message_ids=message_ids)
+        count = await remove_vectors(store, resource_id=resource, thread_id=thread, message_ids=message_ids)
         notes: list[str] = []
         if resource is not None and thread is not None:
             notes = await cut_quotes(self._storage, self._counter, resource, thread, message_ids)
@@ -122,12 +126,20 @@ class Embedding:
 
     async def purge(self) -> tuple[str, ...]:
         """Remove deleted vectors from files too; return the places where some may remain, each with the reason."""
-        vectors = await self._vectors.find()
-        return () if vectors is None else await vectors.purge(besides=self._storage.location)
+        store = await self._found()
+        # A store in the storage's own file was purged with it.
+        return () if store is None or store.location == self._storage.location else await store.purge()
 
     async def close(self) -> None:
         """Close the vector store."""
-        await self._vectors.close()
+        if self._store is not None:
+            await self._store.close()
+
+    async def _found(self) -> VectorStore | None:
+        """Return the vector store on first use: another memory may have created it by then."""
+        if self._store is None:
+            self._store = await find_vectors(self._storage, self._vector, self._index)
+        return self._store
 
     async def _work(self, index: SemanticIndex, begun: Thread) -> None:
         resource_id = begun.resource_id

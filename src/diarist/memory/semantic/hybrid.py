@@ -11,8 +11,7 @@ from diarist.checks import check_limit
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
-from diarist.memory.semantic.index import Near, SemanticIndex
-from diarist.messages import Message
+from diarist.memory.semantic.index import Near, Place, SemanticIndex, place_of
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.records import Hit, Page
 from diarist.storage.words import check_query
@@ -26,8 +25,6 @@ RANK_OFFSET = 60
 
 _EXCERPT = 240
 _PATIENCE = 10.0
-
-Place = tuple[str, str]
 
 logger = logging.getLogger("diarist")
 
@@ -79,7 +76,8 @@ class HybridSearch:
             hit = words.get(place) or await self._hit(near[place], resource_id)
             items += [hit] if hit is not None else []
             start += 1
-        return Page(items=items, cursor=_encode(start) if start < len(order) else None)
+        more = urlsafe_b64encode(f"ranked {start}".encode()).decode().rstrip("=")
+        return Page(items=items, cursor=more if start < len(order) else None)
 
     async def _words(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Hit]:
         if not isinstance(self._storage, SearchStorage):
@@ -96,7 +94,7 @@ class HybridSearch:
             )
         except InputError:  # no words to search for, or too many: the search by meaning may find something
             return {}
-        return {(hit.message.thread_id or "", hit.message.id): hit for hit in page.items}
+        return {place_of(hit.message): hit for hit in page.items}
 
     async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Near]:
         try:
@@ -115,7 +113,7 @@ class HybridSearch:
                 raise
             logger.warning("the search by meaning failed, so only words were searched: %r", error)
             return {}
-        return {(one.thread_id, one.message_id): one for one in found}
+        return {one.place: one for one in found}
 
     async def _hit(self, near: Near, resource_id: str) -> Hit | None:
         rows = await self._index.load(near, resource_id)
@@ -124,11 +122,8 @@ class HybridSearch:
             return None
         if not self._wanted.takes(rows[0]):
             return None
-        return Hit(message=rows[0], excerpt=self._excerpt(near, rows[0]))
-
-    def _excerpt(self, near: Near, row: Message) -> str:
-        text = " ".join(self._index.excerpt(near, row).split())
-        return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+        text = " ".join(self._index.excerpt(near, rows[0]).split())
+        return Hit(message=rows[0], excerpt=text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…")
 
 
 def _conditions(wanted: MessageFilter) -> Filter:
@@ -153,10 +148,6 @@ def fused(rankings: list[list[Place]]) -> list[Place]:
         for rank, place in enumerate(ranking, start=1):
             scores[place] = scores.get(place, 0.0) + 1 / (RANK_OFFSET + rank)
     return sorted(scores, key=lambda place: -scores[place])
-
-
-def _encode(start: int) -> str:
-    return urlsafe_b64encode(f"ranked {start}".encode()).decode().rstrip("=")
 
 
 def _decode(cursor: str | None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from diarist.memory.semantic.chunks import (
     vector_id,
 )
 from diarist.memory.semantic.config import nearness
-from diarist.memory.semantic.removal import CURSORS, PREFIX, MessageVectors, lease_of
+from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_messages, remove_vectors
 from diarist.messages import Message, new_id
 from diarist.models.embedders import Embedder, embed_texts
 from diarist.storage.base import Storage
@@ -48,6 +48,14 @@ _TRIES = 120
 logger = logging.getLogger("diarist")
 
 
+Place = tuple[str, str]
+"""Ids of a thread and of a message in it."""
+
+
+def place_of(row: Message) -> Place:
+    return row.thread_id or "", row.id
+
+
 @dataclass(frozen=True, slots=True)
 class Near:
     """A message near to a text, and the number of its nearest chunk."""
@@ -58,6 +66,10 @@ class Near:
     chunk: int
     score: float
 
+    @property
+    def place(self) -> Place:
+        return self.thread_id, self.message_id
+
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
@@ -65,15 +77,6 @@ class _Cursor:
 
     seq: int = 0
     pending: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A row, its copy in another thread, and its number of chunks."""
-
-    row: Message
-    copy: Message
-    chunks: int
 
 
 class SemanticIndex:
@@ -95,7 +98,6 @@ class SemanticIndex:
         self._storage = storage
         self._metric: Metric = metric
         self.vectors = vectors
-        self._removal = MessageVectors(vectors)
         self._embedder = embedder
         self._chunk_length = chunk_length
         self._owner = new_id("embedding")
@@ -155,13 +157,13 @@ class SemanticIndex:
         hits = await self.vectors.query(
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
-        found: dict[tuple[str, str], Near] = {}
+        found: dict[Place, Near] = {}
         for hit in hits:
             data = hit.metadata
             near = Near(
                 str(data["thread_id"]), str(data["message_id"]), int(data["seq"]), int(data["chunk"]), hit.score
             )
-            found.setdefault((near.thread_id, near.message_id), near)
+            found.setdefault(near.place, near)
         return list(found.values())[:limit]
 
     async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
@@ -202,7 +204,14 @@ class SemanticIndex:
                 await self._drop_gone(thread.id, cursor.pending)
             count = 0
             while rows := await self._storage.list_messages(thread.id, after=cursor.seq, limit=_ROWS):
-                cursor = await self._embed(thread, rows, cursor)
+                texts = [
+                    (row, number, text)
+                    for row in rows
+                    for number, text in enumerate(chunks_of(row, self._chunk_length))
+                ]
+                if texts:
+                    await self._store(thread, cursor, await embed_pieces(self._embedder, thread.id, texts))
+                cursor = await self._move(thread, seq_of(rows[-1]))
                 count += len(rows)
                 await self._storage.renew_lease(lease, ttl=_LEASE)
             return count
@@ -219,8 +228,8 @@ class SemanticIndex:
                     cursor = await self._cursor(thread.id)
                     if cursor.seq >= seq_of(row):
                         await self._save(thread, _Cursor(seq_of(row) - 1, cursor.pending))
-                    await self._removal.remove(
-                        resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
+                    await remove_vectors(
+                        self.vectors, resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
                     )
                     return
             await asyncio.sleep(_LEASE / _TRIES)
@@ -252,13 +261,6 @@ class SemanticIndex:
                 behind.append(thread)
         return behind
 
-    async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
-        """Store the vectors of these rows and move the cursor after them."""
-        pieces = [(row, number, text) for row in rows for number, text in enumerate(chunks_of(row, self._chunk_length))]
-        if pieces:
-            await self._store(thread, cursor, await embed_pieces(self._embedder, thread.id, pieces))
-        return await self._move(thread, seq_of(rows[-1]))
-
     async def _store(self, thread: Thread, cursor: _Cursor, made: Iterable[Made]) -> None:
         """Store vectors of chunks of rows, without all-zero vectors."""
         said = [(row, number, vector) for row, number, vector in made if any(vector)]
@@ -276,7 +278,7 @@ class SemanticIndex:
         """Move the cursor to ``seq``; if the thread was removed, remove its vectors instead."""
         moved = _Cursor(seq)
         if await self._storage.get_thread(thread.id) is None:
-            await self._removal.remove(resource_id=thread.resource_id, thread_id=thread.id)
+            await remove_vectors(self.vectors, resource_id=thread.resource_id, thread_id=thread.id)
         else:
             await self._save(thread, moved)
         return moved
@@ -285,7 +287,7 @@ class SemanticIndex:
         """Remove vectors of messages that were removed before these vectors were stored."""
         known = await self._storage.existing_ids(thread_id, ids)
         if gone := [id for id in ids if id not in known]:
-            await self._removal.remove_messages(self._name, {"thread_id": thread_id}, gone)
+            await remove_messages(self.vectors, self._name, {"thread_id": thread_id}, gone)
 
     # -- copying
 
@@ -304,58 +306,50 @@ class SemanticIndex:
             end = (await self._cursor(source_id)).seq
             cursor = await self._cursor(copy.id)
             async for page in self._pages(rows, cursor.seq, end):
-                moved = await self._copy(source_id, copy, page, cursor)
-                if moved is None:
-                    break
-                cursor = moved
+                ids = [row.id for row, _ in page]
+                found = await self._vectors_of(source_id, [row for row, _ in page])
+                if len(await self._storage.existing_ids(source_id, ids)) < len(ids):
+                    break  # some were removed from the source
+                copies = {row.id: copied for row, copied in page}
+                if found:
+                    made = [(copies[id], number, vector) for (id, number), vector in found.items()]
+                    await self._store(copy, cursor, made)
+                cursor = await self._move(copy, seq_of(page[-1][1]))
                 await self._storage.renew_lease(lease, ttl=_LEASE)
 
     async def take_back(self, copy: Thread) -> None:
         """Remove the vectors of an abandoned copy. Never raises, so the error that caused this is not hidden."""
         try:
-            await inner_cancel_as_error(self._removal.remove(resource_id=copy.resource_id, thread_id=copy.id))
+            await inner_cancel_as_error(remove_vectors(self.vectors, resource_id=copy.resource_id, thread_id=copy.id))
         except Exception as error:  # any error of the user's store; searches remove remaining vectors
             logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
 
     async def _pages(
         self, rows: AsyncIterator[tuple[Message, Message]], begin: int, end: int
-    ) -> AsyncIterator[list[_Copied]]:
+    ) -> AsyncIterator[list[tuple[Message, Message]]]:
         """Yield pages of rows that are embedded in the source and adjacent in the copy, some hundred vectors each."""
-        page: list[_Copied] = []
+        page: list[tuple[Message, Message]] = []
         size = 0
         async for row, copied in rows:
             if seq_of(row) > end or seq_of(copied) != begin + 1:
                 break
             begin += 1
-            chunks = len(chunks_of(row, self._chunk_length))
-            page.append(_Copied(row, copied, chunks))
-            size += max(1, chunks)
+            page.append((row, copied))
+            size += max(1, len(chunks_of(row, self._chunk_length)))
             if size >= _COPIES:
                 yield page
                 page, size = [], 0
         if page:
             yield page
 
-    async def _copy(self, source_id: str, copy: Thread, page: list[_Copied], cursor: _Cursor) -> _Cursor | None:
-        """Copy vectors of these rows; return None if some rows were removed from the source."""
-        found = await self._vectors_of(source_id, {one.row.id: one.chunks for one in page if one.chunks})
-        ids = [one.row.id for one in page]
-        if len(await self._storage.existing_ids(source_id, ids)) < len(ids):
-            return None
-        copies = {one.row.id: one.copy for one in page}
-        if found:
-            await self._store(copy, cursor, [(copies[id], number, vector) for (id, number), vector in found.items()])
-        return await self._move(copy, seq_of(page[-1].copy))
+    async def _vectors_of(self, thread_id: str, rows: Sequence[Message]) -> dict[tuple[str, int], list[float]]:
+        """Return the vectors of messages by message id and chunk number.
 
-    async def _vectors_of(self, thread_id: str, chunks: Mapping[str, int]) -> dict[tuple[str, int], list[float]]:
-        """Return vectors of messages of a thread by message id and chunk number.
-
-        Args:
-            chunks: Number of chunks of each message by the current chunk length. With an earlier, shorter length there
-                are more, so further numbers are read until one is missing.
+        Messages that were embedded with a shorter chunk length have more chunks than now, so further numbers are read
+        until one is missing.
         """
         found: dict[tuple[str, int], list[float]] = {}
-        asked = {id: range(count + 1) for id, count in chunks.items()}
+        asked = {row.id: range(count + 1) for row in rows if (count := len(chunks_of(row, self._chunk_length)))}
         while asked:
             places = {vector_id(thread_id, id, number): (id, number) for id in asked for number in asked[id]}
             records = await self.vectors.get(self._name, list(places))

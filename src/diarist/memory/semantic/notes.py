@@ -10,15 +10,13 @@ from diarist.memory.memory_note import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, speaker
 from diarist.memory.rows import rows_between, threads_of
+from diarist.memory.semantic.index import Place, place_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter
 
 NAME = "recalled"
 _NEIGHBOUR_LENGTH = 300
-
-Place = tuple[str, str]
-"""Ids of a thread and of a message in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +26,6 @@ class Recalled:
     found: Message
     rows: Sequence[Message]
     excerpt: str
-
-
-def place_of(row: Message) -> Place:
-    return row.thread_id or "", row.id
 
 
 def told(messages: Iterable[Message]) -> set[Place]:
@@ -67,16 +61,14 @@ def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool
         )
         lines.append(f"Said {where}, and perhaps of use now:")
         of_thread = sorted((row for row in rows.values() if row.thread_id == thread_id), key=lambda row: row.seq or 0)
-        lines += [_line(row, excerpts.get(place_of(row)), zone) for row in of_thread]
+        for row in of_thread:
+            excerpt = excerpts.get(place_of(row))
+            text = " ".join((row.text if excerpt is None else excerpt).split())
+            if excerpt is None and len(text) > _NEIGHBOUR_LENGTH:
+                text = f"{text[: _NEIGHBOUR_LENGTH - 1]}…"
+            said = local_time(row, zone)
+            lines.append(f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}")
     return note_block(NAME, [list(place) for place in rows], lines, counter)
-
-
-def _line(row: Message, excerpt: str | None, zone: ZoneInfo) -> str:
-    text = " ".join((excerpt if excerpt is not None else row.text).split())
-    if excerpt is None and len(text) > _NEIGHBOUR_LENGTH:
-        text = f"{text[: _NEIGHBOUR_LENGTH - 1]}…"
-    said = local_time(row, zone)
-    return f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}"
 
 
 def _cut(block: SentBlock, max_tokens: int, counter: TokenCounter) -> SentBlock:

@@ -12,8 +12,8 @@ from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.index import Near, SemanticIndex
-from diarist.memory.semantic.notes import Place, Recalled, place_of, quotes_what_is_gone, recall_note, told
+from diarist.memory.semantic.index import Near, Place, SemanticIndex, place_of
+from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
 from diarist.messages import Message
 from diarist.processors.base import ProcessInputStepArgs, Processor
 from diarist.run_context import Outcome, RunContext
@@ -123,23 +123,24 @@ class SemanticRecall(Processor[Any]):
         for one in near:
             if len(recalled) == config.top_k:
                 break
-            if (one.thread_id, one.message_id) in known:
+            if one.place in known:
                 continue
             before, after = config.before_and_after
             rows = await self._index.load(one, context.resource_id, after=after)
             if not rows:
                 gone.append(one)
                 continue
-            neighbours = [*await self._before(one, before), *rows[1:]]
-            shown = [row for row in neighbours if _is_said(row) and place_of(row) not in known]
+            neighbours = rows[1:]
+            if before:
+                earlier = await self._storage.list_messages(
+                    one.thread_id, before=one.seq, limit=before, newest_first=True
+                )
+                neighbours = [*earlier, *neighbours]
+            said = [row for row in neighbours if row.role in ("user", "assistant") and row.text.strip()]
+            shown = [row for row in said if place_of(row) not in known]
             recalled.append(Recalled(rows[0], [*shown, rows[0]], self._index.excerpt(one, rows[0])))
         await self._index.discard(gone)
         return recalled
-
-    async def _before(self, near: Near, count: int) -> list[Message]:
-        if not count:
-            return []
-        return await self._storage.list_messages(near.thread_id, before=near.seq, limit=count, newest_first=True)
 
     async def _after_end(self, context: RunContext[Any], outcome: Outcome) -> None:
         """Embed the run's messages, which are stored by now. A read-only memory has no stored run."""
@@ -166,7 +167,3 @@ class SemanticRecall(Processor[Any]):
                 await self._storage.rewrite_sent(context.thread_id, {asked.id: keep_date(asked.sent, self._counter)})
         except StorageError as error:
             logger.warning("the note of run %s may quote a forgotten message: %s", context.run_id, error)
-
-
-def _is_said(row: Message) -> bool:
-    return row.role in ("user", "assistant") and bool(row.text.strip())

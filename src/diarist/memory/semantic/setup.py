@@ -7,7 +7,6 @@ from typing import Any, Literal, cast
 from diarist.exceptions import ConfigError
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.index import SemanticIndex
-from diarist.memory.semantic.removal import VectorsBeside
 from diarist.models.embedders import Embedder, resolve_embedder
 from diarist.storage.base import Storage
 from diarist.vectors import VectorStore
@@ -44,47 +43,38 @@ def semantic_index(
     )
 
 
-def vectors_beside(storage: Storage, vector: Vector, index: SemanticIndex | None) -> VectorsBeside:
-    """Return access to the vectors that this memory or another one made of the storage's messages."""
+async def find_vectors(storage: Storage, vector: Vector, index: SemanticIndex | None) -> VectorStore | None:
+    """Return the store with the vectors that this memory or another one made of the storage's messages, if any.
+
+    Raises ConfigError if there are vectors in a store that cannot be opened, StorageError.
+    """
     if vector is False:
-        return VectorsBeside(None)
-    store = vector if vector is not None else index.vectors if index is not None else None
-    if store is not None:
-        return VectorsBeside(lambda: store)
-    return VectorsBeside(lambda: _same_database(storage), lambda: _has_vectors(storage))
-
-
-async def _has_vectors(storage: Storage) -> bool:
-    """Return True if the database of the messages has vectors, without creating tables."""
-    from diarist.storage import InMemoryStorage
+        return None
+    if vector is not None:
+        return vector
+    if index is not None:
+        return index.vectors
+    from diarist.storage import InMemoryStorage, SQLiteStorage
 
     if isinstance(storage, InMemoryStorage):
-        return False
+        return None
     from diarist.storage.sql.storage import SQLStorage
 
-    return isinstance(storage, SQLStorage) and await storage.has_tables("vectors")
-
-
-def _same_database(storage: Storage) -> VectorStore:
-    """Return the vector store in the database of the messages."""
-    from diarist.storage import SQLiteStorage
-
+    if not isinstance(storage, SQLStorage) or not await storage.has_tables("vectors"):
+        return None
     if isinstance(storage, SQLiteStorage):
         return _default_store(storage)
+    unreachable = ConfigError(
+        f"{storage.location} has vectors, too: pass vector= with their store, or vector=False to leave them"
+    )
     try:
         from diarist.storage.postgres import PostgresStorage
         from diarist.vectors.postgres import PgVectorStore
     except ImportError as error:  # so the storage is not a PostgresStorage
-        raise _unreachable(storage) from error
+        raise unreachable from error
     if not isinstance(storage, PostgresStorage):
-        raise _unreachable(storage)
+        raise unreachable
     return PgVectorStore(storage.url, schema=storage.schema)
-
-
-def _unreachable(storage: Storage) -> ConfigError:
-    return ConfigError(
-        f"{storage.location} has vectors, too: pass vector= with their store, or vector=False to leave them"
-    )
 
 
 def _default_store(storage: Storage) -> VectorStore:
