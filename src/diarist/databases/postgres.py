@@ -41,6 +41,8 @@ Mode = Literal["read", "write"]
 ATTEMPTS = 8
 CONNECT_TIMEOUT = 10
 """Timeout for connecting, in seconds."""
+_NO_LIMIT = 1e7
+"""Seconds for a statement that may take as long as it needs; None would be the connection's own limit."""
 IDLE_IN_TRANSACTION = 60
 """Seconds after which the server ends an idle transaction."""
 _GOODBYE = 2.0
@@ -73,56 +75,38 @@ class _PoolClosedError(Exception):
 
 
 class PostgresConnection(Connection):
-    """A connection of ``asyncpg`` inside a transaction, with a limit on the time between two answers of the server.
+    """A connection of ``asyncpg`` inside a transaction. The driver limits the time of each statement.
 
-    The limit is not on the whole transaction, which may be long, and is not set in the server, which cannot enforce it
-    when it hangs. When the limit is exceeded, the transaction is cancelled and its connection closed.
-
-    Args:
-        driver: The connection.
-        timeout: Cancels the transaction when it expires.
-        seconds: The limit.
+    The limit is not set in the server, which cannot enforce it when it hangs.
     """
 
     dialect: Dialect = "postgresql"
     violations: type[Exception] = asyncpg.IntegrityConstraintViolationError
 
-    def __init__(self, driver: Any, timeout: asyncio.Timeout, seconds: float) -> None:
-        self._driver, self._timeout = driver, timeout
-        self._seconds: float | None = seconds
-        self._now = asyncio.get_running_loop().time
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._limit: float | None = None
 
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
         text, names = in_postgresql(sql)
-        self.restart()
-        return await self._driver.fetch(text, *[values[name] for name in names])
+        return await self._driver.fetch(text, *[values[name] for name in names], timeout=self._limit)
 
     async def first(self, sql: str, /, **values: Any) -> Row | None:
         text, names = in_postgresql(sql)
-        self.restart()
-        return await self._driver.fetchrow(text, *[values[name] for name in names])
+        return await self._driver.fetchrow(text, *[values[name] for name in names], timeout=self._limit)
 
     async def execute(self, sql: str, /, **values: Any) -> int:
         text, names = in_postgresql(sql)
-        self.restart()
-        status: str = await self._driver.execute(text, *[values[name] for name in names])
+        status: str = await self._driver.execute(text, *[values[name] for name in names], timeout=self._limit)
         count = status.rpartition(" ")[2]
         return int(count) if count.isdecimal() else 0
 
     async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
         text, names = in_postgresql(sql)
-        self.restart()
-        await self._driver.executemany(text, [[row[name] for name in names] for row in rows])
+        await self._driver.executemany(text, [[row[name] for name in names] for row in rows], timeout=self._limit)
 
     def lift_time_limit(self) -> None:
-        self._seconds = None
-        if not self._timeout.expired():
-            self._timeout.reschedule(None)
-
-    def restart(self) -> None:
-        """Restart the time limit for the next answer of the server."""
-        if self._seconds is not None and not self._timeout.expired():
-            self._timeout.reschedule(self._now() + self._seconds)
+        self._limit = _NO_LIMIT
 
 
 class PostgresDatabase(Database):
@@ -131,15 +115,9 @@ class PostgresDatabase(Database):
     Each process has one pool of connections, in a thread with its own event loop, for callers in any thread or loop.
 
     Args:
-        url: ``postgresql://user:password@host:port/name``, with libpq's parameters, such as ``?sslmode=require``;
-            ``postgres://`` and ``postgresql+asyncpg://`` mean the same.
+        url, schema, pool_size, busy_timeout: As for ``PostgresStorage``.
         tables: The tables that this object uses.
-        schema: PostgreSQL schema of the tables; created if it is missing. With None the user's search path decides.
-        pool_size: Maximum number of connections, which are opened when needed.
-        busy_timeout: Seconds to wait for a free connection, or for a lock that another program holds, before
-            StorageError.
-        statement_timeout: Seconds that the server may take for a statement, plus ``busy_timeout`` for locks. After that
-            the connection is closed and StorageError raised. Creating and migrating tables, and work that calls
+        statement_timeout: As for ``PostgresStorage``. Creating and migrating tables, and work that calls
             ``lift_time_limit``, have no limit.
     """
 
@@ -174,6 +152,7 @@ class PostgresDatabase(Database):
             connect,
             "postgresql://" + url.partition("://")[2],
             timeout=CONNECT_TIMEOUT,
+            command_timeout=busy_timeout + statement_timeout,  # a statement may wait for a lock first
             server_settings=settings,
             statement_cache_size=_STATEMENTS,
         )
@@ -181,7 +160,7 @@ class PostgresDatabase(Database):
         self._schema = schema
         self._pool_size = pool_size
         self._busy_timeout = busy_timeout
-        self._silence = busy_timeout + statement_timeout  # a statement may wait for a lock first
+        self._statement_timeout = busy_timeout + statement_timeout
         self._pool: _Pool | None = None
         self._lock = threading.Lock()
 
@@ -230,7 +209,7 @@ class PostgresDatabase(Database):
     ) -> T:
         """Run the transaction, and repeat it after a conflict with another one or the loss of an idle connection."""
         for attempt in range(1, ATTEMPTS + 1):
-            tried = _Try(mode, self._silence)
+            tried = _Try(mode)
             try:
                 if not pool.prepared:
                     await self._prepare(pool)
@@ -249,7 +228,7 @@ class PostgresDatabase(Database):
 
     async def _make_ready(self, pool: _Pool) -> None:
         try:
-            await _Try("write", self._silence).run(pool, self._ensure)
+            await _Try("write").run(pool, self._ensure)
             pool.prepared = True
         finally:
             pool.preparing = None
@@ -283,49 +262,57 @@ class PostgresDatabase(Database):
                     f"cannot {doing}: an id or key is too long for an index of PostgreSQL: use at most 1,000 bytes"
                 )
             case _:
-                reason = _explained(error, self._pool_size, self._busy_timeout)
+                reason = self._explained(error)
         if tried.committing and tried.mode == "write":
             reason += "; it broke off at the commit, so it may have happened or not"
         return StorageError(f"cannot {doing} in {self.location}: {reason}")
+
+    def _explained(self, error: Exception) -> str:
+        """Return the reason for an error, with a remedy if one is known."""
+        if isinstance(error, _PoolBusyError):
+            busy = f"all {self._pool_size} connections have been in use for {self._busy_timeout:g} seconds"
+            return f"{busy}; raise pool_size or busy_timeout, or do less at once"
+        if isinstance(error, NoAnswerError):
+            return (
+                f"no answer to a statement within {self._statement_timeout:g} seconds (busy_timeout and"
+                " statement_timeout); see whether the server hangs, or the network to it, or allow more"
+            )
+        if type(error) is TimeoutError:
+            return f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
+        words = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details
+        if not _sqlstate(error) and isinstance(error, OSError):
+            return f"{words}; start PostgreSQL there, or correct the URL"
+        return words + _REMEDIES.get(_sqlstate(error), "").format(seconds=self._busy_timeout)
 
 
 class _Try:
     """One attempt at a transaction, and its progress."""
 
-    def __init__(self, mode: Mode, silence: float) -> None:
+    def __init__(self, mode: Mode) -> None:
         self.mode: Mode = mode
         self.committing = False
-        self._silence = silence
         self._lost = False
 
     async def run(self, pool: _Pool, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
         driver = await pool.acquire()
-        limit = asyncio.timeout(None)
-        connection = PostgresConnection(driver, limit, self._silence)
         usable = False
         try:
-            async with limit:
-                connection.restart()
-                await driver.execute(_BEGIN[self.mode])
-                try:
-                    result = await work(connection)
-                except Exception:
-                    if not driver.is_closed():
-                        connection.restart()
-                        with suppress(*_ERRORS):  # keep the first error
-                            await driver.execute("ROLLBACK")
-                            usable = True
-                    raise
-                self.committing = True
-                connection.restart()
-                await driver.execute("COMMIT")
-                usable = True
+            await driver.execute(_BEGIN[self.mode])
+            try:
+                result = await work(PostgresConnection(driver))
+            except Exception as error:
+                if not isinstance(error, TimeoutError) and not driver.is_closed():
+                    with suppress(*_ERRORS):  # keep the first error
+                        await driver.execute("ROLLBACK")
+                        usable = True
+                raise
+            self.committing = True
+            await driver.execute("COMMIT")
+            usable = True
             return result
         except TimeoutError as error:
-            if not limit.expired():
-                raise
             pool.drop_idle()  # other connections may be dead as well
-            raise NoAnswerError(f"no answer to a statement within {self._silence:g} seconds") from error
+            raise NoAnswerError from error
         except Exception as error:
             self._lost = driver.is_closed() or isinstance(error, asyncpg.InternalClientError)
             raise
@@ -537,22 +524,6 @@ _REMEDIES = {
     "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end that, or wait longer",
     "57P03": "; wait until the server is up",
 }
-
-
-def _explained(error: Exception, pool_size: int, busy_timeout: float) -> str:
-    """Return the reason for an error, with a remedy if one is known."""
-    if isinstance(error, _PoolBusyError):
-        busy = f"all {pool_size} connections have been in use for {busy_timeout:g} seconds"
-        return f"{busy}; raise pool_size or busy_timeout, or do less at once"
-    if isinstance(error, NoAnswerError):
-        hung = "see whether the server hangs, or the network to it"
-        return f"{error} (busy_timeout and statement_timeout); {hung}, or allow more"
-    if type(error) is TimeoutError:
-        return f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
-    words = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details and hints
-    if not _sqlstate(error) and isinstance(error, OSError):
-        return f"{words}; start PostgreSQL there, or correct the URL"
-    return words + _REMEDIES.get(_sqlstate(error), "").format(seconds=busy_timeout)
 
 
 def _sqlstate(error: BaseException) -> str:

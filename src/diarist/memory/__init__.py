@@ -10,7 +10,7 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
     RetrievalConfig,
 )
-from diarist.memory.observational.log.spending import DiaryUsage
+from diarist.memory.observational.log.history import DiaryUsage
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig

@@ -53,7 +53,8 @@ class Background:
 
     def running(self, name: str) -> bool:
         """Return True if a job of this name runs."""
-        return self._running(name) is not None
+        with self._lock:
+            return self._alive(name)
 
     async def wait(self, name: str, timeout: float | None = None) -> None:
         """Wait until no job of this name runs, at most ``timeout`` seconds. A job on a stopped loop does not block the

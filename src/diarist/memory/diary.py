@@ -22,9 +22,8 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
-from diarist.memory.observational.log.history import find_entry, log_as_of
+from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
 from diarist.memory.observational.log.removal import cut_notes
-from diarist.memory.observational.log.spending import DiaryUsage, usage_of
 from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message

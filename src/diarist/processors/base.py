@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, cast
 
@@ -23,6 +24,12 @@ D = TypeVar("D")
 S = TypeVar("S", default=Any)
 R = TypeVar("R")
 MaybeAwaitable = R | Awaitable[R]
+
+
+async def returned(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function of the application, sync or async."""
+    answer = function(*given)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Drop:

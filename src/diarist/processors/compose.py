@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -106,12 +105,6 @@ class Branch(Composition):
         super().__init__(parts, id=id)
         self.conditions: tuple[Condition, ...] = tuple(condition for condition, _ in cases)
         self.default = default
-
-
-async def returned(function: Callable[[Any], Any], given: Any) -> Any:
-    """Call a condition or a merge, sync or async."""
-    answer = function(given)
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 # -- plans

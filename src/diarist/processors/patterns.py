@@ -74,13 +74,11 @@ class PatternSet:
         self._known: list[_Rule] = []
         known: list[KnownPattern] = []
         for label, given in patterns.items():
-            pattern = _checked(label, given.source if isinstance(given, KnownPattern) else given, option)
-            find, undecided = _compiled(pattern.pattern, pattern), _compiled(_reaching_the_end(pattern), pattern)
             if isinstance(given, KnownPattern):
                 known.append(given)
-                self._known.append(_Rule(label, find, undecided, _beginning([given])))
+                self._known.append(_rule(label, given.source, option, begins=_beginning([given])))
             else:
-                self._plain.append(_Rule(label, find, undecided))
+                self._plain.append(_rule(label, given, option))
         self._begins = _beginning(known)
 
     def __len__(self) -> int:
@@ -126,49 +124,27 @@ def _beginning(patterns: Iterable[KnownPattern]) -> regex.Pattern[str] | None:
     return regex.compile("|".join(either), regex.V0) if either else None
 
 
-def _checked(label: str, pattern: str | re.Pattern[str], option: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise ConfigError(f"{option}: the pattern {label!r} is no regular expression: {error}") from error
-    if isinstance(cast(str | bytes, compiled.pattern), bytes):
-        raise ConfigError(f"{option}: the pattern {label!r} is for bytes; give one for text")
-    if compiled.search(""):
-        raise ConfigError(f"{option}: the pattern {label!r} matches the empty text, and so everything")
-    return compiled
-
-
-def _compiled(source: str, pattern: re.Pattern[str]) -> regex.Pattern[str]:
-    """``source`` with the pattern's flags, which `regex` numbers in its own way."""
+def _rule(label: str, given: str | re.Pattern[str], option: str, *, begins: regex.Pattern[str] | None = None) -> _Rule:
     import regex
 
-    flags = pattern.flags & ~(re.DEBUG | re.ASCII) | (regex.ASCII if pattern.flags & re.ASCII else 0)
-    return regex.compile(source, flags | regex.V0)
-
-
-def _reaching_the_end(pattern: re.Pattern[str]) -> str:
+    try:
+        pattern = re.compile(given)
+    except (re.error, TypeError) as error:
+        raise ConfigError(f"{option}: the pattern {label!r} is no regular expression: {error}") from error
+    if isinstance(cast(str | bytes, pattern.pattern), bytes):
+        raise ConfigError(f"{option}: the pattern {label!r} is for bytes; give one for text")
+    if pattern.search(""):
+        raise ConfigError(f"{option}: the pattern {label!r} matches the empty text, and so everything")
+    # `regex` numbers the flags in its own way.
+    flags = regex.V0 | pattern.flags & ~(re.DEBUG | re.ASCII) | (regex.ASCII if pattern.flags & re.ASCII else 0)
     after = "\n" if pattern.flags & re.VERBOSE else ""  # there may be a comment at the end
-    return f"(?:{_without_guesses(pattern.pattern)}{after}){_MORE}"
+    undecided = f"(?:{_without_guesses(pattern.pattern)}{after}){_MORE}"
+    return _Rule(label, regex.compile(pattern.pattern, flags), regex.compile(undecided, flags), begins)
 
 
 def _without_guesses(source: str) -> str:
     r"""``\b``, ``\B``, ``\Z`` and ``$`` outside character classes, written as looks ahead and behind."""
-    out: list[str] = []
-    in_class = False
-    place = 0
-    while place < len(source):
-        token = source[place : place + 2] if source[place] == "\\" else source[place]
-        if in_class:
-            in_class = token != "]"
-        elif token == "[":
-            in_class = True
-            token = "[^" if source.startswith("[^", place) else "["
-            if source.startswith("]", place + len(token)):  # a bracket right after the opening one is literal
-                token += "]"
-        else:
-            out.append(_GUESSES.get(token, token))
-            place += len(token)
-            continue
-        out.append(token)
-        place += len(token)
-    return "".join(out)
+    # A bracket right after the opening one of a class is literal.
+    return re.sub(
+        r"\\[\s\S]|\[\^?\]?(?:\\[\s\S]|[^\]\\])*\]?|\$", lambda token: _GUESSES.get(token[0], token[0]), source
+    )

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from diarist.concurrency import gather_or_cancel, inner_cancel_as_error
 from diarist.message_list import MessageList
 from diarist.messages import Json
-from diarist.processors.base import Processor
+from diarist.processors.base import Processor, returned
 from diarist.processors.compose import (
     ERROR_HOOKS,
     INPUT_HOOKS,
@@ -30,7 +30,6 @@ from diarist.processors.compose import (
     Node,
     compile_plan,
     leaves,
-    returned,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
 from diarist.processors.hooks import SKIPPED, Hook, Refused

@@ -28,8 +28,8 @@ from diarist.chunks import (
 )
 from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
-from diarist.processors.base import Drop, ProcessOutputStreamArgs
-from diarist.processors.compose import Chain, Choice, Fork, Node, returned
+from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
+from diarist.processors.compose import Chain, Choice, Fork, Node
 from diarist.processors.hooks import SKIPPED, Hook, WrongType
 from diarist.processors.run_state import RunState
 from diarist.tracing import listening, record
@@ -64,7 +64,8 @@ class StreamHooks:
         plain = [node for node in nodes if isinstance(node, Hook) and not node.is_async]
         self.is_sync = len(plain) == len(nodes)
         fast = self.is_sync and not self._traced and not any(hook.fails_open for hook in plain)
-        self._fast = [(hook, hook.function, self._arguments(hook)) for hook in plain] if fast else []
+        self._plain = plain if fast else []
+        self._calls = [(index, hook.function, self._arguments(hook)) for index, hook in enumerate(self._plain)]
         self._all_answer = False
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
@@ -72,25 +73,28 @@ class StreamHooks:
         self.parts.append(chunk)
         if self._copies:
             chunk = _own(chunk)
-        if not self._fast or isinstance(chunk, DataChunk):
+        if not self._calls or isinstance(chunk, DataChunk):
             if self._traced:
                 self._began = self._began or time_ns()
             return await self._through(self._nodes, (chunk,))
-        for index, (hook, function, args) in enumerate(self._fast):
-            args.part = chunk
-            try:
+        index = 0
+        try:
+            for index, function, args in self._calls:  # noqa: B007  the place of the hook that ends the loop
+                args.part = chunk
                 result = function(args)
-            except Exception as error:
-                result = hook.failed(error, self._state.writer, self._state.step_number)
-            if result is not chunk:
-                if not isinstance(result, TextDelta):
-                    self._state.answering.update(before.key for before, _, _ in self._fast[:index])
-                    return await self._through(self._nodes[index + 1 :], self._chunks(hook, chunk, result))
-                chunk = result  # redaction replaces every text chunk
-        if not self._all_answer:
-            self._all_answer = True
-            self._state.answering.update(hook.key for hook, _, _ in self._fast)
-        return (chunk,)
+                if result is not chunk:
+                    if not isinstance(result, TextDelta):
+                        break
+                    chunk = result  # redaction replaces every text chunk
+            else:
+                if not self._all_answer:
+                    self._all_answer = True
+                    self._state.answering.update(hook.key for hook in self._plain)
+                return (chunk,)
+        except Exception as error:
+            result = self._plain[index].failed(error, self._state.writer, self._state.step_number)
+        self._state.answering.update(hook.key for hook in self._plain[:index])
+        return await self._through(self._nodes[index + 1 :], self._chunks(self._plain[index], chunk, result))
 
     def close(self, error: BaseException | None = None) -> None:
         """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.

@@ -8,18 +8,20 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
-from diarist.checks import checked, refuse_empty
-from diarist.exceptions import ConflictError, InputError, StorageError
+from diarist.checks import LARGEST, checked, refuse_empty
+from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError
 from diarist.messages import Json, Message, Role, SentBlock, part_from_dict, part_to_dict
 from diarist.storage.records import (
     MessageSource,
     ObservationLog,
     Page,
     Resource,
+    Run,
+    RunState,
     Thread,
     WorkingMemory,
     WorkingMemoryUpdate,
@@ -164,12 +166,6 @@ def check_thread(thread: Thread) -> None:
     checked(thread.title, f"the title of thread {thread.id!r}")
 
 
-def check_title(thread: Thread, expected: str | None) -> None:
-    """Raise ConflictError if a title is expected and the thread has another one."""
-    if expected is not None and thread.title != expected:
-        raise ConflictError(f"thread {thread.id!r} has the title {thread.title!r}, not {expected!r}")
-
-
 def decode_thread(row: ThreadRow) -> Thread:
     return Thread(
         id=row.id,
@@ -187,38 +183,83 @@ def merge_metadata(old: Mapping[str, Json], changes: Mapping[str, Json]) -> dict
     return {key: value for key, value in {**old, **changes}.items() if key not in removed}
 
 
-def encode_cursor(row: ThreadRow) -> str:
-    return urlsafe_b64encode(orjson.dumps([row.created_at, row.id])).decode().rstrip("=")
+def changed_thread(
+    row: ThreadRow, title: str | None, metadata: Mapping[str, Json] | None, expected_title: str | None
+) -> ThreadRow:
+    """Return the row with a new title and merged metadata. Raises ConflictError if it has not the expected title."""
+    if expected_title is not None and row.title != expected_title:
+        raise ConflictError(f"thread {row.id!r} has the title {row.title!r}, not {expected_title!r}")
+    # Encode as JSON first: a value that becomes null removes its key as well.
+    changes = from_json(to_json(dict(metadata or {})))
+    return row._replace(
+        title=row.title if title is None else title,
+        metadata=to_json(merge_metadata(from_json(row.metadata), changes)),
+    )
 
 
-def decode_cursor(cursor: str) -> tuple[int, str]:
+def page_of_threads(rows: Sequence[ThreadRow], limit: int) -> Page[Thread]:
+    """Return a page of ``rows``, which has one row more than ``limit`` if another page follows."""
+    page = rows[:limit]
+    cursor = encode_cursor(page[-1].created_at, page[-1].id) if len(rows) > limit else None
+    return Page(items=[decode_thread(row) for row in page], cursor=cursor)
+
+
+def after_thread(cursor: str) -> tuple[int, str]:
     """Return (created_at, id) of the last thread on the previous page. Raises InputError."""
-    try:
-        created_at, thread_id = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return int(created_at), str(thread_id)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"not a cursor of list_threads: {cursor!r}") from error
-
-
-def encode_resource_cursor(resource_id: str) -> str:
-    return urlsafe_b64encode(orjson.dumps([resource_id])).decode().rstrip("=")
-
-
-def decode_resource_cursor(cursor: str | None) -> str | None:
-    """Return the id of the last resource on the previous page. Raises InputError."""
-    if cursor is None:
-        return None
-    try:
-        (resource_id,) = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"not a cursor of list_resources: {cursor!r}") from error
-    return str(resource_id)
+    created_at, thread_id = decode_cursor(cursor, "list_threads", int, str)
+    return created_at, thread_id
 
 
 def page_of_resources(ids: Sequence[str], limit: int) -> Page[str]:
     """Return a page of ``ids``, which has one id more than ``limit`` if another page follows."""
     page = list(ids[:limit])
-    return Page(items=page, cursor=encode_resource_cursor(page[-1]) if len(ids) > limit else None)
+    return Page(items=page, cursor=encode_cursor(page[-1]) if len(ids) > limit else None)
+
+
+def after_resource(cursor: str | None) -> str | None:
+    """Return the id of the last resource on the previous page. Raises InputError."""
+    return None if cursor is None else decode_cursor(cursor, "list_resources", str)[0]
+
+
+def encode_cursor(*values: int | str) -> str:
+    return urlsafe_b64encode(orjson.dumps(values)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, method: str, *kinds: type[int | str]) -> list[Any]:
+    """Return the values of a cursor of ``method``. Raises InputError."""
+    try:
+        values: list[Any] = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        valid = [type(value) for value in values] == list(kinds)
+        if not valid or any(abs(value) > LARGEST for value in values if isinstance(value, int)):
+            raise ValueError("not its values")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"not a cursor of {method}: {cursor!r}") from error
+    return values
+
+
+# --- runs --------------------------------------------------------------------------------------------------
+
+
+def require_state(run: Run, stored: Run | None, state: RunState) -> None:
+    """Raise RunLostError unless the stored run has the token of ``run`` and the state."""
+    if stored is None or (stored.thread_id, stored.token, stored.state) != (run.thread_id, run.token, state):
+        raise lost_run(run, stored)
+
+
+def lost_run(run: Run, stored: Run | None) -> RunLostError:
+    """Return the error for a run that may not write. ``stored`` is the stored run with its id, perhaps of another
+    thread, if the run's own one was deleted."""
+    if stored is None or stored.thread_id != run.thread_id:
+        return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
+    if stored.token != run.token:
+        return RunLostError(f"the token {run.token} of run {run.id!r} is not the stored one")
+    return RunLostError(f"run {run.id!r} has ended as {stored.state}: it may write nothing more")
+
+
+def require_resource(thread: Thread, resource_id: str) -> None:
+    """Raise InputError if the stored thread belongs to another resource."""
+    if resource_id != thread.resource_id:
+        raise InputError(f"thread {thread.id!r} belongs to resource {resource_id!r}, not {thread.resource_id!r}")
 
 
 # --- observation logs --------------------------------------------------------------------------------------

@@ -11,25 +11,24 @@ from typing import Literal
 
 from diarist.byte_cache import cached
 from diarist.checks import check_limit, check_place, checked
-from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
+from diarist.exceptions import ConflictError, NotFoundError, ThreadBusyError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import (
     OF_RESOURCE,
     MessageRow,
     ThreadRow,
+    after_resource,
+    after_thread,
     at_micros,
     canonical,
+    changed_thread,
     check_thread,
-    check_title,
-    decode_cursor,
     decode_log,
     decode_message,
     decode_resource,
-    decode_resource_cursor,
     decode_thread,
     decode_working_memory,
-    encode_cursor,
     encode_log,
     encode_message,
     encode_resource,
@@ -39,6 +38,9 @@ from diarist.storage.codec import (
     merge_metadata,
     own_log,
     page_of_resources,
+    page_of_threads,
+    require_resource,
+    require_state,
     to_json,
     to_micros,
     ttl_micros,
@@ -145,13 +147,7 @@ class InMemoryStorage(Storage, SearchStorage):
             found = self._visible_thread(thread_id)
             if found is None:
                 raise NotFoundError(f"there is no thread {thread_id!r}")
-            check_title(decode_thread(found.row), expected_title)
-            changes = from_json(to_json(dict(metadata or {})))
-            found.row = found.row._replace(
-                title=found.row.title if title is None else title,
-                metadata=to_json(merge_metadata(from_json(found.row.metadata), changes)),
-                updated_at=_now(),
-            )
+            found.row = changed_thread(found.row, title, metadata, expected_title)._replace(updated_at=_now())
             return decode_thread(found.row)
 
     async def list_threads(
@@ -164,7 +160,7 @@ class InMemoryStorage(Storage, SearchStorage):
         newest_first: bool = True,
     ) -> Page[Thread]:
         check_limit(limit, least=1)
-        last = None if cursor is None else decode_cursor(cursor)
+        last = None if cursor is None else after_thread(cursor)
         beyond = lt if newest_first else gt
         wanted = {to_json(key): canonical(value) for key, value in (metadata or {}).items()}
         with self._lock:
@@ -176,11 +172,7 @@ class InMemoryStorage(Storage, SearchStorage):
             and (last is None or beyond(_by_time(row), last))
             and wanted.items() <= _canonical_items(row.metadata)
         ]
-        page = rows[:limit]
-        return Page(
-            items=[decode_thread(row) for row in page],
-            cursor=encode_cursor(page[-1]) if len(rows) > limit else None,
-        )
+        return page_of_threads(rows, limit)
 
     async def delete_thread(self, thread_id: str) -> bool:
         with self._lock:
@@ -222,14 +214,16 @@ class InMemoryStorage(Storage, SearchStorage):
         expires_at = _steady() + ttl_micros(ttl)
         with self._lock:
             found = self._threads.get(thread.id)
-            if found is not None and found.row.resource_id != thread.resource_id:
-                raise InputError(
-                    f"thread {thread.id!r} belongs to resource {found.row.resource_id!r}, not {thread.resource_id!r}"
-                )
+            if found is not None:
+                require_resource(thread, found.row.resource_id)
             if run_id in self._runs:
                 raise ConflictError(f"run {run_id!r} exists already")
             earlier = [other for other in self._runs.values() if other.run.thread_id == thread.id]
-            self._adopt_expired(earlier)
+            for other in earlier:
+                if other.run.state == "live":
+                    if other.expires_at > _steady():
+                        raise ThreadBusyError(f"run {other.run.id!r} of thread {thread.id!r} is live")
+                    self._end(other, "interrupted")
             if found is None:
                 self._insert_thread(thread, created_by=run_id)
             run = Run(
@@ -243,17 +237,10 @@ class InMemoryStorage(Storage, SearchStorage):
             self._runs[run_id] = _Run(run, expires_at)
             return run
 
-    def _adopt_expired(self, runs: list[_Run]) -> None:
-        for found in runs:
-            if found.run.state == "live":
-                if found.expires_at > _steady():
-                    raise ThreadBusyError(f"run {found.run.id!r} of thread {found.run.thread_id!r} is live")
-                self._end(found, "interrupted")
-
     async def heartbeat(self, run: Run, *, ttl: float = 60.0) -> None:
         expires_at = _steady() + ttl_micros(ttl)
         with self._lock:
-            self._require_live(run).expires_at = expires_at
+            self._live(run).expires_at = expires_at
 
     async def finish_run(
         self,
@@ -265,11 +252,11 @@ class InMemoryStorage(Storage, SearchStorage):
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         with self._lock:
             numbers = self._append(run, rows) if rows else []
-            found = self._found(run)
-            if found is None or found.run.token != run.token or found.run.state not in ("live", state):
-                raise self._lost(run)
-            if found.run.state == "live":
-                self._end(found, state)
+            found = self._runs.get(run.id)
+            if found is not None and found.run.state == "live":
+                self._end(self._live(run), state)
+            else:
+                require_state(run, found and found.run, state)
             return numbers
 
     def _end(self, found: _Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
@@ -294,24 +281,12 @@ class InMemoryStorage(Storage, SearchStorage):
             found = self._runs.get(run_id)
             return None if found is None else found.run
 
-    def _require_live(self, run: Run) -> _Run:
-        found = self._found(run)
-        if found is None or (found.run.token, found.run.state) != (run.token, "live"):
-            raise self._lost(run)
-        return found
-
-    def _found(self, run: Run) -> _Run | None:
-        """Return the run; None if its thread was deleted, even if another thread now has a run with this id."""
+    def _live(self, run: Run) -> _Run:
+        """Return the stored run. Raises RunLostError if the run may not write."""
         found = self._runs.get(run.id)
-        return found if found is not None and found.run.thread_id == run.thread_id else None
-
-    def _lost(self, run: Run) -> RunLostError:
-        found = self._found(run)
-        if found is None:
-            return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
-        if found.run.token != run.token:
-            return RunLostError(f"the token {run.token} of run {run.id!r} is not the stored one")
-        return RunLostError(f"run {run.id!r} has ended as {found.run.state}: it may write nothing more")
+        require_state(run, found and found.run, "live")
+        assert found is not None
+        return found
 
     # Messages
 
@@ -323,7 +298,7 @@ class InMemoryStorage(Storage, SearchStorage):
             return self._append(run, rows)
 
     def _append(self, run: Run, rows: Sequence[MessageRow]) -> list[int]:
-        self._require_live(run)
+        self._live(run)
         thread = self._threads[run.thread_id]
         ids = [row.id for row in rows]
         if len(set(ids)) < len(ids) or any(row.id in ids for row in thread.messages.values()):
@@ -336,7 +311,7 @@ class InMemoryStorage(Storage, SearchStorage):
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         with self._lock:
-            self._require_live(run)
+            self._live(run)
             thread = self._threads[run.thread_id]
             own = {row.id: row for row in thread.messages.values() if row.run_id == run.id}
             visible = {row.id: row for row in thread.messages.values() if self._counts(row.run_id)}
@@ -398,7 +373,8 @@ class InMemoryStorage(Storage, SearchStorage):
     async def list_forgotten(self, thread_id: str) -> list[Forgotten]:
         with self._lock:
             thread = self._threads.get(thread_id)
-            return sorted(thread.forgotten.values(), key=_by_place) if thread is not None else []
+            noted = thread.forgotten.values() if thread is not None else ()
+            return sorted(noted, key=lambda message: (message.seq, message.rank, message.id))
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         with self._lock:
@@ -419,11 +395,6 @@ class InMemoryStorage(Storage, SearchStorage):
         first = first_position(_now() if row.created_at is None else row.created_at)
         self._positions_used[first] = used = self._positions_used.get(first, -1) + 1
         return first + used
-
-    def _has_row(self, row: RowRef) -> bool:
-        thread = self._threads.get(row.thread_id)
-        stored = thread.messages.get(row.seq) if thread is not None else None
-        return stored is not None and stored.id == row.id
 
     def _visible_rows(self, thread_id: str, ids: Sequence[str]) -> list[MessageRow]:
         thread, wanted = self._threads.get(thread_id), set(ids)
@@ -481,7 +452,7 @@ class InMemoryStorage(Storage, SearchStorage):
 
     async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
         check_limit(limit, least=1)
-        last = decode_resource_cursor(cursor)
+        last = after_resource(cursor)
         with self._lock:
             keys = [*self._working_memories, *self._logs]
             ids = {*self._resources, *(key.removeprefix(OF_RESOURCE) for key in keys if key.startswith(OF_RESOURCE))}
@@ -517,8 +488,11 @@ class InMemoryStorage(Storage, SearchStorage):
             stored = 0 if head is None else head.version
             if stored != expected_version:
                 raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
-            if gone := next((row for row in rows if not self._has_row(row)), None):
-                raise ConflictError(f"message {gone.id!r} of thread {gone.thread_id!r} is gone")
+            for row in rows:
+                thread = self._threads.get(row.thread_id)
+                message = thread.messages.get(row.seq) if thread is not None else None
+                if message is None or message.id != row.id:
+                    raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
             if head is not None and saved.generation > head.generation:
                 self._history.setdefault(log.key, {}).setdefault(head.generation, head.body)
             self._logs[log.key] = _Log(saved.version, saved.generation, body)
@@ -626,10 +600,6 @@ class InMemoryStorage(Storage, SearchStorage):
         self._working_memories.pop(key, None)
         self._forget_log(key)
         self._events.pop(key, None)
-
-
-def _by_place(message: Forgotten) -> tuple[int, int, str]:
-    return message.seq, message.rank, message.id
 
 
 def _by_time(row: ThreadRow) -> tuple[int, str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from typing import NamedTuple
 
-import orjson
-
 from diarist.checks import LARGEST
-from diarist.exceptions import InputError
+from diarist.storage.codec import decode_cursor, encode_cursor
 
 POSITIONS_PER_SECOND = 1 << 24
 """Maximum number of messages in the same second. Positions in the year 9999 stay below 2**63."""
@@ -44,17 +41,9 @@ def hash63(text: str) -> int:
 
 
 def encode_place(place: Place) -> str:
-    return urlsafe_b64encode(orjson.dumps(list(place))).decode().rstrip("=")
+    return encode_cursor(*place)
 
 
 def decode_place(cursor: str | None) -> Place:
     """Return the place at which a page begins; None means the newest message. Raises InputError."""
-    if cursor is None:
-        return NEWEST
-    try:
-        position, tie = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if not all(type(number) is int and 0 <= number <= LARGEST for number in (position, tie)):
-            raise ValueError("not a place")
-    except (ValueError, TypeError) as error:
-        raise InputError(f"not a cursor of search_messages: {cursor!r}") from error
-    return Place(position, tie)
+    return NEWEST if cursor is None else Place(*decode_cursor(cursor, "search_messages", int, int))

@@ -75,8 +75,19 @@ def check_rows(
     rows: dict[str, Row] = {}
     for id, vector, data in zip(ids, vectors, given, strict=True):
         check_id(id)
-        checked = _metadata(id, data)
-        rows[id] = Row(id, _partition(id, settings, checked), check_vector(index, settings, vector), checked)
+        for key, value in data.items():
+            if not isinstance(cast(Any, key), str) or not key or not is_plain(key):
+                raise InputError(f"metadata of vector {id!r}: a key is valid Unicode without NUL, not {key!r}")
+            if not is_value(value):
+                raise InputError(
+                    f"metadata of vector {id!r}: {key!r} must be a string, a finite number or a boolean, not {value!r}"
+                )
+        part = "" if settings.partition_by is None else data.get(settings.partition_by)
+        if not isinstance(part, str):
+            raise InputError(
+                f"metadata of vector {id!r} needs a string {settings.partition_by!r}, which parts the index"
+            )
+        rows[id] = Row(id, part, check_vector(index, settings, vector), dict(data))
     return list(rows.values())
 
 
@@ -117,23 +128,3 @@ def check_delete(ids: Sequence[str] | None, filter: Filter | None) -> Node | Non
     if not filter:
         raise InputError("an empty filter would remove everything: delete_index(name) does that")
     return parse_filter(filter)
-
-
-def _metadata(id: str, data: Metadata) -> dict[str, Value]:
-    for key, value in data.items():
-        if not isinstance(cast(Any, key), str) or not key or not is_plain(key):
-            raise InputError(f"metadata of vector {id!r}: a key is valid Unicode without NUL, not {key!r}")
-        if not is_value(value):
-            raise InputError(
-                f"metadata of vector {id!r}: {key!r} must be a string, a finite number or a boolean, not {value!r}"
-            )
-    return dict(data)
-
-
-def _partition(id: str, settings: Settings, metadata: dict[str, Value]) -> str:
-    if settings.partition_by is None:
-        return ""
-    value = metadata.get(settings.partition_by)
-    if not isinstance(value, str):
-        raise InputError(f"metadata of vector {id!r} needs a string {settings.partition_by!r}, which parts the index")
-    return value

@@ -47,18 +47,20 @@ class Matrix:
         fresh = np.frombuffer(b"".join(vectors), dtype=np.float32).reshape(len(ids), -1)
         if self._metric == "cosine":
             fresh = _unit(fresh)
-        self._reserve(len(ids))
-        slots = [self._slot(id) for id in ids]
-        self._vectors[slots] = fresh
-        for slot, data in zip(slots, metadata, strict=True):
+        needed = len(self._ids) + len(ids)
+        if needed > len(self._vectors):
+            grown = np.empty((max(needed, len(self._vectors) * 3 // 2), self._vectors.shape[1]), dtype=np.float32)
+            grown[: len(self._ids)] = self._vectors[: len(self._ids)]
+            self._vectors = grown
+        slots: list[int] = []
+        for id, data in zip(ids, metadata, strict=True):
+            slot = self._slots.setdefault(id, len(self._ids))
+            if slot == len(self._ids):
+                self._ids.append(id)
+                self._metadata.append(data)
             self._metadata[slot] = data
-
-    def _slot(self, id: str) -> int:
-        slot = self._slots.setdefault(id, len(self._ids))
-        if slot == len(self._ids):
-            self._ids.append(id)
-            self._metadata.append({})
-        return slot
+            slots.append(slot)
+        self._vectors[slots] = fresh
 
     def remove(self, id: str) -> bool:
         slot = self._slots.pop(id, None)
@@ -94,8 +96,14 @@ class Matrix:
         return self._best(scores, len(self._ids), top_k, test, threshold)
 
     def _best(self, scores: Floats, look: int, top_k: int, test: Test, threshold: float | None) -> list[VectorHit]:
+        """Return the best matches among the ``look`` highest scores, highest first."""
+        if look < len(scores):
+            slots = np.argpartition(scores, len(scores) - look)[len(scores) - look :]
+        else:
+            slots = np.arange(len(scores))
         hits: list[VectorHit] = []
-        for slot in self._nearest(scores, look):
+        nearest: list[int] = slots[np.argsort(-scores[slots], kind="stable")].tolist()
+        for slot in nearest:
             score = float(scores[slot])
             if len(hits) == top_k or (threshold is not None and score < threshold):
                 break
@@ -103,27 +111,12 @@ class Matrix:
                 hits.append(VectorHit(id=self._ids[slot], score=score, metadata=dict(self._metadata[slot])))
         return hits
 
-    def _nearest(self, scores: Floats, look: int) -> list[int]:
-        """Return the slots of the ``look`` highest scores, highest first."""
-        if look < len(scores):
-            slots = np.argpartition(scores, len(scores) - look)[len(scores) - look :]
-        else:
-            slots = np.arange(len(scores))
-        return slots[np.argsort(-scores[slots], kind="stable")].tolist()
-
     def _scores(self, vector: Floats) -> Floats:
         known = self._vectors[: len(self._ids)]
         if self._metric == "euclidean":
             distances = [np.linalg.norm(known[i : i + _BLOCK] - vector, axis=1) for i in range(0, len(known), _BLOCK)]
             return np.asarray(1 / (1 + np.concatenate(distances or [np.empty(0)])), dtype=np.float32)
         return known @ (_unit(vector[None])[0] if self._metric == "cosine" else vector)
-
-    def _reserve(self, more: int) -> None:
-        needed = len(self._ids) + more
-        if needed > len(self._vectors):
-            grown = np.empty((max(needed, len(self._vectors) * 3 // 2), self._vectors.shape[1]), dtype=np.float32)
-            grown[: len(self._ids)] = self._vectors[: len(self._ids)]
-            self._vectors = grown
 
 
 def _unit(vectors: Floats) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -111,12 +111,6 @@ def as_built(kind: HNSW | IVFFlat) -> str:
     return f"{kind.method} ({', '.join(sorted(f'{name}={value}' for name, value in kind.options.items()))})"
 
 
-def check_kind(kind: Any) -> None:
-    """Raise ConfigError for an invalid kind of search or invalid options."""
-    if kind is not None and not isinstance(kind, HNSW | IVFFlat):
-        raise ConfigError(f"index must be HNSW(...), IVFFlat(...) or None, not {kind!r}")
-
-
 def check_fits(kind: Kind, settings: Settings) -> None:
     """Raise ConfigError if pgvector does not support such an index."""
     dimension = settings.dimension
@@ -181,7 +175,8 @@ class PgVectorStore(VectorStore):
         busy_timeout: float = 30.0,
         statement_timeout: float = 30.0,
     ) -> None:
-        check_kind(index)
+        if index is not None and not isinstance(cast(Any, index), HNSW | IVFFlat):
+            raise ConfigError(f"index must be HNSW(...), IVFFlat(...) or None, not {index!r}")
         self._database = PostgresDatabase(
             url,
             SCHEMA,
@@ -312,12 +307,19 @@ class _Index:
 
 async def _find_index(connection: Connection, name: str) -> _Index | None:
     row = await connection.first(
-        "SELECT number, dimension, metric, partition_by, type FROM diarist_vector_indexes WHERE name = :name", name=name
+        "SELECT number, dimension, metric, partition_by, type, quote_ident(nspname), extversion"
+        " FROM diarist_vector_indexes LEFT JOIN (pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace)"
+        " ON extname = 'vector' WHERE name = :name",
+        name=name,
     )
     if row is None:
         return None
-    number, dimension, metric, partition_by, type = row
-    return _Index(number, Settings(dimension, metric, partition_by), type, await _home(connection))
+    number, dimension, metric, partition_by, type, home, version = row
+    if home is None:
+        raise StorageError("the database has lost its extension: run CREATE EXTENSION vector")
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise StorageError(f"pgvector is {version}, and 0.8 is needed: run ALTER EXTENSION vector UPDATE")
+    return _Index(number, Settings(dimension, metric, partition_by), type, home)
 
 
 async def _the_index(connection: Connection, name: str) -> _Index:
@@ -492,19 +494,6 @@ def _conditions(index: _Index, node: Node, values: dict[str, Any]) -> str:
     return f"partition = CAST(:part AS text) AND {conditions}"
 
 
-async def _home(connection: Connection) -> str:
-    """Return the schema of the extension, quoted. Raises StorageError if it is missing or too old."""
-    row = await connection.first(
-        "SELECT quote_ident(nspname), extversion FROM pg_extension"
-        " JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'"
-    )
-    if row is None:
-        raise StorageError("the database has lost its extension: run CREATE EXTENSION vector")
-    if tuple(int(number) for number in row[1].split(".")[:2]) < _OLDEST:
-        raise StorageError(f"pgvector is {row[1]}, and 0.8 is needed: run ALTER EXTENSION vector UPDATE")
-    return row[0]
-
-
 def _as_text(numbers: Sequence[float]) -> str:
     return f"[{','.join(map(repr, numbers))}]"
 
@@ -528,7 +517,7 @@ def _where(node: Node, values: dict[str, Any]) -> str:
 
 
 def _comparison(node: Compare, values: dict[str, Any]) -> str:
-    found = f"metadata -> {_text(node.key, values)}"
+    found = f"metadata -> CAST({_named(node.key, values)} AS text)"
     match node.operator:
         case "$exists":
             return f"({found}) IS {'NOT ' if node.value else ''}NULL"
@@ -540,10 +529,6 @@ def _comparison(node: Compare, values: dict[str, Any]) -> str:
             # JSON booleans sort above all numbers, so check the type.
             compared = f"{found} {_SIGNS[ordered]} {_json(node.value, values)}"
             return f"coalesce(jsonb_typeof({found}) = 'number' AND {compared}, false)"
-
-
-def _text(value: str, values: dict[str, Any]) -> str:
-    return f"CAST({_named(value, values)} AS text)"
 
 
 def _json(value: object, values: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ except ImportError as error:
     raise ImportError("Qdrant needs an extra of diarist: pip install 'diarist[qdrant]'") from error
 
 from diarist.exceptions import StorageError
-from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
+from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, Value, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
     Settings,
     check_delete,
@@ -30,7 +30,7 @@ from diarist.vectors.checks import (
     check_vector,
     not_found,
 )
-from diarist.vectors.qdrant_filters import condition, payload_key, payload_of
+from diarist.vectors.filters import AllOf, AnyOf, Compare, Node, Not, is_number
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class QdrantVectorStore(VectorStore):
         def upsert(client: QdrantClient) -> None:
             rows = check_rows(index, _the_settings(client, index), ids, vectors, metadata)
             points = [
-                q.PointStruct(id=_point(row.id), vector=list(row.vector), payload=payload_of(row.id, row.metadata))
+                q.PointStruct(id=_point(row.id), vector=list(row.vector), payload=_payload(row.id, row.metadata))
                 for row in rows
             ]
             for start in range(0, len(points), _BATCH):
@@ -121,12 +121,17 @@ class QdrantVectorStore(VectorStore):
             settings = _the_settings(client, index)
             wanted = list(check_vector(index, settings, vector))
             found = client.query_points(
-                _collection(index), query=wanted, limit=top_k, query_filter=condition(node), with_payload=True
+                _collection(index), query=wanted, limit=top_k, query_filter=_condition(node), with_payload=True
             )
-            return [_hit(point, settings.metric) for point in found.points]
+            hits: list[VectorHit] = []
+            for point in found.points:
+                score = 1 / (1 + point.score) if settings.metric == "euclidean" else point.score
+                if threshold is None or score >= threshold:
+                    payload = point.payload or {}
+                    hits.append(VectorHit(id=payload["id"], score=score, metadata=payload["metadata"]))
+            return hits
 
-        hits = await self._run("query", query)
-        return [hit for hit in hits if threshold is None or hit.score >= threshold]
+        return await self._run("query", query)
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
         def get(client: QdrantClient) -> dict[str, VectorRecord]:
@@ -143,7 +148,7 @@ class QdrantVectorStore(VectorStore):
         def delete(client: QdrantClient) -> int:
             _the_settings(client, index)
             named: list[Any] = [_point(id) for id in ids or ()]
-            wanted = condition(node) if node is not None else q.Filter(must=[q.HasIdCondition(has_id=named)])
+            wanted = _condition(node) if node is not None else q.Filter(must=[q.HasIdCondition(has_id=named)])
             count = client.count(_collection(index), count_filter=wanted, exact=True).count
             if count:
                 client.delete(_collection(index), q.FilterSelector(filter=wanted), wait=True)
@@ -164,7 +169,8 @@ class QdrantVectorStore(VectorStore):
     async def list_indexes(self) -> list[str]:
         def names(client: QdrantClient) -> list[str]:
             found = [each.name for each in client.get_collections().collections]
-            return sorted(_name(collection) for collection in found if collection.startswith(_PREFIX))
+            coded = [name.removeprefix(_PREFIX).upper() for name in found if name.startswith(_PREFIX)]
+            return sorted(b32decode(name + "=" * (-len(name) % 8)).decode() for name in coded)
 
         return await self._run("list indexes", names)
 
@@ -191,7 +197,7 @@ class QdrantVectorStore(VectorStore):
         )
         if self._remote and settings.partition_by is not None:
             schema = q.KeywordIndexParams(type=q.KeywordIndexType.KEYWORD, is_tenant=True)
-            client.create_payload_index(_collection(name), payload_key(settings.partition_by), schema)
+            client.create_payload_index(_collection(name), _key(settings.partition_by), schema)
 
     async def _run(self, doing: str, work: Callable[[QdrantClient], T]) -> T:
         def run() -> T:
@@ -221,11 +227,6 @@ def _collection(name: str) -> str:
     return _PREFIX + b32encode(name.encode()).decode().rstrip("=").lower()
 
 
-def _name(collection: str) -> str:
-    coded = collection.removeprefix(_PREFIX).upper()
-    return b32decode(coded + "=" * (-len(coded) % 8)).decode()
-
-
 def _point(id: str) -> str:
     """Return the UUID for an id, since Qdrant's ids are numbers or UUIDs."""
     return str(uuid5(_SPACE, id))
@@ -252,13 +253,56 @@ def _the_settings(client: QdrantClient, name: str) -> Settings:
     return found
 
 
-def _hit(point: q.ScoredPoint, metric: Metric) -> VectorHit:
-    payload = point.payload or {}
-    score = 1 / (1 + point.score) if metric == "euclidean" else point.score
-    return VectorHit(id=payload["id"], score=score, metadata=payload["metadata"])
-
-
 def _record(point: q.Record) -> VectorRecord:
     payload: dict[str, Any] = point.payload or {}
     vector: Any = point.vector
     return VectorRecord(id=payload["id"], vector=list(vector), metadata=payload["metadata"])
+
+
+# --- filters -----------------------------------------------------------------------------------------------
+
+# Qdrant reads a key with dots as a path. So metadata is stored twice: unchanged, and for filters under encoded keys.
+_NOTHING = q.HasIdCondition(has_id=[])
+
+
+def _key(key: str) -> str:
+    """Return the payload key of a metadata key."""
+    return f"key_{key.encode().hex()}"
+
+
+def _payload(id: str, metadata: dict[str, Value]) -> dict[str, Any]:
+    return {"id": id, "metadata": metadata, **{_key(key): value for key, value in metadata.items()}}
+
+
+def _condition(node: Node) -> q.Filter:
+    match node:
+        case AllOf(nodes):
+            return q.Filter(must=[_condition(inner) for inner in nodes])
+        case AnyOf(nodes):
+            return q.Filter(should=[_condition(inner) for inner in nodes] or [_NOTHING])
+        case Not(inner):
+            return q.Filter(must_not=[_condition(inner)])
+        case Compare():
+            return _comparison(node)
+
+
+def _comparison(node: Compare) -> q.Filter:
+    key = _key(node.key)
+    match node.operator:
+        case "$eq":
+            return q.Filter(must=[_equals(key, node.value)])
+        case "$in":
+            return q.Filter(should=[_equals(key, value) for value in node.value] or [_NOTHING])
+        case "$exists":
+            missing = q.IsEmptyCondition(is_empty=q.PayloadField(key=key))
+            return q.Filter(must_not=[missing]) if node.value else q.Filter(must=[missing])
+        case ordered:
+            return q.Filter(must=[q.FieldCondition(key=key, range=q.Range(**{ordered[1:]: node.value}))])
+
+
+def _equals(key: str, value: Value) -> q.FieldCondition:
+    if is_number(value):
+        number = float(value)
+        return q.FieldCondition(key=key, range=q.Range(gte=number, lte=number))
+    assert isinstance(value, str | bool)
+    return q.FieldCondition(key=key, match=q.MatchValue(value=value))

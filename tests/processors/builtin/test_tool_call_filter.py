@@ -39,6 +39,7 @@ PAST = [
         ({"exclude": []}, ["seen 1", "read 2", "seen 3"]),
         ({"keep_recent": 1}, ["seen 3"]),
         ({"keep_recent": 2}, ["read 2", "seen 3"]),
+        ({"keep_recent": 4}, ["seen 1", "read 2", "seen 3"]),
         ({"keep_recent": 9}, ["seen 1", "read 2", "seen 3"]),
         ({"exclude": ["look"], "keep_recent": 1}, ["read 2", "seen 3"]),
     ],

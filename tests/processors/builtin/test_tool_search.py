@@ -37,7 +37,7 @@ def clock() -> str:
 
 def names(query: str, **options: Any) -> list[str]:
     found = ToolIndex(LIBRARY).search(query, **{"top_k": 5, "min_score": 0.1, **options})
-    return [hit.tool.name for hit in found]
+    return [tool.name for tool, _ in found]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_results_are_limited_in_number_and_by_score() -> None:
 def test_hits_are_sorted_by_score(query: str) -> None:
     hits = ToolIndex(LIBRARY).search(query, top_k=3, min_score=0.1)
     assert len(hits) <= 3
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
 
 
 async def test_search_load_and_call() -> None:

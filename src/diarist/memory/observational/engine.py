@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from diarist.exceptions import StorageError
 from diarist.memory.background import Background
@@ -30,13 +31,11 @@ from diarist.memory.observational.decide import (
     worth_buffering,
 )
 from diarist.memory.observational.events import Emit, Trigger
-from diarist.memory.observational.jobs import Job, ThreadJobs, buffer_observations, buffer_reflection
+from diarist.memory.observational.jobs import Job, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, visible_log
-from diarist.memory.observational.log.edits import row_stones, tombstones_of
+from diarist.memory.observational.log.edits import row_stones
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
-from diarist.memory.observational.log.removal import finish_removals
-from diarist.memory.observational.log.stale_entries import stale_entries
 from diarist.memory.observational.log.transitions import Operation, backing_off
 from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import observe
@@ -51,7 +50,7 @@ from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, Tombstone
+from diarist.storage.records import Observation, ObservationLog
 from diarist.tokens import TokenCounter, default_counter
 
 logger = logging.getLogger("diarist")
@@ -92,16 +91,19 @@ class Turn:
     Attributes:
         window: The shown diary, the raw rows, and their sizes.
         diary: The stored diary with its writers.
-        jobs: The background jobs of the thread.
         patience: The time that the run may still wait.
     """
 
-    def __init__(self, engine: Engine, window: Window, diary: ThreadDiary, jobs: ThreadJobs) -> None:
+    def __init__(self, engine: Engine, window: Window) -> None:
         self.window = window
-        self.diary = diary
-        self.jobs = jobs
+        self.diary = diary = window.diary
         self.patience = Patience(diary.config.observe_timeout)
         self._engine = engine
+        self._started_a_job = False
+        self._jobs: dict[Operation, str] = {
+            "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
+            "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
+        }
         self._for_others = Patience(_WAIT_FOR_OTHERS)
         self._opened_with = window.log
         self._just_read = True  # open() has read the diary, so the first step does not read it again
@@ -153,11 +155,6 @@ class Turn:
         )
         await self.diary.send(part, self.log.key)
 
-    async def prepare_step(self, step_number: int, *, pinned: Collection[str]) -> None:
-        """Call ``prepare`` and ``send_status``."""
-        await self.prepare(pinned)
-        await self.send_status(step_number, pinned)
-
     async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
         """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
 
@@ -190,7 +187,7 @@ class Turn:
         """
         before = self.log
         try:
-            while self.jobs.running("observation") and not self.patience.exhausted:
+            while self._running("observation") and not self.patience.exhausted:
                 await self._wait_for_job("observation")
             await self.refresh()
             if self.window.stored.version != self.log.version:
@@ -214,8 +211,8 @@ class Turn:
             rows: The run's messages as they are stored. Empty if the run was interrupted.
         """
         own = any(entry.run_id == self.window.run_id for entry in self.window.stored.entries)
-        if self.window.run_id is not None and (self.jobs.started or own):
-            await self._engine.close_run(self.diary.thread_id, self.diary.resource_id, self.window.run_id)
+        if self.window.run_id is not None and (self._started_a_job or own):
+            await self.diary.close_run(self.window.run_id)
         if rows:
             self.window.add(rows)
             self.buffer_when_due()
@@ -224,18 +221,13 @@ class Turn:
     async def discard(self, rows: Sequence[Message]) -> None:
         """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
         if self.window.run_id is not None:
-            await self._engine.drop_run(
-                self.diary.thread_id,
-                self.diary.resource_id,
-                self.window.run_id,
-                in_flight=self.jobs.started,
-                seqs=[message.seq for message in rows if message.seq is not None],
-            )
+            seqs = [message.seq for message in rows if message.seq is not None]
+            await self.diary.drop_run(self.window.run_id, in_flight=self._started_a_job, seqs=seqs)
 
     def buffer_when_due(self) -> None:
         """Start background work that the end of a run has made worthwhile."""
         if self.log.scope == "resource" and self.config.buffers:
-            self.jobs.start_others()
+            self._start("observation", others=True)
         limits = self.window.limits()
         if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits) and worth_buffering(
             sizes := self._sizes(), limits
@@ -300,8 +292,8 @@ class Turn:
         stored, now = self.window.stored, self.diary.clock()
         return replace(
             self.window.sizes(pinned),
-            observing=self.jobs.running("observation"),
-            reflecting=self.jobs.running("reflection"),
+            observing=self._running("observation"),
+            reflecting=self._running("reflection"),
             observer_ready=not backing_off(stored.observer_failures, now),
             reflector_ready=not backing_off(stored.reflector_failures, now),
             may_wait=not self.patience.exhausted,
@@ -329,7 +321,7 @@ class Turn:
                 if not await self.activate(entries, _tokens_of_chunks(chunks), trigger):
                     return
                 cold = None  # an expired cache justifies only one activation
-            elif action is Action.OBSERVE and self.jobs.running("observation"):
+            elif action is Action.OBSERVE and self._running("observation"):
                 await self._wait_for_job("observation")
             elif action is Action.OBSERVE:
                 if not await self._observe_now(pinned):
@@ -399,7 +391,7 @@ class Turn:
             sizes = self._sizes(pinned)
             action = decide_reflection(sizes, self.window.limits())
             self.diary.decided("reflection", action, sizes)
-            if action is Action.REFLECT and self.jobs.running("reflection"):
+            if action is Action.REFLECT and self._running("reflection"):
                 await self._wait_for_job("reflection")
             elif action is Action.REFLECT:
                 if not await self._reflect_now():
@@ -434,7 +426,7 @@ class Turn:
             if await self.refresh():
                 return True
             plan = self.window.reflection_plan()
-            if plan and not transitions.still_there(self.window.stored, plan.replaces):
+            if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
                 await self.adopt(self.window.stored)  # another run has replaced these entries already
                 self._reason = "reflection"
                 return True
@@ -444,11 +436,31 @@ class Turn:
                 await self._take(outcome, started, "reflection")
         return False
 
-    # -- waiting
+    # -- background jobs, and waiting
 
-    def _start(self, operation: Operation, pinned: Collection[str] = ()) -> None:
-        before = seq_of(self.window.rows[-1]) + 1 if self.window.rows else None
-        self.jobs.start(operation, run_id=self.window.run_id, pinned=tuple(sorted(pinned)), before=before)
+    def _start(self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False) -> None:
+        """Start a job, unless it is running in this process. ``others``: for the other threads of the resource."""
+        diary, rows = self.diary, self.window.rows
+        job = Job(
+            name=diary.logs.job_name(OTHER_THREADS, diary.resource_id, operation) if others else self._jobs[operation],
+            operation=operation,
+            thread_id=diary.thread_id,
+            resource_id=diary.resource_id,
+            run_id=None if others else self.window.run_id,
+            pinned=tuple(sorted(pinned)),
+            before=seq_of(rows[-1]) + 1 if rows and not others else None,
+            others=others,
+        )
+        self._started_a_job |= self._engine.start(job, diary.emit)
+
+    def _running(self, operation: Operation) -> bool:
+        return self._engine.background.running(self._jobs[operation])
+
+    async def settled(self) -> None:
+        """Wait until no job of the thread, or of its resource's other threads, is running in this process."""
+        others = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
+        for name in (*self._jobs.values(), others):
+            await self._engine.background.wait(name)
 
     async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
         self.patience.spend(started)
@@ -462,11 +474,11 @@ class Turn:
     async def _wait_for_job(self, operation: Operation) -> None:
         """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
         since, started = self.diary.clock(), asyncio.get_running_loop().time()
-        while self.jobs.running(operation) and not self.patience.exhausted and not await self.refresh():
-            await self.jobs.wait(operation, min(self.patience.left, _LOOK_AGAIN))
+        while self._running(operation) and not self.patience.exhausted and not await self.refresh():
+            await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN))
             started = self.patience.spend(started)
         await self.refresh()
-        if self.jobs.running(operation):
+        if self._running(operation):
             await self._stop_waiting(operation, since)
 
     async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
@@ -519,7 +531,7 @@ class Engine:
         self._counter = counter or default_counter()
         self._clock = clock
         self._submit = submit
-        self._logs = LogStore(storage, self.config.scope)
+        self.logs = LogStore(storage, self.config.scope)
         self._limits = limits_of(self.config)
 
     async def open(
@@ -544,10 +556,10 @@ class Engine:
         Raises:
             StorageError: The diary or the messages cannot be read.
         """
-        found, rows = await self._logs.read_with_rows(thread_id, resource_id, run_id)
-        log = await self.settle(thread_id, resource_id, run_id, found)
-        turn = self._turn(thread_id, resource_id, run_id, log, emit, manual=manual)
-        window = turn.window
+        found, rows = await self.logs.read_with_rows(thread_id, resource_id, run_id)
+        diary = self.diary(found, thread_id, resource_id, emit, manual=manual)
+        log = await diary.settle(found, run_id)
+        window = Window(diary, log, run_id)
         await window.load(rows if log is found else None)
         if log.tombstones:  # a crash left rows of runs that were marked as discarded
             gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
@@ -561,48 +573,20 @@ class Engine:
                 row.sent = row.sent and keep_date(row.sent, self._counter)
             await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
             window.add(late)
-        return turn
+        return Turn(self, window)
 
     async def look(self, thread_id: str, resource_id: str) -> Turn:
         """Open the memory of a thread for reading only. Writes nothing, and does not finish interrupted work.
 
         Raises StorageError.
         """
-        log = await self._logs.read(thread_id, resource_id)
-        turn = self._turn(thread_id, resource_id, None, log, None, manual=False)
-        await turn.window.load()
-        gone = [stone for stone in log.tombstones if stone.thread_id == thread_id]
-        turn.window.remove([row for row in turn.window.rows if any(_names(stone, row) for stone in gone)])
-        return turn
-
-    def _turn(
-        self,
-        thread_id: str,
-        resource_id: str,
-        run_id: str | None,
-        log: ObservationLog,
-        emit: Emit | None,
-        *,
-        manual: bool,
-    ) -> Turn:
-        diary = self.diary(log, thread_id, resource_id, emit, manual=manual)
-        window = Window(
-            self._storage,
-            self._counter,
-            diary.config,
-            diary.limits,
-            thread_id=thread_id,
-            run_id=run_id,
-            log=log,
-        )
-
-        def work_here(job: Job) -> Awaitable[object]:
-            return self.work(job, emit=emit)
-
-        jobs = ThreadJobs(
-            self.background, self._logs, self._submit or work_here, thread_id=thread_id, resource_id=resource_id
-        )
-        return Turn(self, window, diary, jobs)
+        log = await self.logs.read(thread_id, resource_id)
+        window = Window(self.diary(log, thread_id, resource_id, None), log, None)
+        await window.load()
+        runs = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
+        erased = Coverage((), thread_id, row_stones(log))
+        window.remove([row for row in window.rows if row.run_id in runs or seq_of(row) in erased])
+        return Turn(self, window)
 
     def diary(
         self,
@@ -622,7 +606,7 @@ class Engine:
             thread_id=thread_id,
             resource_id=resource_id,
             storage=self._storage,
-            logs=self._logs,
+            logs=self.logs,
             observer=self._observer,
             reflector=self._reflector,
             config=config,
@@ -633,6 +617,11 @@ class Engine:
             manual=manual,
         )
 
+    def start(self, job: Job, emit: Emit | None) -> bool:
+        """Start a background job, or put it into the queue; returns False if one of this name is running here."""
+        work = self._submit or partial(self.work, emit=emit)
+        return self.background.start(job.name, lambda: work(job))
+
     async def work(self, job: Job, *, emit: Emit | None = None) -> bool:
         """Run a background job: observe or reflect if due, and save the result as buffered.
 
@@ -642,9 +631,9 @@ class Engine:
             False if nothing was done because another process holds the lease, or died holding it in the last minute.
         """
         scope = OTHER_THREADS if job.others else job.thread_id
-        async with self._logs.claim(scope, job.resource_id, job.operation) as mine:
+        async with self.logs.claim(scope, job.resource_id, job.operation) as mine:
             if mine:
-                log = await self._logs.read(job.thread_id, job.resource_id)
+                log = await self.logs.read(job.thread_id, job.resource_id)
                 diary = self.diary(log, job.thread_id, job.resource_id, emit)
                 if job.others:
                     await buffer_other_threads(diary, log)
@@ -653,9 +642,9 @@ class Engine:
                 else:
                     await buffer_observations(job, diary, log)
                     if job.run_id is not None:  # it may have ended before its notes were saved
-                        log = await self._logs.read(job.thread_id, job.resource_id)
+                        log = await self.logs.read(job.thread_id, job.resource_id)
                         if any(entry.run_id == job.run_id for entry in log.entries):
-                            await self._end_run(job.thread_id, job.resource_id, job.run_id)
+                            await diary.end_run(job.run_id)
         return mine
 
     async def any_thread(self, resource_id: str) -> str:
@@ -665,90 +654,9 @@ class Engine:
 
     async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
         """Send an event that a thread's memory cannot be opened."""
-        key = self._logs.key(thread_id, resource_id)
+        key = self.logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
         await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
-
-    async def log(self, thread_id: str, resource_id: str) -> ObservationLog:
-        """Return the diary as it is stored, without entries of live runs; empty (version 0) if there is none."""
-        return visible_log(await self._logs.read(thread_id, resource_id), None)
-
-    async def drop_run(
-        self, thread_id: str, resource_id: str, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()
-    ) -> None:
-        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed.
-
-        Leaves a tombstone, so that late results of the run are rejected, and a removal that a crash interrupts is
-        finished when the thread is opened next.
-
-        Args:
-            in_flight: Background work may still read the run's rows. Otherwise a thread without a diary needs no
-                tombstone.
-            seqs: Numbers of its rows. Notes that another process made of them, because it took the run for dead, are
-                removed as well.
-        """
-        log = await self._logs.read(thread_id, resource_id)
-        if log.version or in_flight:
-            rows = tombstones_of(thread_id, seqs)
-            log = await self._logs.update(
-                thread_id,
-                resource_id,
-                lambda log: transitions.drop_run(log, run_id, thread_id, rows),
-                check=lambda: self._logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
-            )
-            await finish_removals(self._storage, log, self._counter)
-
-    async def close_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
-        """Make the notes of a run permanent. Call it AFTER the run has ended.
-
-        Removes entries with rows that were rewritten or removed at the end of the run; those rows become raw again.
-        If this call is missed, the next ``open`` does it.
-        """
-        log = await self._logs.read(thread_id, resource_id)
-        own = [entry for entry in log.entries if entry.run_id == run_id]
-        if not own:
-            return
-        ids = {entry.id for entry in own}
-        stale = await stale_entries(self._storage, own, run_id)
-
-        async def clean() -> None:
-            if stale:
-                await self._logs.clean_history(log.key, lambda entry: entry.id in stale)
-
-        await self._logs.update(
-            thread_id, resource_id, lambda log: transitions.close_entries(log, ids, stale=stale), check=clean
-        )
-
-    async def settle(
-        self, thread_id: str, resource_id: str, run_id: str | None, log: ObservationLog | None = None
-    ) -> ObservationLog:
-        """Close or remove the entries of other runs that have ended, and return the diary; the same ``log`` object if
-        there is nothing to do."""
-        log = log or await self._logs.read(thread_id, resource_id)
-        if row_stones(log):
-            log = await finish_removals(self._storage, log, self._counter)
-        others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
-        if not others:
-            return log
-        for other in sorted(filter(None, others)):
-            try:
-                await self._end_run(thread_id, resource_id, other)
-            except StorageError as error:  # its rows stay raw until a later call saves the diary
-                logger.warning("cannot close the notes of run %s of thread %s: %s", other, thread_id, error)
-        return await self._logs.read(thread_id, resource_id)
-
-    async def _end_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
-        run = await self._storage.get_run(run_id)
-        if run is None or run.state == "discarded":
-            await self.drop_run(thread_id, resource_id, run_id)
-        elif run.state in ("committed", "interrupted"):
-            await self.close_run(thread_id, resource_id, run_id)
-
-
-def _names(stone: Tombstone, row: Message) -> bool:
-    if stone.run_id is not None:
-        return stone.run_id == row.run_id
-    return stone.first_seq <= seq_of(row) <= stone.last_seq
 
 
 def _tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:

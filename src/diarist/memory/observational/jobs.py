@@ -13,17 +13,13 @@ from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
-from diarist.memory.background import Background
 from diarist.memory.observational.decide import Limits, plan_reflection
-from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
-from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore
-from diarist.memory.observational.log.refused_batches import is_suspect
+from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.log.uncovered import uncovered_rows
 from diarist.memory.observational.message_units import observable_units, tokens_of
 from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.selection import split_at_chunks, split_batches
+from diarist.memory.observational.selection import is_suspect, split_at_chunks, split_batches
 from diarist.memory.observational.thread_diary import ThreadDiary
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog
@@ -84,82 +80,6 @@ class JobQueue(Protocol):
             grace: Grace period for running jobs after a cancellation, in seconds; unfinished jobs return to the queue.
         """
         ...
-
-
-class ThreadJobs:
-    """Starts and tracks the background jobs of one thread.
-
-    Args:
-        work: Runs a job, or submits it to a queue.
-
-    Attributes:
-        started: True once a job was started.
-    """
-
-    def __init__(
-        self,
-        background: Background,
-        logs: LogStore,
-        work: Callable[[Job], Awaitable[object]],
-        *,
-        thread_id: str,
-        resource_id: str,
-    ) -> None:
-        self._background = background
-        self._work = work
-        self._thread_id = thread_id
-        self._resource_id = resource_id
-        self._names: dict[Operation, str] = {
-            "observation": logs.job_name(thread_id, resource_id, "observation"),
-            "reflection": logs.job_name(thread_id, resource_id, "reflection"),
-        }
-        self._others = logs.job_name(OTHER_THREADS, resource_id, "observation")
-        self.started = False
-
-    def start(
-        self,
-        operation: Operation,
-        *,
-        run_id: str | None = None,
-        pinned: tuple[str, ...] = (),
-        before: int | None = None,
-    ) -> None:
-        """Start a job, unless one with this operation is running for the thread in this process."""
-        job = Job(
-            name=self._names[operation],
-            operation=operation,
-            thread_id=self._thread_id,
-            resource_id=self._resource_id,
-            run_id=run_id,
-            pinned=pinned,
-            before=before,
-        )
-        if self._background.start(job.name, lambda: self._work(job)):
-            self.started = True
-
-    def start_others(self) -> None:
-        """Start a job for the other threads of the resource, unless one is running in this process."""
-        job = Job(
-            name=self._others,
-            operation="observation",
-            thread_id=self._thread_id,
-            resource_id=self._resource_id,
-            others=True,
-        )
-        self._background.start(job.name, lambda: self._work(job))
-
-    def running(self, operation: Operation) -> bool:
-        """Return True if a job with this operation is running in this process."""
-        return self._background.running(self._names[operation])
-
-    async def wait(self, operation: Operation, timeout: float) -> None:
-        """Wait until the job with this operation in this process has ended, at most ``timeout`` seconds."""
-        await self._background.wait(self._names[operation], timeout)
-
-    async def settled(self) -> None:
-        """Wait until no job of the thread is running in this process."""
-        for name in (*self._names.values(), self._others):
-            await self._background.wait(name)
 
 
 async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog) -> None:

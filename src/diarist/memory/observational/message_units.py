@@ -102,20 +102,15 @@ def free_chunks(
         return 0
     opens = [row for row in raw if row.role == "user"]
     newest = opens[-2] if len(opens) > 1 else raw[0]
-    first = next((row for row in raw if row.id in pinned), None)
-    unpinned = next((n for n, rows in enumerate(chunks) if first and _has_any(rows, pinned, first)), len(chunks))
-    older = next((n for n, rows in enumerate(chunks) if not _ends_before(rows, newest)), len(chunks))
+    unpinned = older = len(chunks)  # the first of such chunks, found from the newest back
+    for count in range(len(chunks) - 1, -1, -1):
+        rows = chunks[count]
+        if seq_of(rows[-1]) >= seq_of(newest):
+            older = count
+        if any([row.id in pinned for row in rows]):
+            unpinned = count
     enough = older < unpinned and tokens_of(raw) - tokens_of(chain.from_iterable(chunks[:older])) < message_tokens
     return older if enough else unpinned
-
-
-def _has_any(rows: Sequence[Message], pinned: Collection[str], first: Message) -> bool:
-    """Return True if any of these rows is pinned. ``first``: the first pinned row."""
-    return not _ends_before(rows, first) and any(row.id in pinned for row in rows)
-
-
-def _ends_before(rows: Sequence[Message], row: Message) -> bool:
-    return seq_of(rows[-1]) < seq_of(row)
 
 
 def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:

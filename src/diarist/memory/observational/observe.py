@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from diarist.exceptions import ConflictError
 from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import digest_rows
+from diarist.memory.observational.log.coverage import changed_sources, digest_rows
 from diarist.memory.observational.log.log_store import lost_some
-from diarist.memory.observational.log.refused_batches import is_given_up, without_covered
-from diarist.memory.observational.log.stale_entries import changed_sources
 from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.refused_messages import or_note_refusal
+from diarist.memory.observational.selection import is_given_up, without_covered
 from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from diarist.counting import ensure_counted
-from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
-from diarist.memory.observational.log.refused_batches import narrow
-from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import observable_units, tokens_of
 from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.selection import narrow
 from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.messages import Message

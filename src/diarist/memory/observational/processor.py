@@ -8,7 +8,6 @@ from typing import Any
 from diarist.chunks import DataChunk
 from diarist.exceptions import ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
-from diarist.memory.observational.cache_expiry import why_cold
 from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.events import Trigger
 from diarist.memory.observational.message_units import newest_half
@@ -37,6 +36,17 @@ TAG = "observational-memory"
 
 _MAX_CUTS = 4
 _ROWS_WITHOUT_LOG = 40
+_CACHE_LIFETIMES = {
+    "anthropic": 300,
+    "bedrock": 300,
+    "openai": 600,
+    "openai-responses": 600,
+    "google": 3600,
+    "deepseek": 3600,
+}
+_SHORTEST_CACHE_LIFETIME = 300
+"""In seconds. Anthropic and Bedrock document five minutes, and OpenAI five to ten minutes of inactivity. Gemini and
+DeepSeek keep the cache for an hour or more. Others: five minutes."""
 
 logger = logging.getLogger("diarist")
 
@@ -235,16 +245,23 @@ class DiaryProcessor(Processor[Any]):
         return {"retry": True}
 
     async def _why_cold(self, args: ProcessInputStepArgs[Any], turn: Turn, asked: Message | None) -> Trigger | None:
-        """Return why the prompt cache has expired, None if it has not; checked once per run."""
-        config = turn.config
+        """Return why the provider's prompt cache has expired, so that the window can change at no extra cost; None if
+        it has not, or if the configuration does not ask. Checked once per run."""
+        config, model_id, last_model_id = turn.config, args.model.id, turn.log.actor
         if asked is None or not (config.activate_on_provider_change or config.activate_after_idle):
             return None
-        earlier = [row for row in turn.window.rows if row.run_id != args.context.run_id]
-        now, last = asked.created_at or utc_now(), turn.log.actor
-        why = why_cold(config, earlier, now=now, model_id=args.model.id, last_model_id=last)
         if config.activate_on_provider_change:
-            await turn.remember_model(args.model.id)
-        return why
+            await turn.remember_model(model_id)
+            if last_model_id and last_model_id != model_id:
+                return "provider_change"
+        seconds = config.idle_seconds
+        earlier = [row.created_at for row in turn.window.rows if row.run_id != args.context.run_id and row.created_at]
+        if seconds is None or not earlier:
+            return None
+        if seconds == "auto":
+            seconds = _CACHE_LIFETIMES.get(model_id.partition("/")[0], _SHORTEST_CACHE_LIFETIME)
+        pause = (asked.created_at or utc_now()) - earlier[-1]
+        return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, turn: Turn) -> list[Tail]:
         """Return the news of the resource's other threads that the diary does not cover; failures become events."""
@@ -292,7 +309,7 @@ class DiaryProcessor(Processor[Any]):
         except StorageError as error:
             logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
-            context.wait_at_end(state.turn.jobs.settled)
+            context.wait_at_end(state.turn.settled)
 
 
 def _pinned(context: RunContext[Any]) -> set[str]:

@@ -6,25 +6,24 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
+from operator import attrgetter
 
 from diarist.counting import ensure_counted, message_tokens
-from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
-from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
-from diarist.memory.observational.log.uncovered import uncovered_rows
+from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, observable_units
 from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.thread_diary import ThreadDiary
 from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, SentBlock
-from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog
-from diarist.tokens import TokenCounter
 
 _OPENER_PAGE = 20
 _OPENER_ROWS = 200
+_SEQ = attrgetter("seq")
 
 Chunk = tuple[Observation, list[Message]]
 """An entry that is not active for this run yet, with its raw rows."""
@@ -34,8 +33,9 @@ class Window:
     """The prompt window of a run: the diary that it shows, its raw rows, and the stored diary as last read.
 
     Args:
+        diary: The diary of the thread, with the storage of its rows.
+        log: The diary as it is stored.
         run_id: The run, which sees its own rows; None outside of any run.
-        limits: The thresholds of ``config``.
 
     Attributes:
         rows: The raw rows in order, without system rows; the run's own after ``add``. Replaced, never mutated.
@@ -43,27 +43,18 @@ class Window:
         stored: The diary as it was last read.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        counter: TokenCounter,
-        config: ObservationalMemoryConfig,
-        limits: Limits,
-        *,
-        thread_id: str,
-        run_id: str | None,
-        log: ObservationLog,
-    ) -> None:
-        self.config = config
-        self.thread_id = thread_id
+    def __init__(self, diary: ThreadDiary, log: ObservationLog, run_id: str | None) -> None:
+        self.diary = diary
+        self.config = diary.config
+        self.thread_id = diary.thread_id
         self.run_id = run_id
         self.stored = log
-        self.log = visible_log(log, run_id, thread_id)
+        self.log = visible_log(log, run_id, self.thread_id)
         self.rows: list[Message] = []
-        self._storage = storage
-        self._counter = counter
-        self._limits = limits
-        self._coverage = Coverage(self.log.active, thread_id)
+        self._storage = diary.storage
+        self._counter = diary.counter
+        self._limits = diary.limits
+        self._coverage = Coverage(self.log.active, self.thread_id)
         self._opener: Message | None = None
         self._opened_for: str | None = None
         self._facts: _Facts | None = None
@@ -86,7 +77,7 @@ class Window:
         if fresh:
             ensure_counted(fresh, self._counter)
             ids = {message.id for message in fresh}
-            self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=seq_of)
+            self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=_SEQ)
 
     def remove(self, messages: Sequence[Message]) -> None:
         """Remove rows that are gone."""
@@ -264,7 +255,9 @@ class _Facts:
         self.noted = {row.id for row in self._within(self.covered)} if self.covered.ranges else set[str]()
         self.unnoted_tokens = self.tokens - sum([self._tokens[row_id] for row_id in self.noted])
         found = [(entry, self._within(coverage)) for entry, coverage in self._hidden]
-        self.waiting: list[Chunk] = sorted([chunk for chunk in found if chunk[1]], key=lambda c: seq_of(c[1][0]))
+        self.waiting: list[Chunk] = sorted(
+            [chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0])
+        )
         several = self.log.scope == "resource"
         self.foreign = tuple([e for e, rows in found if several and not rows and e.state == "buffered"])
         self.sizes: dict[frozenset[str], Sizes] = {}
@@ -276,5 +269,5 @@ class _Facts:
     def _within(self, coverage: Coverage) -> list[Message]:
         found: list[Message] = []
         for first, last in coverage.ranges:
-            found += self.raw[bisect_left(self.raw, first, key=seq_of) : bisect_right(self.raw, last, key=seq_of)]
+            found += self.raw[bisect_left(self.raw, first, key=_SEQ) : bisect_right(self.raw, last, key=_SEQ)]
         return found

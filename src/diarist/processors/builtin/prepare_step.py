@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from diarist.exceptions import ConfigError
-from diarist.processors.base import InputStepHookResult, ProcessInputStepArgs, Processor
+from diarist.processors.base import InputStepHookResult, ProcessInputStepArgs, Processor, returned
 
 StepFunction = Callable[[ProcessInputStepArgs[Any]], InputStepHookResult | Awaitable[InputStepHookResult]]
 
@@ -39,5 +38,4 @@ class PrepareStep(Processor[Any]):
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         """Return the function's result."""
-        result = self._fn(args)
-        return await result if inspect.isawaitable(result) else result
+        return await returned(self._fn, args)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
 from diarist.chunks import (
@@ -32,6 +33,7 @@ from diarist.chunks import (
 )
 from diarist.encoding import dumps
 from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, new_id
+from diarist.processors.base import MaybeAwaitable, Processor, ProcessorArgs, ProcessOutputResultArgs
 from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span, SpanBuffer
 
 T = TypeVar("T")
@@ -149,32 +151,29 @@ class RedactingStream:
     def _fields(self, item: T) -> T:
         """Redact the fields of a payload or part; return the same object if nothing changed."""
         changed: dict[str, Any] = {}
-        for field in fields(cast(Any, item)):
-            value = getattr(item, field.name)
-            redacted = self._field(field.name, value)
+        for name in (each.name for each in fields(cast(Any, item))):
+            value = redacted = getattr(item, name)
+            match name:
+                case _ if name in _FIXED_FIELDS or not value:
+                    continue
+                case "tool_call_id" | "call_id":
+                    if value not in self._ids:  # two calls must not get one id
+                        own = value if self.redact(value) == value else new_id("call")
+                        self._ids[value] = self._ids[own] = own
+                    redacted = self._ids[value]
+                case "tool_name" | "name":
+                    if value not in self._tool_names() and (redacted := self.redact(value)) != value:
+                        # Providers allow only some characters in names.
+                        redacted = _NOT_IN_NAMES.sub("_", redacted).strip("_")[:64] or "unnamed"
+                case "provider_data":
+                    redacted = self.redact_provider_data(value)
+                case "args_error":  # it quotes the arguments, possibly with escapes
+                    redacted = value if self._is_clean(value) else "the arguments cannot be used"
+                case _:
+                    redacted = self.redact_json(value)
             if redacted is not value and redacted != value:
-                changed[field.name] = redacted
+                changed[name] = redacted
         return replace(cast(Any, item), **changed) if changed else item
-
-    def _field(self, name: str, value: Any) -> Any:
-        match name:
-            case _ if name in _FIXED_FIELDS or not value:
-                return value
-            case "tool_call_id" | "call_id":
-                if value not in self._ids:  # two calls must not get one id
-                    own = value if self.redact(value) == value else new_id("call")
-                    self._ids[value] = self._ids[own] = own
-                return self._ids[value]
-            case "tool_name" | "name":
-                redacted = value if value in self._tool_names() else self.redact(value)
-                # Providers allow only some characters in names.
-                return value if redacted == value else _NOT_IN_NAMES.sub("_", redacted).strip("_")[:64] or "unnamed"
-            case "provider_data":
-                return self.redact_provider_data(value)
-            case "args_error":  # it quotes the arguments, possibly with escapes
-                return value if self._is_clean(value) else "the arguments cannot be used"
-            case _:
-                return self.redact_json(value)
 
     # -- the stream
 
@@ -196,12 +195,13 @@ class RedactingStream:
         match chunk:
             case ReasoningDelta():
                 return self._reasoning.feed(chunk)
-            case TextEnd():
-                return [*self._text.flush(), self._text_end(chunk)]
-            case ReasoningEnd():
-                return [*self._reasoning.flush(), self._reasoning_end(chunk)]
+            case TextEnd() | ReasoningEnd():
+                running = self._text if isinstance(chunk, TextEnd) else self._reasoning
+                out = running.flush()
+                changed, running.changed = running.changed, False
+                return [*out, self._block(chunk, changed=changed)]
             case TextStart() | ReasoningStart():
-                return self._in_order(self._with_provider_data(chunk))
+                return self._in_order(self._block(chunk))
             case StepStart():
                 self._begin_step()
                 return (chunk,)
@@ -228,27 +228,20 @@ class RedactingStream:
                 return running.chunks(running.buffer.put(chunk))
         return [chunk]
 
-    def _text_end(self, end: TextEnd) -> Chunk:
-        changed, self._text.changed = self._text.changed, False
-        if not changed:
-            return self._with_provider_data(end)
-        data = self.redact_provider_data(provider_identity(end.payload.provider_data))
-        return replace(end, payload=replace(end.payload, provider_data=data))
-
-    def _reasoning_end(self, end: ReasoningEnd) -> ReasoningEnd:
-        changed, self._reasoning.changed = self._reasoning.changed, False
-        data = end.payload.provider_data
-        if not changed and self.redact_provider_data(data) is data:
-            return end
-        return replace(end, payload=replace(end.payload, signature=None, provider_data=None))
-
-    def _with_provider_data(self, chunk: TextStart | TextEnd | ReasoningStart) -> Chunk:
-        data = self.redact_provider_data(chunk.payload.provider_data)
-        if data is chunk.payload.provider_data:
+    def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd, *, changed: bool = False) -> Chunk:
+        """Redact the data of a block's start or end; drop data about a text that was ``changed``."""
+        data = given = chunk.payload.provider_data
+        if changed and isinstance(chunk, TextEnd):
+            data = provider_identity(given)
+        data = self.redact_provider_data(data)
+        if data is given and not (changed and isinstance(chunk, ReasoningEnd)):
             return chunk
-        changed = copy(chunk)
-        changed.payload = replace(chunk.payload, provider_data=data)
-        return changed
+        chunk = copy(chunk)
+        if isinstance(chunk, ReasoningEnd):
+            chunk.payload = replace(chunk.payload, signature=None, provider_data=None)
+        else:
+            chunk.payload = replace(chunk.payload, provider_data=data)
+        return chunk
 
     def _call(self, chunk: ToolCallChunk) -> list[Chunk]:
         """Return the held deltas and the call, unchanged or with redacted arguments."""
@@ -291,6 +284,54 @@ class RedactingStream:
                 chunk = copy(chunk)
                 chunk.payload = cast(Any, payload)
         return chunk
+
+
+@dataclass(slots=True, kw_only=True)
+class RedactingState:
+    """State of one run: the redaction of each place, such as ``"output"``, and the places and labels reported."""
+
+    streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
+    reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+
+class Redacting(Processor[Any], ABC):
+    """Base class of processors that redact a run.
+
+    Attributes:
+        answer: The name of the answer's place.
+        tools: False leaves tool calls and results unchanged.
+    """
+
+    process_data_parts = True
+    answer: str = "output"
+    strategy: str
+    tools: bool
+
+    @abstractmethod
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        """Return the function that finds pieces in this run's texts."""
+
+    @abstractmethod
+    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str) -> str:
+        """Return the replacement of a match. Raises ProcessorAbort to block."""
+
+    def stream(self, args: ProcessorArgs[Any], where: str) -> RedactingStream:
+        """Return the run's redaction for one place."""
+        state: RedactingState = args.state
+        stream = state.streams.get(where)
+        if stream is None:
+
+            def replace(matched: str, span: Span) -> str:
+                return self.decide(args, matched, span.label, where)
+
+            stream = state.streams[where] = RedactingStream(
+                self.matching(args), replace, tools=self.tools, tool_names=lambda: args.context.tool_names
+            )
+        return stream
+
+    def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> MaybeAwaitable[list[Message] | None]:
+        """Redact the finished messages again, since other processors may have changed them."""
+        return None if self.strategy == "warn" else self.stream(args, self.answer).redact_messages(args.messages)
 
 
 class _Running:

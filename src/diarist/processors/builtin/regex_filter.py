@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from diarist.checks import flags, one_of, text_list, texts
 from diarist.exceptions import ConfigError
 from diarist.messages import Message
 from diarist.processors.base import (
+    MaybeAwaitable,
     ProcessInputArgs,
-    Processor,
     ProcessorArgs,
     ProcessOutputResultArgs,
     ProcessOutputStreamArgs,
@@ -22,9 +21,9 @@ from diarist.processors.base import (
     ToolResultResult,
 )
 from diarist.processors.builtin.presets import PRESETS
-from diarist.processors.builtin.redaction import RedactingStream
+from diarist.processors.builtin.redaction import Redacting, RedactingState
 from diarist.processors.patterns import KnownPattern, PatternSet
-from diarist.processors.streaming_redaction import Span
+from diarist.processors.streaming_redaction import Look
 
 logger = logging.getLogger("diarist")
 
@@ -32,15 +31,7 @@ Strategy = Literal["block", "redact", "warn"]
 Phase = Literal["input", "output"]
 
 
-@dataclass(slots=True)
-class _State:
-    """State of one run: the redaction of its input and of its answer, and the labels reported so far."""
-
-    streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
-    reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-
-
-class RegexFilter(Processor[Any]):
+class RegexFilter(Redacting):
     """Finds patterns in the input and the output.
 
     A match is found wherever the model cuts its text into chunks: no part of it reaches the client, the result,
@@ -71,8 +62,8 @@ class RegexFilter(Processor[Any]):
         Agent(model="openai/gpt-5-mini", input_processors=[guard], output_processors=[guard])
     """
 
-    process_data_parts = True
     edits_in_place = False
+    answer = "answer"
 
     def __init__(
         self,
@@ -91,22 +82,33 @@ class RegexFilter(Processor[Any]):
         one_of("RegexFilter", "strategy", strategy, ("block", "redact", "warn"))
         for phase in phases:
             one_of("RegexFilter", "phases", phase, ("input", "output"))
-        self._patterns = PatternSet(_rules(presets, patterns), option="RegexFilter: patterns")
+        rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
+        for preset in presets:
+            one_of("RegexFilter", "presets", preset, tuple(PRESETS))
+            rules |= PRESETS[preset]
+        if isinstance(patterns, str | re.Pattern) or not isinstance(cast(Any, patterns), Iterable):
+            raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single one")
+        if not isinstance(patterns, Mapping):
+            patterns = {f"pattern-{number}": pattern for number, pattern in enumerate(patterns, 1)}
+        self._patterns = PatternSet(rules | dict(patterns), option="RegexFilter: patterns")
         if not len(self._patterns):
             raise ConfigError("RegexFilter: presets and patterns are both empty, there is nothing to look for")
-        self._strategy = strategy
+        self.strategy = strategy
+        self.tools = tools
         self._replacement = replacement
         self._phases = frozenset(phases)
-        self._tools = tools
 
-    def create_state(self) -> _State:
-        return _State()
+    def create_state(self) -> RedactingState:
+        return RedactingState()
+
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        return self._patterns.look
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Filter the call's own messages; messages from memory were filtered when they were new."""
         if "input" not in self._phases:
             return
-        stream = self._stream(args, "the input")
+        stream = self.stream(args, "input")
         for message in args.message_list.input:  # hidden ones included, which may be stored
             filtered = stream.redact_message(message)
             if filtered is not message:
@@ -116,62 +118,31 @@ class RegexFilter(Processor[Any]):
         """Filter the stream, and thereby the stored messages."""
         if "output" not in self._phases:
             return args.part
-        out = self._stream(args).feed(args.part, args.stream_parts)
+        out = self.stream(args, "answer").feed(args.part, args.stream_parts)
         return out[0] if len(out) == 1 else out
 
     def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Filter a tool's result before the model, the stream and the storage get it."""
-        if "output" not in self._phases or not self._tools:
+        if "output" not in self._phases or not self.tools:
             return None
         call = args.call
-        redacted = self._stream(args).redact_json(call.result)
+        redacted = self.stream(args, "answer").redact_json(call.result)
         if redacted == call.result:
             return None
         return {"error": str(redacted)} if call.state == "error" else {"result": redacted}
 
-    def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
+    def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> MaybeAwaitable[list[Message] | None]:
         """Filter the finished messages again, since other processors may have changed them."""
-        if "output" not in self._phases or self._strategy == "warn":
-            return None
-        return self._stream(args).redact_messages(args.messages)
+        return super().process_output_result(args) if "output" in self._phases else None
 
-    def _stream(self, args: ProcessorArgs[Any], where: str = "the answer") -> RedactingStream:
-        state: _State = args.state
-        stream = state.streams.get(where)
-        if stream is None:
-
-            def replace(matched: str, span: Span) -> str:
-                return self._judge(args, matched, span, where)
-
-            stream = state.streams[where] = RedactingStream(
-                self._patterns.look,
-                replace,
-                tools=self._tools,
-                tool_names=lambda: args.context.tool_names,
-            )
-        return stream
-
-    def _judge(self, args: ProcessorArgs[Any], matched: str, span: Span, where: str) -> str:
-        if self._strategy == "redact":
-            return self._replacement.replace("{label}", span.label.upper())
-        if self._strategy == "block":
-            args.abort(f"{where} contains {span.label}", metadata={"label": span.label})
-        state: _State = args.state
-        if (where, span.label) not in state.reported:
-            state.reported.add((where, span.label))
-            logger.warning("%s: %s of run %s contains %s", self.id, where, args.run_id, span.label)
+    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str) -> str:
+        """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
+        if self.strategy == "redact":
+            return self._replacement.replace("{label}", label.upper())
+        if self.strategy == "block":
+            args.abort(f"the {where} contains {label}", metadata={"label": label})
+        state: RedactingState = args.state
+        if (where, label) not in state.reported:
+            state.reported.add((where, label))
+            logger.warning("%s: the %s of run %s contains %s", self.id, where, args.run_id, label)
         return matched
-
-
-def _rules(
-    presets: Sequence[str], patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]]
-) -> dict[str, str | re.Pattern[str] | KnownPattern]:
-    rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
-    for preset in presets:
-        one_of("RegexFilter", "presets", preset, tuple(PRESETS))
-        rules |= PRESETS[preset]
-    if isinstance(patterns, str | re.Pattern) or not isinstance(cast(Any, patterns), Iterable):
-        raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single one")
-    if not isinstance(patterns, Mapping):
-        patterns = {f"pattern-{number}": pattern for number, pattern in enumerate(patterns, 1)}
-    return rules | dict(patterns)

@@ -190,21 +190,21 @@ def chunks_to_json(chunks: list[Chunk]) -> list[Json]:
 
 def chunks_from_json(values: list[Json]) -> list[Chunk]:
     """Return the chunks that ``chunks_to_json`` was given, without run id."""
-    return [_chunk(kind, payload) for kind, payload in values]
+    chunks: list[Chunk] = []
+    for kind, payload in values:
+        if payload is None:
+            chunks.append(cast(Chunk, _KINDS[kind]()))
+            continue
+        if _KINDS[kind] is FileChunk and payload["data"] is not None:
+            payload = payload | {"data": b64decode(payload["data"])}
+        chunks.append(cast(Chunk, _KINDS[kind](payload=_payload(kind).validate_python(payload))))
+    return chunks
 
 
 def _plain(value: Any) -> Json:
     if is_dataclass(value):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     return b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def _chunk(kind: str, payload: Json) -> Chunk:
-    if payload is None:
-        return cast(Chunk, _KINDS[kind]())
-    if _KINDS[kind] is FileChunk and payload["data"] is not None:
-        payload = payload | {"data": b64decode(payload["data"])}
-    return cast(Chunk, _KINDS[kind](payload=_payload(kind).validate_python(payload)))
 
 
 @cache

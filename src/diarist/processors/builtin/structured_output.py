@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from diarist.checks import not_negative, one_of
@@ -124,11 +125,10 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         schema = self._type.schema
         parts = [_TASK, *([self._instructions] if self._instructions else []), f"Schema:\n{_json(schema.schema)}"]
         task = [_message("system", "\n\n".join(parts)), _message("user", f"<text>\n{text}\n</text>")]
-        correction: list[PromptMessage] = []
-        attempt = 0
-        while True:
-            prompt = Prompt(messages=[*task, *correction])
-            request = ModelRequest(prompt=prompt, output=schema, settings=ModelSettings(temperature=0))
+        for attempt in count():
+            request = ModelRequest(
+                prompt=Prompt(messages=[*task]), output=schema, settings=ModelSettings(temperature=0)
+            )
             answer = ""
             async for chunk in model.stream(request):
                 if isinstance(chunk, TextDelta):
@@ -140,8 +140,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
             except InputError as error:
                 if attempt >= self._max_retries:
                     raise
-                attempt += 1
-                correction = [_message("assistant", answer or "{}"), _message("user", f"That does not fit: {error}")]
+                task[2:] = [_message("assistant", answer or "{}"), _message("user", f"That does not fit: {error}")]
 
 
 def _message(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -89,7 +89,13 @@ class TokenLimiter(Processor[Any, _State]):
         if output_limit is not None:
             positive("TokenLimiter", "output_limit", output_limit)
         self.limit = limit
-        self._counter = _counter(encoding)
+        if isinstance(encoding, str):
+            try:
+                encoding = counter_for(encoding)
+            except ConfigError as error:
+                raise ConfigError(f"TokenLimiter: {error}") from error
+        has_methods("TokenLimiter", "encoding", encoding, "count")
+        self._counter = encoding
         self._contiguous = trim == "contiguous"
         self._output_limit = output_limit
         self._aborts = output_strategy == "abort"
@@ -112,25 +118,18 @@ class TokenLimiter(Processor[Any, _State]):
             )
         if system + sum(unit.tokens for unit in units) <= self.limit:
             return None
-        window = self._window(system, units, state)
+        window = [unit for unit in units if unit.fixed or unit.id in (state.window or ())]
+        if state.window is None or system + sum(unit.tokens for unit in window) > self.limit:
+            window, total = list[Unit](), system
+            for unit in units:
+                window.append(unit)
+                total += unit.tokens
+                if total > self.limit:
+                    window = self._cut(system, window)
+                    total = system + sum(unit.tokens for unit in window)
         state.window = frozenset(unit.id for unit in window if not unit.fixed)
         kept = [message for unit in window for message in unit.messages]
         return Prompt(messages=[*(message for message in args.prompt if message.role == "system"), *kept])
-
-    def _window(self, system: int, units: Sequence[Unit], state: _State) -> list[Unit]:
-        if state.window is not None:
-            same = [unit for unit in units if unit.fixed or unit.id in state.window]
-            if system + sum(unit.tokens for unit in same) <= self.limit:
-                return same
-        kept: list[Unit] = []
-        total = system
-        for unit in units:
-            kept.append(unit)
-            total += unit.tokens
-            if total > self.limit:
-                kept = self._cut(system, kept)
-                total = system + sum(unit.tokens for unit in kept)
-        return kept
 
     def _cut(self, system: int, units: list[Unit]) -> list[Unit]:
         """Return the units to keep when the window exceeds the limit: the last turn, and earlier units that fit.
@@ -152,7 +151,11 @@ class TokenLimiter(Processor[Any, _State]):
                 stays[i] = True
             elif self._contiguous:
                 break
-        kept = [unit for i, unit in enumerate(units) if stays[i] and not _is_unanswered(units, stays, i)]
+        for i, unit in enumerate(units):  # an earlier question goes with the last of its answers
+            if unit.opens_turn and not unit.fixed:
+                end = next((j for j in range(i + 1, len(units)) if units[j].opens_turn), len(units))
+                stays[i] = stays[i] and (end == i + 1 or any(stays[i + 1 : end]))
+        kept = [unit for unit, stay in zip(units, stays, strict=True) if stay]
         while kept and not kept[0].fixed and not kept[0].opens_turn and any(unit.opens_turn for unit in kept):
             kept.pop(0)
         return kept
@@ -191,34 +194,7 @@ class TokenLimiter(Processor[Any, _State]):
         if self._aborts:
             args.abort(f"the answer is longer than {limit} tokens", metadata={"output_limit": limit})
         state.cut = True
-        fits = self._fitting(before, part.payload.text, limit - state.said)
+        text, room = part.payload.text, limit - state.said
+        ends = range(len(text) + 1)
+        fits = text[: bisect_right(ends, room, key=lambda end: self._counter.count(before + text[:end])) - 1]
         return replace(part, payload=replace(part.payload, text=fits)) if fits else DROP
-
-    def _fitting(self, before: str, text: str, tokens: int) -> str:
-        """Return the beginning of ``text`` that fits after ``before``, exact to a token."""
-        low, high = 0, len(text)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._counter.count(before + text[:middle]) <= tokens:
-                low = middle
-            else:
-                high = middle - 1
-        return text[:low]
-
-
-def _is_unanswered(units: Sequence[Unit], stays: Sequence[bool], index: int) -> bool:
-    """Return True for an earlier question if every answer in its turn is removed."""
-    if units[index].fixed or not units[index].opens_turn:
-        return False
-    end = next((i for i in range(index + 1, len(units)) if units[i].opens_turn), len(units))
-    return end > index + 1 and not any(stays[index + 1 : end])
-
-
-def _counter(encoding: str | TokenCounter) -> TokenCounter:
-    if not isinstance(encoding, str):
-        has_methods("TokenLimiter", "encoding", encoding, "count")
-        return encoding
-    try:
-        return counter_for(encoding)
-    except ConfigError as error:
-        raise ConfigError(f"TokenLimiter: {error}") from error

@@ -8,9 +8,9 @@ from typing import Any
 
 from diarist.checks import not_negative
 from diarist.exceptions import ConfigError
-from diarist.messages import Prompt, PromptMessage, PromptPart, ReasoningPart, ToolCallPart, ToolResultPart
+from diarist.messages import Prompt, PromptPart, ReasoningPart, ToolCallPart, ToolResultPart
 from diarist.processors.base import ProcessLLMRequestArgs, Processor
-from diarist.processors.builtin.prompt_units import Unit, split
+from diarist.processors.builtin.prompt_units import split
 
 
 class ToolCallFilter(Processor[Any]):
@@ -44,30 +44,28 @@ class ToolCallFilter(Processor[Any]):
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
         """Remove the calls."""
         _, units = split(args.prompt, args.message_list, lambda message: 0)
-        old = [unit for unit in units if not unit.fixed]
         # By unit and id: some models use the same ids in each run.
-        calls = [(id(unit), call) for unit in old for call in self._calls(unit)]
-        gone = set(calls[: len(calls) - self._keep_recent] if self._keep_recent else calls)
-        if not gone:
+        calls = [
+            (unit, part.call_id)
+            for unit in units
+            if not unit.fixed
+            for message in unit.messages
+            for part in message.parts
+            if isinstance(part, ToolCallPart) and (self._exclude is None or part.name in self._exclude)
+        ]
+        kept: dict[int, list[PromptPart]] = {}
+        for unit, call_id in calls[: max(len(calls) - self._keep_recent, 0)]:
+            for message in unit.messages:
+                parts = kept.get(id(message), message.parts)
+                kept[id(message)] = [
+                    part
+                    for part in parts
+                    if not (isinstance(part, ToolCallPart | ToolResultPart) and part.call_id == call_id)
+                ]
+        if not kept:
             return None
-        left = {id(m): _without(m, {call for key, call in gone if key == id(u)}) for u in old for m in u.messages}
-        messages = [left.get(id(message), message) for message in args.prompt]
-        return Prompt(messages=[message for message in messages if not _is_only_reasoning(message)])
-
-    def _calls(self, unit: Unit) -> list[str]:
-        calls = [part for message in unit.messages for part in message.parts if isinstance(part, ToolCallPart)]
-        return [call.call_id for call in calls if self._exclude is None or call.name in self._exclude]
-
-
-def _without(message: PromptMessage, gone: set[str]) -> PromptMessage:
-    def stays(part: PromptPart) -> bool:
-        return not (isinstance(part, ToolCallPart | ToolResultPart) and part.call_id in gone)
-
-    if all(stays(part) for part in message.parts):
-        return message
-    return replace(message, parts=[part for part in message.parts if stays(part)])
-
-
-def _is_only_reasoning(message: PromptMessage) -> bool:
-    """Return True for a message without text and calls, which providers refuse."""
-    return all(isinstance(part, ReasoningPart) for part in message.parts)
+        messages = [
+            replace(message, parts=kept[id(message)]) if id(message) in kept else message for message in args.prompt
+        ]
+        # Providers refuse a message without text and calls.
+        return Prompt(messages=[m for m in messages if not all(isinstance(part, ReasoningPart) for part in m.parts)])

@@ -105,12 +105,12 @@ class ToolSearchProcessor(Processor[Any]):
         hits = self._index.search(query, top_k=self._top_k, min_score=self._min_score)
         return [
             {
-                "name": hit.tool.name,
-                "description": hit.tool.description,
-                "score": round(hit.score, 2),
-                "loaded": hit.tool.name in loaded,
+                "name": tool.name,
+                "description": tool.description,
+                "score": round(score, 2),
+                "loaded": tool.name in loaded,
             }
-            for hit in hits
+            for tool, score in hits
         ]
 
     async def _load(self, name: str, context: ToolContext[Any]) -> str:
@@ -143,14 +143,6 @@ _EXACT, _PART = 10.0, 2.0
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A found tool and its score."""
-
-    tool: Tool
-    score: float
-
-
 class ToolIndex:
     """Ranks tools by a query with BM25, over names and descriptions.
 
@@ -166,33 +158,30 @@ class ToolIndex:
         self._mean = sum(self._lengths) / max(1, len(self._lengths))
         self._containing = Counter(word for counted in self._words for word in counted)
 
-    def search(self, query: str, *, top_k: int, min_score: float) -> list[Hit]:
-        """Return at most ``top_k`` hits, the best first, none below ``min_score``; ties keep the order of the tools."""
-        terms = set(words(query))
-        hits = [Hit(tool, self._bm25(i, terms) + _name_bonus(tool.name, query)) for i, tool in enumerate(self._tools)]
-        good = [hit for hit in hits if hit.score >= min_score and hit.score > 0]
-        return sorted(good, key=lambda hit: -hit.score)[:top_k]
-
-    def _bm25(self, index: int, terms: set[str]) -> float:
-        found, length = self._words[index], self._lengths[index] / (self._mean or 1)
-        score = 0.0
-        for term in terms & found.keys():
-            having = self._containing[term]
-            rarity = math.log(1 + (len(self._tools) - having + 0.5) / (having + 0.5))
-            score += rarity * found[term] * (_K1 + 1) / (found[term] + _K1 * (1 - _B + _B * length))
-        return score
+    def search(self, query: str, *, top_k: int, min_score: float) -> list[tuple[Tool, float]]:
+        """Return at most ``top_k`` tools with scores, the best first, none below ``min_score``; ties keep the order of
+        the tools."""
+        asked = words(query)
+        name = "".join(asked)
+        hits: list[tuple[Tool, float]] = []
+        for tool, found, length in zip(self._tools, self._words, self._lengths, strict=True):
+            score = 0.0
+            for term in set(asked) & found.keys():
+                having = self._containing[term]
+                rarity = math.log(1 + (len(self._tools) - having + 0.5) / (having + 0.5))
+                weight = _K1 * (1 - _B + _B * length / (self._mean or 1))
+                score += rarity * found[term] * (_K1 + 1) / (found[term] + weight)
+            own = "".join(words(tool.name))
+            if name and own == name:
+                score += _EXACT
+            elif len(name) > 2 and (name in own or own in name):
+                score += _PART
+            if score >= min_score and score > 0:
+                hits.append((tool, score))
+        return sorted(hits, key=lambda hit: -hit[1])[:top_k]
 
 
 def words(text: str) -> list[str]:
     """Return the words of a name or sentence, without plural s; ``camelCase`` and ``snake_case`` are split."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in found]
-
-
-def _name_bonus(name: str, query: str) -> float:
-    ours, asked = "".join(words(name)), "".join(words(query))
-    if not asked:
-        return 0.0
-    if ours == asked:
-        return _EXACT
-    return _PART if len(asked) > 2 and (asked in ours or ours in asked) else 0.0

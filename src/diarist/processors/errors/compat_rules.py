@@ -121,10 +121,12 @@ def _maker(part: TextPart | ReasoningPart | ToolCallPart) -> str | None:
 def _is_own(part: TextPart | ReasoningPart | ToolCallPart, model: Model) -> bool:
     """Return True if the provider that is called created the part."""
     maker = _maker(part)
+    if isinstance(part, ReasoningPart) and maker == "anthropic" and _is_anthropic(model):
+        return True  # signatures of Anthropic's models are valid on every platform that offers them
     return maker is not None and _family(maker) == _family(model.provider)
 
 
-def _without(prompt: Prompt, drop: Callable[[PromptMessage, PromptPart], bool]) -> Prompt | None:
+def _without(prompt: Prompt, drop: Callable[[PromptPart], bool]) -> Prompt | None:
     """Return the prompt without the parts that ``drop`` selects; None if it selects none.
 
     Messages left empty, or with reasoning alone, are removed too. Their cache breakpoint moves to the message before.
@@ -132,7 +134,7 @@ def _without(prompt: Prompt, drop: Callable[[PromptMessage, PromptPart], bool]) 
     out: list[PromptMessage] = []
     changed = False
     for message in prompt.messages:
-        kept = [part for part in message.parts if not drop(message, part)]
+        kept = [part for part in message.parts if not drop(part)]
         if len(kept) == len(message.parts):
             out.append(message)
             continue
@@ -176,14 +178,14 @@ def strip_for_cerebras(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove all reasoning: requests to Cerebras have no field for it."""
     if model.provider != "cerebras":
         return None
-    return _without(prompt, lambda _, part: isinstance(part, ReasoningPart))
+    return _without(prompt, lambda part: isinstance(part, ReasoningPart))
 
 
 def strip_foreign_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove reasoning that other providers created: Anthropic accepts only its own."""
     if not _is_anthropic(model):
         return None
-    return _without(prompt, lambda _, part: isinstance(part, ReasoningPart) and not _is_anthropics(part, model))
+    return _without(prompt, lambda part: isinstance(part, ReasoningPart) and not _is_own(part, model))
 
 
 def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
@@ -198,10 +200,7 @@ def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
         if isinstance(part, ToolCallPart) and part.provider_executed and not _is_own(part, model)
     }
 
-    def drop(_: PromptMessage, part: PromptPart) -> bool:
-        return isinstance(part, ToolCallPart | ToolResultPart) and part.call_id in foreign
-
-    return _without(prompt, drop) if foreign else None
+    return _without(prompt, lambda part: isinstance(part, ToolCallPart | ToolResultPart) and part.call_id in foreign)
 
 
 def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
@@ -212,29 +211,22 @@ def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
     """
     if not _is_anthropic(model):
         return None
-    last_user = max((index for index, message in enumerate(prompt.messages) if message.role == "user"), default=-1)
-    earlier = {id(message) for message in prompt.messages[: last_user + 1]}
+    turn = 1 + max((index for index, message in enumerate(prompt.messages) if message.role == "user"), default=-1)
 
-    def drop(message: PromptMessage, part: PromptPart) -> bool:
-        if id(message) not in earlier or not isinstance(part, ReasoningPart):
+    def drop(part: PromptPart) -> bool:
+        if not isinstance(part, ReasoningPart) or not part.signature or part.text.strip():
             return False
-        redacted = (part.provider_data or {}).get("id") == "redacted_thinking"
-        return bool(part.signature) and not part.text.strip() and not redacted
+        return (part.provider_data or {}).get("id") != "redacted_thinking"
 
-    return _without(prompt, drop)
+    earlier = _without(Prompt(messages=prompt.messages[:turn]), drop)
+    return None if earlier is None else Prompt(messages=[*earlier.messages, *prompt.messages[turn:]])
 
 
 def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove reasoning signed by another provider, which the called one refuses or misreads."""
-    own = _is_anthropics if _is_anthropic(model) else _is_own
     return _without(
-        prompt, lambda _, part: isinstance(part, ReasoningPart) and bool(part.signature) and not own(part, model)
+        prompt, lambda part: isinstance(part, ReasoningPart) and bool(part.signature) and not _is_own(part, model)
     )
-
-
-def _is_anthropics(part: ReasoningPart, model: Model) -> bool:
-    # Signatures of Anthropic's models are valid on every platform that offers them.
-    return _maker(part) == "anthropic" or _is_own(part, model)
 
 
 def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
@@ -244,24 +236,17 @@ def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
     messages: list[PromptMessage] = []
     changed = False
     for message in prompt.messages:
-        reasoned = any(isinstance(part, ReasoningPart) and _is_own(part, model) for part in message.parts)
-        parts = message.parts
-        if message.role == "assistant" and not reasoned:
-            parts = [_without_id(part, model) for part in message.parts]
-        same = all(new is old for new, old in zip(parts, message.parts, strict=True))
-        changed = changed or not same
-        messages.append(message if same else replace(message, parts=parts))
+        parts = list(message.parts)
+        if not any(isinstance(part, ReasoningPart) and _is_own(part, model) for part in parts):
+            for place, part in enumerate(parts):
+                if message.role == "assistant" and isinstance(part, TextPart | ToolCallPart) and _is_own(part, model):
+                    data = part.provider_data or {}
+                    kept = {name: value for name, value in data.items() if name != "id"}
+                    if kept != data:
+                        changed = True
+                        parts[place] = replace(part, provider_data=kept if kept.keys() - {"provider"} else None)
+        messages.append(replace(message, parts=parts))
     return Prompt(messages=messages) if changed else None
-
-
-def _without_id(part: PromptPart, model: Model) -> PromptPart:
-    if not isinstance(part, TextPart | ToolCallPart) or not _is_own(part, model):
-        return part
-    data = part.provider_data or {}
-    if "id" not in data:
-        return part
-    kept = {name: value for name, value in data.items() if name != "id"}
-    return replace(part, provider_data=kept if kept.keys() - {"provider"} else None)
 
 
 BUILT_IN_RULES = (

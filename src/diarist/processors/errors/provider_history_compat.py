@@ -89,47 +89,37 @@ class ProviderHistoryCompat(Processor[Any]):
                 the error names the rule.
             ProcessorResultError: ``fix`` did not return a bool.
         """
-        repaired = [
-            self._repair(rule, args) for rule in self.rules if rule.fix is not None and rule.matches(args.error)
-        ]
-        return {"retry": True} if any(repaired) else None
-
-    def _repair(self, rule: CompatRule, args: ProcessAPIErrorArgs[Any]) -> bool:
-        assert rule.fix is not None
-        try:
-            changed = rule.fix(args.message_list.all)
-        except Exception as error:
-            raise self._failed(rule, "process_api_error", args.step_number, error) from error
-        if not isinstance(cast(Any, changed), bool):
-            raise self._bad(rule, "process_api_error", args.step_number, changed, "True or False")
-        if not changed:
-            return False
-        key = (args.step_number, rule.name)
-        if key in args.state:
-            raise ProcessorError(
-                f"compatibility rule {rule.name!r} repaired the history again, but the provider still refuses it: "
-                f"{args.error}",
-                processor_id=self.id,
-                hook="process_api_error",
-                step=args.step_number,
-            ) from args.error
-        args.state.add(key)
-        logger.info("compatibility rule %s repaired the history of %s", rule.name, args.thread_id or "this call")
-        return True
+        repaired = False
+        for rule in self.rules:
+            if rule.fix is None or not rule.matches(args.error):
+                continue
+            try:
+                changed = rule.fix(args.message_list.all)
+            except Exception as error:
+                raise self._failed(rule, "process_api_error", args.step_number, error) from error
+            if not isinstance(cast(Any, changed), bool):
+                raise self._bad(rule, "process_api_error", args.step_number, changed, "True or False")
+            if not changed:
+                continue
+            key = (args.step_number, rule.name)
+            if key in args.state:
+                raise ProcessorError(
+                    f"compatibility rule {rule.name!r} repaired the history again, but the provider still refuses it: "
+                    f"{args.error}",
+                    processor_id=self.id,
+                    hook="process_api_error",
+                    step=args.step_number,
+                ) from args.error
+            args.state.add(key)
+            logger.info("compatibility rule %s repaired the history of %s", rule.name, args.thread_id or "this call")
+            repaired = True
+        return {"retry": True} if repaired else None
 
     def _failed(self, rule: CompatRule, hook: str, step: int, error: Exception) -> ProcessorError:
-        return ProcessorError(
-            f"compatibility rule {rule.name!r} failed in {hook} at step {step}: {type(error).__name__}: {error}",
-            processor_id=self.id,
-            hook=hook,
-            step=step,
-        )
+        message = f"compatibility rule {rule.name!r} failed in {hook} at step {step}: {type(error).__name__}: {error}"
+        return ProcessorError(message, processor_id=self.id, hook=hook, step=step)
 
     def _bad(self, rule: CompatRule, hook: str, step: int, value: object, allowed: str) -> ProcessorResultError:
-        return ProcessorResultError(
-            f"compatibility rule {rule.name!r} returned {type(value).__name__} in {hook} at step {step}; "
-            f"allowed: {allowed}",
-            processor_id=self.id,
-            hook=hook,
-            step=step,
-        )
+        returned = f"returned {type(value).__name__} in {hook} at step {step}; allowed: {allowed}"
+        message = f"compatibility rule {rule.name!r} {returned}"
+        return ProcessorResultError(message, processor_id=self.id, hook=hook, step=step)

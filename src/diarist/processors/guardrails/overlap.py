@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from diarist.processors.streaming_redaction import Span
 
@@ -48,8 +48,12 @@ class Overlap:
         self.size = _LONGEST_KNOWN * _MOST_KNOWN
         for text in texts:
             said = words_of(text)
-            self._add(said)
             self.size += _OF_A_WORD * len(said)
+            for index in range(len(said) if len(said) >= words else 0):
+                for length in range(min(words, len(said) - index)):
+                    self._next[tuple(said[index : index + length])].add(said[index + length])
+                if index + words <= len(said):
+                    self._passages.add(tuple(said[index : index + words]))
         self._words = frozenset(self._next.get((), ()))
         self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
 
@@ -63,7 +67,11 @@ class Overlap:
             return (), self._known[piece]
         found = list(_WORD.finditer(text, start))
         said = [match[0].casefold() for match in found]
-        passages = list(self._find(found, said)) if len(said) >= self._size else ()
+        passages = [
+            Span(found[index].start(), found[index + self._size - 1].end(), self._label)
+            for index in range(len(said) - self._size + 1)
+            if tuple(said[index : index + self._size]) in self._passages
+        ]
         if final:
             return passages, 0
         held = self._keep(text, found, said)
@@ -73,39 +81,15 @@ class Overlap:
             self._known[piece] = held
         return passages, held
 
-    def _find(self, found: Sequence[re.Match[str]], said: Sequence[str]) -> Iterator[Span]:
-        for index in range(len(said) - self._size + 1):
-            if tuple(said[index : index + self._size]) in self._passages:
-                yield Span(found[index].start(), found[index + self._size - 1].end(), self._label)
-
     def _keep(self, text: str, found: Sequence[re.Match[str]], said: Sequence[str]) -> int:
         if not found:
             return 0
         open_word = found[-1].end() == len(text)
         if said[-1] not in (self._beginnings if open_word else self._words):
             return 0
-        for length in range(min(len(said), self._size), 0, -1):
-            run = said[-length:]
-            if self._may_go_on(run[:-1], run[-1]) if open_word else self._goes_on(run):
+        for length in range(min(len(said), self._size), 1, -1):
+            *before, last = said[-length:]
+            following = self._next.get(tuple(before), ())
+            if any(word.startswith(last) for word in following) if open_word else last in following:
                 return len(text) - found[-length].start()
-        return 0
-
-    def _add(self, said: list[str]) -> None:
-        if len(said) < self._size:
-            return
-        for index in range(len(said)):
-            for length in range(min(self._size, len(said) - index)):
-                self._next[tuple(said[index : index + length])].add(said[index + length])
-            if index + self._size <= len(said):
-                self._passages.add(tuple(said[index : index + self._size]))
-
-    def _goes_on(self, run: Sequence[str]) -> bool:
-        """Return True if the last words, up to the length of a passage, are in a text in this order."""
-        *before, last = run[-self._size :]
-        return last in self._next.get(tuple(before), ())
-
-    def _may_go_on(self, before: Sequence[str], begun: str) -> bool:
-        if not before:
-            return begun in self._beginnings
-        following = self._next.get(tuple(before[-(self._size - 1) :]), ())
-        return any(word.startswith(begun) for word in following)
+        return len(text) - found[-1].start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import inspect
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -15,13 +14,12 @@ from typing import Any, Literal, TypeAlias, cast
 from anyio import to_thread
 
 from diarist.checks import flags, function, one_of, share, text_list, texts
-from diarist.concurrency import inner_cancel_as_error
-from diarist.exceptions import ConfigError, ModelResponseError, ProcessorAbort
+from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message, TextPart
 from diarist.models.base import Model
-from diarist.processors.base import ProcessInputArgs, ProcessorArgs
-from diarist.processors.guardrails.ask_model import AsksModel, close_model, load_prompt
-from diarist.processors.guardrails.guard import OnError, Where, input_with, new_messages, with_texts
+from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
+from diarist.processors.guardrails.ask_model import AsksModel, joined, load_prompt
+from diarist.processors.guardrails.guard import OnError, Where, with_texts
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
 from diarist.processors.streaming_redaction import Look, Redactor, Span
@@ -105,33 +103,33 @@ class PIIDetector(RedactingGuard):
         span_chars: int | None = 400,
         on_error: OnError = "fail",
     ) -> None:
+        name = "PIIDetector"
         if detector is not None and model is not None:
-            raise ConfigError("PIIDetector: give model or detector, not both")
-        function("PIIDetector", "detector", detector)
-        texts("PIIDetector", instructions=instructions)
-        flags("PIIDetector", preserve_format=preserve_format, last_message_only=last_message_only)
-        super().__init__(
-            strategy=strategy,
-            on_error=on_error,
-            tools=tools,
-            span_chars=span_chars,
-            rewrite=self._rewrite_text if detector is not None or model is not None else None,
-        )
-        one_of("PIIDetector", "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
-        share("PIIDetector", "threshold", threshold)
-        by_form, others = _split(detection_types, model is not None or detector is not None)
+            raise ConfigError(f"{name}: give model or detector, not both")
+        function(name, "detector", detector)
+        texts(name, instructions=instructions)
+        flags(name, preserve_format=preserve_format, last_message_only=last_message_only)
+        one_of(name, "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
+        share(name, "threshold", threshold)
+        wanted = DEFAULT_TYPES if detection_types is None else text_list(name, "detection_types", detection_types)
+        if not wanted:
+            raise ConfigError(f"{name}: detection_types is empty; name at least one")
+        others = [kind for kind in wanted if kind not in DETECTION_TYPES]
+        if others and model is None and detector is None:
+            raise ConfigError(
+                f"{name}: no pattern detects {', '.join(others)}; give a detector or model that does, or choose from "
+                f"{', '.join(DETECTION_TYPES)}"
+            )
+        self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
+        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=self._detect)
         self.redaction_method = redaction_method
         self.preserve_format = preserve_format
         self.threshold = threshold
         self.last_message_only = last_message_only
         if not isinstance(cast(Any, salt), str | bytes | None):
-            raise ConfigError(f"PIIDetector: salt must be a text or bytes, not {type(salt).__name__}")
+            raise ConfigError(f"{name}: salt must be a text or bytes, not {type(salt).__name__}")
         self._salt = secrets.token_bytes(16) if salt is None else salt.encode() if isinstance(salt, str) else salt
-        self._patterns = PIIPatterns(by_form)
-        self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
-
-    async def close(self) -> None:
-        await close_model(self._detect)
+        self._patterns = PIIPatterns([kind for kind in wanted if kind in DETECTION_TYPES])
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         return self._patterns.look
@@ -153,7 +151,7 @@ class PIIDetector(RedactingGuard):
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Redact the call's own messages; messages from memory were redacted when they were new."""
         changed: dict[str, Message | None] = {}
-        for message in new_messages(args, last_only=self.last_message_only):
+        for message in self.new_messages(args):
             redacted = message
             if self._detect is not None:
                 texts = [part.text for part in message.parts if isinstance(part, TextPart)]
@@ -166,20 +164,17 @@ class PIIDetector(RedactingGuard):
         if not changed:
             return None
         found = sorted(args.state.found)
-        return input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
+        return self.input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
 
-    async def _rewrite_text(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
+    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
+        """Return a text with the detections redacted."""
         return (await self._redact_detected(args, [text], where))[0]
 
     async def _redact_detected(self, args: ProcessorArgs[Any], pieces: Sequence[str], where: Where) -> list[str]:
         """Redact detections in adjacent texts, which the detector is given as one."""
         text = "".join(pieces)
-        try:
-            found = await inner_cancel_as_error(self._detected(text)) if text.strip() else []
-        except ProcessorAbort:
-            raise
-        except Exception as error:
-            self.failed(error)
+        found = await self.attempt(self._detected(text), []) if text.strip() else []
+        if not found:
             return list(pieces)
         scores = {item.type: item.score for item in found}
 
@@ -193,8 +188,7 @@ class PIIDetector(RedactingGuard):
 
     async def _detected(self, text: str) -> list[Detection]:
         assert self._detect is not None
-        value: Any = self._detect(text)
-        items = list(cast(Iterable[Any], await value if inspect.isawaitable(value) else value))
+        items = list(cast(Iterable[Any], await returned(self._detect, text)))
         if bad := [item for item in items if not isinstance(item, Detection)]:
             raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
         sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
@@ -220,8 +214,7 @@ class ModelDetector(AsksModel):
     def __init__(self, model: str | Model | Any, types: Sequence[str], instructions: str = "") -> None:
         super().__init__(model)
         listed = "\n".join(f"- {name}" for name in types)
-        parts = (load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions.strip())
-        self._task = "\n\n".join(part for part in parts if part)
+        self._task = joined(load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions)
         self._types = {name.casefold(): name for name in types}
 
     async def __call__(self, text: str) -> list[Detection]:
@@ -242,20 +235,6 @@ class ModelDetector(AsksModel):
                         f"a detection of {self.model.id} has no text, or a type that was not requested"
                     )
         return found
-
-
-def _split(types: Sequence[str] | None, has_detector: bool) -> tuple[list[str], list[str]]:
-    """Return the types that patterns find, and the others. Raises ConfigError for others without a detector."""
-    wanted = DEFAULT_TYPES if types is None else text_list("PIIDetector", "detection_types", types)
-    if not wanted:
-        raise ConfigError("PIIDetector: detection_types is empty; name at least one")
-    others = [name for name in wanted if name not in DETECTION_TYPES]
-    if others and not has_detector:
-        raise ConfigError(
-            f"PIIDetector: no pattern detects {', '.join(others)}; give a detector or model that does, or choose from "
-            f"{', '.join(DETECTION_TYPES)}"
-        )
-    return [name for name in wanted if name in DETECTION_TYPES], others
 
 
 def presidio(*, entities: Sequence[str] | None = None, language: str = "en", analyzer: Any | None = None) -> Detect:

@@ -7,7 +7,7 @@ country for IBANs, and Python's own parser for IP addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 
 from diarist.processors.builtin.presets import PRESETS
@@ -89,7 +89,7 @@ _IBAN_LENGTHS = {
 _IBAN_BEGIN = re.compile(r"\b[A-Za-z]{2}\d{2}")
 
 # A search that begins at a refined match must find it again, because a stream continues there.
-Refine = Callable[[str], Iterator[tuple[int, int]]]
+Refine = Callable[[str], Iterable[tuple[int, int]]]
 
 
 class PIIPatterns:
@@ -104,7 +104,14 @@ class PIIPatterns:
         """Return the candidates that pass their check, cut to the data itself, and how many characters at the end may
         still become part of a candidate."""
         candidates, held = self._patterns.look(text, start, final)
-        spans = [span for candidate in candidates for span in _refined(text, candidate)]
+        spans: list[Span] = []
+        for candidate in candidates:
+            name, begin = candidate.label.partition("/")[0], candidate.start
+            if (refine := _REFINE.get(name)) is None:
+                spans.append(Span(begin, candidate.end, name))
+            else:
+                found = refine(text[begin : candidate.end])
+                spans += [Span(begin + first, begin + last, name) for first, last in found]
         logins = [span for span in spans if span.label == "url-credentials"]
         # The end of a login and the host after it look like an e-mail address.
         return [
@@ -112,12 +119,6 @@ class PIIPatterns:
             for span in spans
             if span.label != "email" or not any(span.start < login.end < span.end for login in logins)
         ], held
-
-
-def _refined(text: str, candidate: Span) -> Iterator[Span]:
-    name = candidate.label.partition("/")[0]
-    for first, last in _REFINE.get(name, _whole)(text[candidate.start : candidate.end]):
-        yield Span(candidate.start + first, candidate.start + last, name)
 
 
 def luhn(digits: str) -> bool:
@@ -133,10 +134,6 @@ def iban_checksum(iban: str) -> bool:
     """Return True if an IBAN without spaces has the checksum 1 modulo 97."""
     moved = iban[4:] + iban[:4]
     return int("".join(str(int(char, 36)) for char in moved)) % 97 == 1
-
-
-def _whole(text: str) -> Iterator[tuple[int, int]]:
-    yield 0, len(text)
 
 
 def _cards(text: str) -> Iterator[tuple[int, int]]:
@@ -176,20 +173,10 @@ def _addresses(text: str) -> Iterator[tuple[int, int]]:
         yield 0, len(shown)
 
 
-def _phones(text: str) -> Iterator[tuple[int, int]]:
-    digits = sum(char.isdigit() for char in text)
-    if 7 <= digits <= 17:
-        yield 0, len(text)
-
-
-def _credentials(text: str) -> Iterator[tuple[int, int]]:
-    yield 0, len(text) - 1
-
-
 _REFINE: dict[str, Refine] = {
     "credit-card": _cards,
     "iban": _ibans,
     "ip-address": _addresses,
-    "phone": _phones,
-    "url-credentials": _credentials,
+    "phone": lambda text: [(0, len(text))] if 7 <= sum(map(str.isdigit, text)) <= 17 else [],
+    "url-credentials": lambda text: [(0, len(text) - 1)],
 }

@@ -13,7 +13,7 @@ from diarist.messages import as_text
 from diarist.models.base import Model
 from diarist.processors.base import ProcessToolResultArgs, ToolResultResult
 from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier
+from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier, verdict_of
 from diarist.processors.guardrails.guard import Finding, InputGuard, OnError
 from diarist.processors.guardrails.moderation import describe, flagged
 
@@ -30,88 +30,50 @@ _SECRETS = (
     r"(api[ _-]?keys?|passwords?|credentials|secrets?|access tokens?|conversation|chat history|private|system prompt)"
 )
 
-_PATTERNS = tuple(
-    (kind, weight, re.compile(source))
-    for kind, weight, source in (
-        (
-            "injection",
-            0.9,
-            rf"\b(ignore|disregard|forget|skip|drop)\b.{{0,30}}\b{_BEFORE}\b.{{0,20}}\b{_RULES}\b",
-        ),
-        ("injection", 0.9, rf"\b(ignore|disregard|forget)\b.{{0,20}}\b(your|all|any|the)\b \b{_RULES}\b"),
-        ("injection", 0.85, rf"\b(do not|don'?t|stop) (follow|obey)(ing)?\b.{{0,30}}\b{_RULES}\b"),
-        ("injection", 0.75, r"\byour (new|real|actual|true|only) (task|instructions?|goal|purpose|job) (is|are)\b"),
-        ("injection", 0.45, r"\b(new|updated|important) (instructions?|directive)s?\s*:"),
-        (
-            "injection",
-            0.9,
-            r"\bignorier\w*\b.{0,30}\b(vorherig|bisherig|obig|früher)\w*\b.{0,20}\b(anweisung|regel|befehl)",
-        ),
-        (
-            "injection",
-            0.9,
-            r"\b(ignore[rz]?|oublie[rz]?)\b.{0,30}\b(instructions|consignes|règles)\b.{0,20}\b(précédente|antérieure|ci-dessus)",
-        ),
-        (
-            "injection",
-            0.9,
-            r"\b(ignora|olvida|ignore)\b.{0,30}\b(instrucciones|reglas|indicaciones)\b.{0,20}\b(anteriores|previas)",
-        ),
-        (
-            "system-override",
-            0.8,
-            r"<\|(im_start|im_end|system|endoftext)\|>|\[/?inst\]|<</?sys>>|</?system(-prompt|_prompt)?>",
-        ),
-        ("system-override", 0.5, r"(^|\n)\s*(#{1,3} )?(system|developer)( (message|prompt|note))?\s*:"),
-        (
-            "system-override",
-            0.85,
-            r"\b(override|overwrite|replace|reset|erase) (your|the|all)\b.{0,20}"
-            r"\b(prompt|instructions|programming|rules)\b",
-        ),
-        (
-            "system-override",
-            0.8,
-            r"\b(reveal|show|print|repeat|output|display|leak|give|tell)\b.{0,30}"
-            r"\b(system|initial|hidden|secret|original) (prompt|instructions?|message|rules)\b",
-        ),
-        ("system-override", 0.75, r"\brepeat (everything|all|the (words|text)|what is) (\w+ ){0,3}above\b"),
-        ("system-override", 0.4, r"\bfrom now on,? you (are|will|must|shall)\b|\byou are now\b"),
-        ("jailbreak", 0.85, r"\bdo anything now\b|\byou are (now )?(dan|stan|aim)\b"),
-        ("jailbreak", 0.75, r"\b(jailbreak|developer|god|sudo|unrestricted|uncensored) mode\b"),
-        (
-            "jailbreak",
-            0.8,
-            r"\b(pretend|act|imagine|role-?play|behave|respond|answer)\b.{0,60}"
-            r"\b(no|without( any)?|free (of|from)( all)?) "
-            r"(restrictions?|rules|filters?|guidelines|limits?|limitations|ethics|morals)\b",
-        ),
-        (
-            "jailbreak",
-            0.85,
-            r"\b(ignore|bypass|disable|turn off|switch off|circumvent|remove)\b.{0,30}"
-            r"\b(safety|content|ethical|moral|security)\b.{0,20}\b(filters?|guidelines|polic(y|ies)|restrictions?|measures|rules|checks?)\b",
-        ),
-        (
-            "tool-exfiltration",
-            0.85,
-            rf"\b(send|post|e-?mail|upload|forward|exfiltrate|leak|transmit)\b.{{0,80}}\b{_SECRETS}\b.{{0,80}}(https?://|\S+@\S+)",
-        ),
-        (
-            "tool-exfiltration",
-            0.85,
-            r"\b(call|use|invoke|run|execute)\b.{0,40}\b(tool|function|plugin|command)\b.{0,60}"
-            r"\b(silently|secretly|without (asking|telling|informing|the user))\b",
-        ),
-        (
-            "tool-exfiltration",
-            0.5,
-            r"\b(do not|don'?t|never|without) (tell|mention|inform|notify|show|ask)(ing)?\b.{0,20}\buser\b",
-        ),
-        ("tool-exfiltration", 0.7, r"!\[[^\]\n]{0,200}\]\(https?://[^)\s]{1,500}[?&][^)\s]{0,200}[{<$\[]"),
-    )
-)
-"""Type, certainty of a match from 0 to 1, and pattern, for text as ``plain`` returns it."""
+_SOURCES = {
+    "injection": {
+        rf"\b(ignore|disregard|forget|skip|drop)\b.{{0,30}}\b{_BEFORE}\b.{{0,20}}\b{_RULES}\b": 0.9,
+        rf"\b(ignore|disregard|forget)\b.{{0,20}}\b(your|all|any|the)\b \b{_RULES}\b": 0.9,
+        rf"\b(do not|don'?t|stop) (follow|obey)(ing)?\b.{{0,30}}\b{_RULES}\b": 0.85,
+        r"\byour (new|real|actual|true|only) (task|instructions?|goal|purpose|job) (is|are)\b": 0.75,
+        r"\b(new|updated|important) (instructions?|directive)s?\s*:": 0.45,
+        r"\bignorier\w*\b.{0,30}\b(vorherig|bisherig|obig|früher)\w*\b.{0,20}\b(anweisung|regel|befehl)": 0.9,
+        r"\b(ignore[rz]?|oublie[rz]?)\b.{0,30}\b(instructions|consignes|règles)\b.{0,20}"
+        r"\b(précédente|antérieure|ci-dessus)": 0.9,
+        r"\b(ignora|olvida|ignore)\b.{0,30}\b(instrucciones|reglas|indicaciones)\b.{0,20}\b(anteriores|previas)": 0.9,
+    },
+    "system-override": {
+        r"<\|(im_start|im_end|system|endoftext)\|>|\[/?inst\]|<</?sys>>|</?system(-prompt|_prompt)?>": 0.8,
+        r"(^|\n)\s*(#{1,3} )?(system|developer)( (message|prompt|note))?\s*:": 0.5,
+        r"\b(override|overwrite|replace|reset|erase) (your|the|all)\b.{0,20}"
+        r"\b(prompt|instructions|programming|rules)\b": 0.85,
+        r"\b(reveal|show|print|repeat|output|display|leak|give|tell)\b.{0,30}"
+        r"\b(system|initial|hidden|secret|original) (prompt|instructions?|message|rules)\b": 0.8,
+        r"\brepeat (everything|all|the (words|text)|what is) (\w+ ){0,3}above\b": 0.75,
+        r"\bfrom now on,? you (are|will|must|shall)\b|\byou are now\b": 0.4,
+    },
+    "jailbreak": {
+        r"\bdo anything now\b|\byou are (now )?(dan|stan|aim)\b": 0.85,
+        r"\b(jailbreak|developer|god|sudo|unrestricted|uncensored) mode\b": 0.75,
+        r"\b(pretend|act|imagine|role-?play|behave|respond|answer)\b.{0,60}"
+        r"\b(no|without( any)?|free (of|from)( all)?) "
+        r"(restrictions?|rules|filters?|guidelines|limits?|limitations|ethics|morals)\b": 0.8,
+        r"\b(ignore|bypass|disable|turn off|switch off|circumvent|remove)\b.{0,30}"
+        r"\b(safety|content|ethical|moral|security)\b.{0,20}"
+        r"\b(filters?|guidelines|polic(y|ies)|restrictions?|measures|rules|checks?)\b": 0.85,
+    },
+    "tool-exfiltration": {
+        r"\b(send|post|e-?mail|upload|forward|exfiltrate|leak|transmit)\b.{0,80}"
+        rf"\b{_SECRETS}\b.{{0,80}}(https?://|\S+@\S+)": 0.85,
+        r"\b(call|use|invoke|run|execute)\b.{0,40}\b(tool|function|plugin|command)\b.{0,60}"
+        r"\b(silently|secretly|without (asking|telling|informing|the user))\b": 0.85,
+        r"\b(do not|don'?t|never|without) (tell|mention|inform|notify|show|ask)(ing)?\b.{0,20}\buser\b": 0.5,
+        r"!\[[^\]\n]{0,200}\]\(https?://[^)\s]{1,500}[?&][^)\s]{0,200}[{<$\[]": 0.7,
+    },
+}
+"""Patterns by type, for text as ``plain`` returns it, with the certainty of a match from 0 to 1."""
+
+_PATTERNS = [(kind, re.compile(source), weight) for kind, found in _SOURCES.items() for source, weight in found.items()]
 
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _TAGS = re.compile("[\U000e0020-\U000e007e]+")
@@ -133,7 +95,7 @@ def score(text: str) -> dict[str, float]:
     doubts: dict[str, float] = {}
     shown = plain(text)
     views = (shown, shown.replace("\n", " "))  # line by line, and with the lines joined
-    for kind, weight, pattern in _PATTERNS:
+    for kind, pattern, weight in _PATTERNS:
         if any(pattern.search(view) for view in views):
             doubts[kind] = doubts.get(kind, 1.0) * (1 - weight)
     return {name: round(1 - doubt, 4) for name, doubt in doubts.items()}
@@ -204,7 +166,7 @@ class PromptInjectionDetector(InputGuard):
         self.threshold = threshold
         self.tool_results = tool_results
         self._types = types
-        self._classifier = make_classifier(
+        self.asks = self._classify = make_classifier(
             name,
             model,
             classifier,
@@ -214,21 +176,20 @@ class PromptInjectionDetector(InputGuard):
             answer_text=strategy == "rewrite",
         )
 
-    async def close(self) -> None:
-        if self._classifier is not None:
-            await self._classifier.close()
-
     async def examine(self, text: str) -> Finding | None:
         """Return the types over the threshold, by the patterns or else by the classifier."""
         verdict = self._by_patterns(text)
-        if self._classifier is not None and not verdict.over(self.threshold):
-            judged = await self._classifier.judge(text)
+        if self._classify is not None and not verdict.over(self.threshold):
+            judged = await verdict_of(self._classify, text)
             known = judged.of((*self._types, FLAGGED)).scores
             verdict = Verdict(scores={**verdict.scores, **known}, reason=judged.reason, text=judged.text)
         finding = flagged("the text tries to take control", verdict, self.threshold)
         if finding is None or self.strategy != "rewrite":
             return finding
-        return Finding(reason=finding.reason, metadata=finding.metadata, text=self._rewritten(text, verdict))
+        sentences = (match[0] for match in _SENTENCE.finditer(text) if match[0])
+        rewritten = verdict.text or "".join(sentence for sentence in sentences if not score(sentence)).strip()
+        clean = bool(rewritten) and rewritten != text and not self._by_patterns(rewritten).over(self.threshold)
+        return Finding(reason=finding.reason, metadata=finding.metadata, text=rewritten if clean else None)
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Judge a tool's result before the model sees it."""
@@ -245,10 +206,3 @@ class PromptInjectionDetector(InputGuard):
     def _by_patterns(self, text: str) -> Verdict:
         scores = {name: value for name, value in score(text).items() if name in self._types}
         return Verdict(scores=scores, reason="it matches known patterns" if scores else "")
-
-    def _rewritten(self, text: str, verdict: Verdict) -> str | None:
-        """Return a text without a match: the model's, or the sentences without one; None if there is none."""
-        sentences = (match[0] for match in _SENTENCE.finditer(text) if match[0])
-        rewritten = verdict.text or "".join(sentence for sentence in sentences if not score(sentence)).strip()
-        clean = bool(rewritten) and rewritten != text and not self._by_patterns(rewritten).over(self.threshold)
-        return rewritten if clean else None

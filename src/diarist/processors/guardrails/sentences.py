@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from diarist.chunks import ReasoningDelta, TextDelta
 
@@ -17,20 +17,8 @@ _STRETCH = 4
 """Longest span without a sentence end, as a multiple of ``span_chars``."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSpan:
-    """A piece of one block of text or reasoning."""
-
-    text: str
-    like: Delta
-
-    def delta(self, text: str) -> Delta:
-        """Return a chunk with ``text`` that takes the span's place."""
-        return replace(self.like, payload=replace(self.like.payload, text=text))
-
-
 class SentenceBuffer:
-    """Holds deltas: ``feed`` each one, ``flush`` before other chunks.
+    """Collects deltas into spans: ``feed`` each one, ``flush`` before other chunks. A span is one delta.
 
     Args:
         span_chars: A span ends with the first sentence or line that ends after this many characters. Without one, it
@@ -42,7 +30,7 @@ class SentenceBuffer:
         self._text = ""
         self._like: Delta | None = None
 
-    def feed(self, delta: Delta) -> Iterator[HeldSpan]:
+    def feed(self, delta: Delta) -> Iterator[Delta]:
         """Yield the spans that this delta completes."""
         last = self._like
         if last is not None and (type(last), last.payload.id) != (type(delta), delta.payload.id):  # another block
@@ -51,14 +39,14 @@ class SentenceBuffer:
         self._text += delta.payload.text
         while (end := self._end()) is not None:
             text, self._text = self._text[:end], self._text[end:]
-            yield HeldSpan(text, delta)
+            yield with_text(delta, text)
 
-    def flush(self) -> Iterator[HeldSpan]:
+    def flush(self) -> Iterator[Delta]:
         """Yield the rest as one span, if there is any."""
         text, like = self._text, self._like
         self.clear()
         if text and like is not None:
-            yield HeldSpan(text, like)
+            yield with_text(like, text)
 
     def clear(self) -> None:
         """Discard held text."""
@@ -77,3 +65,8 @@ class SentenceBuffer:
             return None
         space = self._text.rfind(" ", least, most)
         return space + 1 if space >= 0 else most
+
+
+def with_text(delta: Delta, text: str) -> Delta:
+    """Return a delta of the same block with another text."""
+    return replace(delta, payload=replace(delta.payload, text=text))

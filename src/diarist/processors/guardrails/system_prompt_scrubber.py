@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 from diarist.byte_cache import ByteCache, size_of
 from diarist.checks import one_of, share, text_list, texts, whole
-from diarist.concurrency import inner_cancel_as_error
-from diarist.exceptions import ConfigError, ProcessorAbort
+from diarist.exceptions import ConfigError
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
 from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import Classify, make_classifier
+from diarist.processors.guardrails.classifier import Classify, Verdict, make_classifier, verdict_of
 from diarist.processors.guardrails.guard import OnError, Where
 from diarist.processors.guardrails.overlap import Overlap, words_of
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
@@ -122,7 +121,7 @@ class SystemPromptScrubber(RedactingGuard):
         custom_patterns = text_list(name, "custom_patterns", custom_patterns)
         texts(name, placeholder_text=placeholder_text, instructions=instructions)
         whole(name, "min_words", min_words, least=2)
-        self._classifier = make_classifier(
+        self._classify = make_classifier(
             name,
             model,
             classifier,
@@ -135,7 +134,7 @@ class SystemPromptScrubber(RedactingGuard):
             on_error=on_error,
             tools=tools,
             span_chars=span_chars,
-            rewrite=None if self._classifier is None else self._judged,
+            asks=self._classify,
         )
         one_of(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
         share(name, "threshold", threshold)
@@ -150,21 +149,13 @@ class SystemPromptScrubber(RedactingGuard):
         self._patterns = PatternSet({**ANNOUNCEMENTS, **written, **given}, option=f"{name}: custom_patterns")
         self._indexes: ByteCache[tuple[str, ...], Overlap] = ByteCache(_INDEX_BYTES, largest=maxsize)
 
-    async def close(self) -> None:
-        if self._classifier is not None:
-            await self._classifier.close()
-
-    def _passages(self, args: ProcessorArgs[Any]) -> Overlap:
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
         own = tuple(message.text for message in args.message_list.system if message.tag is None)
         texts = (*own, *self._long)
         overlap = self._indexes.get(texts)
         if overlap is None:
             overlap = Overlap(texts, words=self.min_words, label=LABEL)
             self._indexes.put(texts, overlap, overlap.size + size_of(texts))
-        return overlap
-
-    def matching(self, args: ProcessorArgs[Any]) -> Look:
-        overlap = self._passages(args)
 
         def look(text: str, start: int, final: bool) -> tuple[Sequence[Span], int]:
             passages, held = overlap.look(text, start, final)
@@ -184,17 +175,11 @@ class SystemPromptScrubber(RedactingGuard):
             case _:
                 return ""
 
-    async def _judged(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
+    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
         """Return the text, or its replacement if the classifier objects to it."""
-        if not text.strip() or self._classifier is None:
+        if not text.strip() or self._classify is None:
             return text
-        try:
-            verdict = await inner_cancel_as_error(self._classifier.judge(text))
-        except ProcessorAbort:
-            raise
-        except Exception as error:
-            self.failed(error)
-            return text
+        verdict = await self.attempt(verdict_of(self._classify, text), Verdict())
         over = verdict.over(self.threshold)
         if not over:
             return text

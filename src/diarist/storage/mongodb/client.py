@@ -1,4 +1,7 @@
-"""Connection to a MongoDB server. A whole call runs in one thread, so callers may use any event loop."""
+"""Connection to a MongoDB server, and expressions of its aggregation language.
+
+A whole call runs in one thread, so callers may use any event loop.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -71,7 +74,11 @@ class Server:
     async def run(self, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``work`` in another thread. It completes even if the caller is cancelled."""
         while True:
-            opened = self._opened()
+            with self._lock:
+                opened = self._open
+                if opened is None or opened.pid != os.getpid():
+                    self._open = opened = _Open(self._url, self.name, self._timeout)
+                    weakref.finalize(self, opened.abandon)
             try:
                 future = opened.threads.submit(self._ready, opened, work, *args, **kwargs)
             except RuntimeError:
@@ -85,13 +92,6 @@ class Server:
             opened, self._open = self._open, None
         if opened is not None and opened.pid == os.getpid():
             await asyncio.to_thread(opened.close)
-
-    def _opened(self) -> _Open:
-        with self._lock:
-            if self._open is None or self._open.pid != os.getpid():
-                self._open = _Open(self._url, self.name, self._timeout)
-                weakref.finalize(self, self._open.abandon)
-            return self._open
 
     def _ready(self, opened: _Open, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         doing = work.__name__.strip("_").replace("_", " ")
@@ -176,3 +176,38 @@ def _explained(error: Exception) -> str:
             return f"{words}; correct the URL"
         case _:
             return words
+
+
+# --- expressions -------------------------------------------------------------------------------------------
+# Values are passed as literals, since a string may begin with a dollar sign.
+
+NOW: Document = {"$multiply": [{"$toLong": "$$NOW"}, 1000]}
+"""The server's clock, in microseconds since 1970, with a resolution of one millisecond."""
+
+
+def literal(value: Any) -> Document:
+    return {"$literal": value}
+
+
+def literals(values: Mapping[str, Any]) -> Document:
+    return {name: literal(value) for name, value in values.items()}
+
+
+def after(ttl: int) -> Document:
+    """Return the expression for the time ``ttl`` microseconds from now."""
+    return {"$add": [NOW, literal(ttl)]}
+
+
+def raised(name: str) -> Document:
+    """Return the expression for a field's number, or zero, plus one."""
+    return {"$add": [{"$ifNull": [f"${name}", 0]}, 1]}
+
+
+def appended(name: str, item: Any) -> Document:
+    """Return the expression for a field's list with ``item`` appended."""
+    return {"$concatArrays": [f"${name}", [item]]}
+
+
+def merged(*parts: Any) -> Document:
+    """Return the expression for several objects merged into one, which replaces the field's value."""
+    return {"$mergeObjects": list(parts)}

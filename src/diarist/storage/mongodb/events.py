@@ -13,8 +13,7 @@ from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from diarist.storage.codec import at_micros, from_json
-from diarist.storage.mongodb.client import Db, Document
-from diarist.storage.mongodb.expressions import NOW, literal, raised
+from diarist.storage.mongodb.client import NOW, Db, Document, literal, raised
 from diarist.storage.records import Event
 
 _HEADS, _EVENTS = "diarist_event_logs", "diarist_events"

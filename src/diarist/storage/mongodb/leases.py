@@ -7,8 +7,7 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from diarist.storage.mongodb.client import Db
-from diarist.storage.mongodb.expressions import NOW, after, literal, raised
+from diarist.storage.mongodb.client import NOW, Db, after, literal, raised
 from diarist.storage.records import Lease
 
 _NAME = "diarist_leases"

@@ -21,8 +21,7 @@ from pymongo.errors import DuplicateKeyError
 
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import decode_log, encode_log
-from diarist.storage.mongodb.client import Db, Document
-from diarist.storage.mongodb.expressions import NOW, literal, literals, raised
+from diarist.storage.mongodb.client import NOW, Db, Document, literal, literals, raised
 from diarist.storage.records import ObservationLog, RowRef
 
 HEADS, _HISTORY = "diarist_logs", "diarist_log_history"

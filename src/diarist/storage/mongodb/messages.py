@@ -16,11 +16,10 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import MessageRow, decode_message
-from diarist.storage.mongodb.client import Db, Document
-from diarist.storage.mongodb.expressions import appended, literals, merged, raised
+from diarist.storage.codec import MessageRow, decode_message, lost_run
+from diarist.storage.mongodb.client import Db, Document, appended, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
-from diarist.storage.mongodb.runs import COUNTS, EndState, end_run, kept_of, live_in, lost, settle
+from diarist.storage.mongodb.runs import COUNTS, EndState, end_run, get_run, kept_of, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most, present
 from diarist.storage.records import Forgotten, RowRef, Run
 
@@ -31,7 +30,7 @@ def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
     raise_counter: Document = {"$inc": {"last_seq": len(rows)}}
     doc = db[THREADS].find_one_and_update(live_in(run), raise_counter, return_document=ReturnDocument.AFTER)
     if doc is None:
-        raise lost(db, run)
+        raise lost_run(run, get_run(db, run.id))
     if not rows:
         return []
     numbers = list(range(doc["last_seq"] - len(rows) + 1, doc["last_seq"] + 1))
@@ -49,7 +48,7 @@ def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
         raise
     if not named:
         db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
-        raise lost(db, run)
+        raise lost_run(run, get_run(db, run.id))
     return numbers
 
 
@@ -86,7 +85,7 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
     doc = _current(db, run.thread_id)
     live = doc["live"] if doc is not None else None
     if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
-        raise lost(db, run)
+        raise lost_run(run, get_run(db, run.id))
     named = [*(row.id for row in rows), *remove]
     own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(live)})
     changeable = own | _ids(db, {"id": {"$in": named}, **_visible(doc)})
@@ -101,7 +100,7 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
         return_document=ReturnDocument.AFTER,
     )
     if told is None:
-        raise lost(db, run)
+        raise lost_run(run, get_run(db, run.id))
     _carry_out(db, told)
 
 

@@ -15,8 +15,7 @@ from diarist.storage.codec import (
     encode_working_memory,
     page_of_resources,
 )
-from diarist.storage.mongodb.client import Db
-from diarist.storage.mongodb.expressions import NOW, literals
+from diarist.storage.mongodb.client import NOW, Db, literals
 from diarist.storage.mongodb.logs import HEADS
 from diarist.storage.records import Page, Resource, WorkingMemory
 

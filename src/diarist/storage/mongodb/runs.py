@@ -10,9 +10,9 @@ from typing import Literal
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
-from diarist.storage.mongodb.client import Db, Document
-from diarist.storage.mongodb.expressions import NOW, after, appended, literal, literals, merged, raised
+from diarist.exceptions import ConflictError, ThreadBusyError
+from diarist.storage.codec import lost_run, require_resource, require_state
+from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
 from diarist.storage.records import Run, Thread
@@ -27,10 +27,8 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
     """Begin a run; ``ttl`` is in microseconds, as in the functions below."""
     while True:
         doc = present(db, thread.id)
-        if doc is not None and doc["resource_id"] != thread.resource_id:
-            raise InputError(
-                f"thread {thread.id!r} belongs to resource {doc['resource_id']!r}, not {thread.resource_id!r}"
-            )
+        if doc is not None:
+            require_resource(thread, doc["resource_id"])
         if db[RUNS].find_one({"_id": run_id}) is not None:
             raise _taken(run_id)
         if doc is not None and doc["live"] is not None:
@@ -86,14 +84,12 @@ def _adopt_expired(db: Db, doc: Document) -> None:
 
 def heartbeat(db: Db, run: Run, ttl: int) -> None:
     if not db[THREADS].update_one(live_in(run), [{"$set": {"live.expires_at": after(ttl)}}]).matched_count:
-        raise lost(db, run)
+        raise lost_run(run, get_run(db, run.id))
 
 
 def end_run(db: Db, run: Run, state: EndState) -> None:
     if not _end(db, run, state, {}):
-        stored = _found(db, run)
-        if stored is None or (stored.token, stored.state) != (run.token, state):
-            raise lost(db, run)
+        require_state(run, get_run(db, run.id), state)
 
 
 def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
@@ -160,21 +156,6 @@ def get_run(db: Db, run_id: str) -> Run | None:
         return None
     place = {"_id": found["thread_id"], "resource_id": found["resource_id"]}
     return _run(place, {**found, "id": run_id}, found["state"])
-
-
-def lost(db: Db, run: Run) -> RunLostError:
-    stored = _found(db, run)
-    if stored is None:
-        return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
-    if stored.token != run.token:
-        return RunLostError(f"the token {run.token} of run {run.id!r} is not the stored one")
-    return RunLostError(f"run {run.id!r} has ended as {stored.state}: it may write nothing more")
-
-
-def _found(db: Db, run: Run) -> Run | None:
-    """Return the run; None if its thread was deleted, even if another thread now has a run with this id."""
-    stored = get_run(db, run.id)
-    return stored if stored is not None and stored.thread_id == run.thread_id else None
 
 
 def _taken(run_id: str) -> ConflictError:

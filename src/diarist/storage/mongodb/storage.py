@@ -9,7 +9,7 @@ from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.codec import check_thread, decode_resource_cursor, encode_message, encode_sent, to_json, ttl_micros
+from diarist.storage.codec import after_resource, check_thread, encode_message, encode_sent, to_json, ttl_micros
 from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
 from diarist.storage.mongodb import messages as rows_
 from diarist.storage.mongodb.client import Server, open_database
@@ -172,7 +172,7 @@ class MongoDBStorage(Storage):
         return await self._server.run(resources.save_resource, resource)
 
     async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
-        limit, after = check_limit(limit, least=1), decode_resource_cursor(cursor)
+        limit, after = check_limit(limit, least=1), after_resource(cursor)
         return await self._server.run(resources.list_resources, limit, after)
 
     async def get_working_memory(self, key: str) -> WorkingMemory:

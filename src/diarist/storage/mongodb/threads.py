@@ -21,19 +21,18 @@ from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
 from diarist.storage.codec import (
     ThreadRow,
+    after_thread,
     canonical,
-    check_title,
-    decode_cursor,
+    changed_thread,
     decode_thread,
-    encode_cursor,
     from_json,
     merge_metadata,
+    page_of_threads,
     to_json,
     to_micros,
 )
-from diarist.storage.mongodb.client import Db, Document
+from diarist.storage.mongodb.client import NOW, Db, Document, literal, literals, raised
 from diarist.storage.mongodb.events import delete_event_log
-from diarist.storage.mongodb.expressions import NOW, literal, literals, raised
 from diarist.storage.mongodb.logs import delete_log_of_thread, mark_removal
 from diarist.storage.mongodb.resources import delete_working_memory
 from diarist.storage.records import Page, Thread
@@ -46,12 +45,15 @@ _VISIBLE: Document = {"created_by": None, "deleted_at": None}
 def create_thread(db: Db, thread: Thread) -> Thread:
     if present(db, thread.id) is not None or not insert_thread(db, thread, {}):
         raise ConflictError(f"thread {thread.id!r} exists already")
-    return _existing(db, thread.id)
+    created = get_thread(db, thread.id)
+    if created is None:
+        raise NotFoundError(f"there is no thread {thread.id!r}")
+    return created
 
 
 def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
     """Insert a thread. Returns False if it exists. ``more`` has expressions for additional or other fields."""
-    metadata = merge_metadata({}, thread.metadata)
+    metadata = to_json(merge_metadata({}, thread.metadata))
     created = to_micros(thread.created_at, f"created_at of thread {thread.id!r}")
     updated = to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}")
     values: Document = {
@@ -81,11 +83,8 @@ def update_thread(
         doc = db[THREADS].find_one({"_id": thread_id, **_VISIBLE})
         if doc is None:
             raise NotFoundError(f"there is no thread {thread_id!r}")
-        thread = _thread(doc)
-        check_title(thread, expected_title)
-        # Encode as JSON first: a value that becomes null removes its key as well.
-        changed = merge_metadata(thread.metadata, from_json(to_json(dict(metadata or {}))))
-        values = {"title": thread.title if title is None else title, **_metadata_fields(changed)}
+        row = changed_thread(_row(doc), title, metadata, expected_title)
+        values = {"title": row.title, **_metadata_fields(row.metadata)}
         saved = db[THREADS].find_one_and_update(
             {"_id": thread_id, "epoch": doc["epoch"], "edit": doc["edit"], **_VISIBLE},
             [{"$set": {**literals(values), "updated_at": NOW, "edit": raised("edit")}}],
@@ -110,14 +109,11 @@ def list_threads(
     if metadata:
         wanted["meta"] = {"$all": [_mark(key, value) for key, value in metadata.items()]}
     if cursor is not None:
-        created_at, thread_id = decode_cursor(cursor)
+        created_at, thread_id = after_thread(cursor)
         same_time = {"created_at": created_at, "_id": {beyond: thread_id}}
         wanted["$or"] = [{"created_at": {beyond: created_at}}, same_time]
     found = db[THREADS].find(wanted).sort([("created_at", order), ("_id", order)]).limit(most(limit, 1))
-    rows = [_row(doc) for doc in found]
-    page = rows[:limit]
-    more = len(rows) > limit
-    return Page(items=[decode_thread(row) for row in page], cursor=encode_cursor(page[-1]) if more else None)
+    return page_of_threads([_row(doc) for doc in found], limit)
 
 
 def delete_thread(db: Db, thread_id: str) -> bool:
@@ -181,16 +177,9 @@ def _remove_records(db: Db, thread_id: str, until: int) -> None:
     delete_event_log(db, key, until)
 
 
-def _existing(db: Db, thread_id: str) -> Thread:
-    thread = get_thread(db, thread_id)
-    if thread is None:
-        raise NotFoundError(f"there is no thread {thread_id!r}")
-    return thread
-
-
-def _metadata_fields(metadata: Mapping[str, Json]) -> Document:
-    stored: dict[str, Json] = from_json(to_json(metadata))
-    return {"metadata": to_json(metadata), "meta": [_mark(key, value) for key, value in stored.items()]}
+def _metadata_fields(metadata: str) -> Document:
+    stored: dict[str, Json] = from_json(metadata)
+    return {"metadata": metadata, "meta": [_mark(key, value) for key, value in stored.items()]}
 
 
 def _mark(key: str, value: Json) -> str:

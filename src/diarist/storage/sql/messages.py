@@ -11,10 +11,10 @@ from diarist.checks import LARGEST
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import MessageRow, decode_message
+from diarist.storage.codec import MessageRow, decode_message, lost_run
 from diarist.storage.records import Forgotten, Run
 from diarist.storage.sql.row_cache import Known, KnownRow
-from diarist.storage.sql.runs import EndState, end_run, lost, require_live
+from diarist.storage.sql.runs import EndState, end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
 from diarist.storage.sql.threads import COUNTING, COUNTS, lock_thread, stamp_thread
 
@@ -49,7 +49,7 @@ async def append_messages(connection: Connection, run: Run, rows: Sequence[Messa
         count=len(rows),
     )
     if last is None:
-        raise await lost(connection, run)
+        raise lost_run(run, await get_run(connection, run.id))
     await require_live(connection, run)
     if not rows:
         return []

@@ -41,16 +41,10 @@ async def get_resource(connection: Connection, resource_id: str) -> Resource:
 
 
 async def save_resource(connection: Connection, resource: Resource) -> Resource:
-    body, version = encode_resource(resource), resource.version + 1
-    if resource.version:
-        statement = "UPDATE diarist_resources SET version = :next, body = :body WHERE id = :id AND version = :expected"
-    else:
-        statement = (
-            "INSERT INTO diarist_resources (id, version, body) VALUES (:id, :next, :body) ON CONFLICT DO NOTHING"
-        )
-    if not await connection.execute(statement, id=resource.id, expected=resource.version, next=version, body=body):
+    body = encode_resource(resource)
+    if not await _save(connection, "diarist_resources", "id", resource.id, resource.version, body):
         raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
-    return decode_resource(resource.id, version, body)
+    return decode_resource(resource.id, resource.version + 1, body)
 
 
 async def get_working_memory(connection: Connection, key: str) -> WorkingMemory:
@@ -59,19 +53,19 @@ async def get_working_memory(connection: Connection, key: str) -> WorkingMemory:
 
 
 async def save_working_memory(connection: Connection, memory: WorkingMemory) -> WorkingMemory:
-    body, version = encode_working_memory(memory), memory.version + 1
-    if memory.version:
-        statement = (
-            "UPDATE diarist_working_memories SET version = :next, body = :body WHERE key = :key AND version = :expected"
-        )
-    else:
-        statement = (
-            "INSERT INTO diarist_working_memories (key, version, body) VALUES (:key, :next, :body)"
-            " ON CONFLICT DO NOTHING"
-        )
-    if not await connection.execute(statement, key=memory.key, expected=memory.version, next=version, body=body):
+    body = encode_working_memory(memory)
+    if not await _save(connection, "diarist_working_memories", "key", memory.key, memory.version, body):
         raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")
-    return decode_working_memory(memory.key, version, body)
+    return decode_working_memory(memory.key, memory.version + 1, body)
+
+
+async def _save(connection: Connection, table: str, column: str, key: str, version: int, body: str) -> bool:
+    """Save a body as the next version. Returns False if the stored version is another one."""
+    if version:
+        statement = f"UPDATE {table} SET version = :next, body = :body WHERE {column} = :key AND version = :version"
+    else:
+        statement = f"INSERT INTO {table} ({column}, version, body) VALUES (:key, :next, :body) ON CONFLICT DO NOTHING"
+    return await connection.execute(statement, key=key, version=version, next=version + 1, body=body) > 0
 
 
 async def delete_working_memory(connection: Connection, key: str) -> None:

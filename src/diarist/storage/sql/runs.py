@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from diarist.databases.base import Connection, Row
-from diarist.exceptions import ConflictError, InputError, RunLostError, ThreadBusyError
+from diarist.exceptions import ConflictError, ThreadBusyError
+from diarist.storage.codec import lost_run, require_resource, require_state
 from diarist.storage.records import Run, Thread
 from diarist.storage.sql.search import index_run
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
@@ -23,8 +24,8 @@ async def begin_run(connection: Connection, run_id: str, thread: Thread, ttl: in
     resource_id = await lock_thread(connection, thread.id)
     if resource_id is None:
         await insert_thread(connection, thread, created_by=run_id)
-    elif resource_id != thread.resource_id:
-        raise InputError(f"thread {thread.id!r} belongs to resource {resource_id!r}, not {thread.resource_id!r}")
+    else:
+        require_resource(thread, resource_id)
     found = await connection.first(
         "SELECT coalesce(max(token), 0) + 1, EXISTS (SELECT 1 FROM diarist_runs WHERE id = :run),"
         " EXISTS (SELECT 1 FROM diarist_runs WHERE thread_id = :thread AND state = 'live')"
@@ -65,7 +66,7 @@ async def begin_run(connection: Connection, run_id: str, thread: Thread, ttl: in
 async def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
     statement = f"UPDATE diarist_runs SET expires_at = {{now}} + :ttl WHERE {_MINE}"
     if not await connection.execute(statement, run=run.id, token=run.token, thread=run.thread_id, ttl=ttl):
-        raise await lost(connection, run)
+        raise lost_run(run, await get_run(connection, run.id))
 
 
 async def end_run(connection: Connection, run: Run, state: EndState, *, locked: bool = False) -> None:
@@ -80,9 +81,7 @@ async def end_run(connection: Connection, run: Run, state: EndState, *, locked: 
         state=state,
     )
     if ended is None:
-        stored = await _found(connection, run)
-        if stored is None or (stored.token, stored.state) != (run.token, state):
-            raise await lost(connection, run)
+        require_state(run, await get_run(connection, run.id), state)
         return
     thread_id, guarded = ended
     if state == "discarded":
@@ -109,24 +108,7 @@ async def get_run(connection: Connection, run_id: str) -> Run | None:
 
 async def require_live(connection: Connection, run: Run) -> None:
     """Raise RunLostError unless the run may write. The thread must be locked."""
-    stored = await _found(connection, run)
-    if stored is None or (stored.token, stored.state) != (run.token, "live"):
-        raise await lost(connection, run)
-
-
-async def _found(connection: Connection, run: Run) -> Run | None:
-    """Return the run; None if its thread was deleted, even if another thread now has a run with this id."""
-    stored = await get_run(connection, run.id)
-    return stored if stored is not None and stored.thread_id == run.thread_id else None
-
-
-async def lost(connection: Connection, run: Run) -> RunLostError:
-    stored = await _found(connection, run)
-    if stored is None:
-        return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
-    if stored.token != run.token:
-        return RunLostError(f"the token {run.token} of run {run.id!r} is not the stored one")
-    return RunLostError(f"run {run.id!r} has ended as {stored.state}: it may write nothing more")
+    require_state(run, await get_run(connection, run.id), "live")
 
 
 def _run(row: Row) -> Run:

@@ -10,7 +10,7 @@ from diarist.checks import LARGEST, check_limit, check_place, checked
 from diarist.databases.base import Connection, Database, read_version
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Ranges, SearchStorage, Storage
-from diarist.storage.codec import check_thread, decode_resource_cursor, encode_message, encode_sent, to_json, ttl_micros
+from diarist.storage.codec import after_resource, check_thread, encode_message, encode_sent, to_json, ttl_micros
 from diarist.storage.records import (
     Event,
     Forgotten,
@@ -199,7 +199,7 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.write(resources.save_resource, resource)
 
     async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
-        limit, after = check_limit(limit, least=1), decode_resource_cursor(cursor)
+        limit, after = check_limit(limit, least=1), after_resource(cursor)
         return await self._database.read(resources.list_resources, limit, after)
 
     async def get_working_memory(self, key: str) -> WorkingMemory:

@@ -11,13 +11,13 @@ from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
 from diarist.storage.codec import (
     ThreadRow,
+    after_thread,
     canonical,
-    check_title,
-    decode_cursor,
+    changed_thread,
     decode_thread,
-    encode_cursor,
     from_json,
     merge_metadata,
+    page_of_threads,
     to_json,
     to_micros,
 )
@@ -70,17 +70,17 @@ async def create_thread(connection: Connection, thread: Thread) -> Thread:
         await insert_thread(connection, thread)
     except connection.violations as error:
         raise ConflictError(f"thread {thread.id!r} exists already") from error
-    return await _existing(connection, thread.id)
+    return decode_thread(await _existing(connection, thread.id))
 
 
 async def insert_thread(connection: Connection, thread: Thread, *, created_by: str | None = None) -> None:
-    metadata = merge_metadata({}, thread.metadata)
+    metadata = to_json(merge_metadata({}, thread.metadata))
     await connection.execute(
         _INSERT,
         id=thread.id,
         resource=thread.resource_id,
         title=thread.title,
-        metadata=to_json(metadata),
+        metadata=metadata,
         created=to_micros(thread.created_at, f"created_at of thread {thread.id!r}"),
         updated=to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}"),
         created_by=created_by,
@@ -102,22 +102,17 @@ async def update_thread(
     expected_title: str | None,
 ) -> Thread:
     await lock_thread(connection, thread_id)
-    thread = await _existing(connection, thread_id)
-    check_title(thread, expected_title)
-    if title is not None:
-        thread.title = title
+    row = changed_thread(await _existing(connection, thread_id), title, metadata, expected_title)
     if metadata:
-        # Encode as JSON first: a value that becomes null removes its key as well.
-        thread.metadata = merge_metadata(thread.metadata, from_json(to_json(dict(metadata))))
         await connection.execute("DELETE FROM diarist_thread_metadata WHERE thread_id = :thread", thread=thread_id)
-        await _index_metadata(connection, thread_id, thread.metadata)
+        await _index_metadata(connection, thread_id, row.metadata)
     await connection.execute(
         "UPDATE diarist_threads SET title = :title, metadata = :metadata, updated_at = {now} WHERE id = :thread",
         thread=thread_id,
-        title=thread.title,
-        metadata=to_json(thread.metadata),
+        title=row.title,
+        metadata=row.metadata,
     )
-    return await _existing(connection, thread_id)
+    return decode_thread(await _existing(connection, thread_id))
 
 
 async def list_threads(
@@ -140,13 +135,10 @@ async def list_threads(
         )
         values |= {f"key_{number}": to_json(key), f"value_{number}": canonical(value)}
     if cursor is not None:
-        values["created"], values["last"] = decode_cursor(cursor)
+        values["created"], values["last"] = after_thread(cursor)
         query += f" AND (t.created_at {beyond} :created OR (t.created_at = :created AND t.id {beyond} :last))"
     query += f" ORDER BY t.created_at {order}, t.id {order} LIMIT :most"
-    rows = [ThreadRow(*row) for row in await connection.fetch(query, **values)]
-    page = rows[:limit]
-    more = len(rows) > limit
-    return Page(items=[decode_thread(row) for row in page], cursor=encode_cursor(page[-1]) if more else None)
+    return page_of_threads([ThreadRow(*row) for row in await connection.fetch(query, **values)], limit)
 
 
 async def delete_thread(connection: Connection, thread_id: str) -> bool:
@@ -164,18 +156,18 @@ async def forget_records(connection: Connection, thread_id: str) -> None:
     await delete_event_log(connection, key)
 
 
-async def _existing(connection: Connection, thread_id: str) -> Thread:
-    thread = await get_thread(connection, thread_id)
-    if thread is None:
+async def _existing(connection: Connection, thread_id: str) -> ThreadRow:
+    row = await connection.first(_GET, thread=thread_id)
+    if row is None:
         raise NotFoundError(f"there is no thread {thread_id!r}")
-    return thread
+    return ThreadRow(*row)
 
 
-async def _index_metadata(connection: Connection, thread_id: str, metadata: Mapping[str, Json]) -> None:
+async def _index_metadata(connection: Connection, thread_id: str, metadata: str) -> None:
     """Store the canonical text of each value for ``list_threads``. JSON paths differ by database, and keys may contain
     any character."""
-    if metadata:
-        stored: dict[str, Json] = from_json(to_json(metadata))
+    stored: dict[str, Json] = from_json(metadata)
+    if stored:
         await connection.execute_many(
             "INSERT INTO diarist_thread_metadata (thread_id, key, value) VALUES (:thread, :key, :value)",
             [{"thread": thread_id, "key": to_json(key), "value": canonical(value)} for key, value in stored.items()],

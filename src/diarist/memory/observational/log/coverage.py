@@ -7,15 +7,21 @@ in between belong to removed rows (of a discarded run, or deleted messages); inc
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from diarist.encoding import dumps
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, part_to_dict
+from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, Source, Tombstone
+
+_FIRST = itemgetter(0)
+_READINGS = 3
+"""Maximum number of gaps that are read one by one."""
 
 
 class Coverage:
@@ -39,7 +45,6 @@ class Coverage:
                 end = last
         if start <= end:
             self.ranges.append((start, end))
-        self._firsts = [first for first, _ in self.ranges]
 
     def __contains__(self, seq: int) -> bool:
         return self.covers(seq, seq)
@@ -50,12 +55,12 @@ class Coverage:
 
     def covers(self, first: int, last: int) -> bool:
         """Return True if all rows from ``first`` to ``last`` are covered."""
-        index = bisect_right(self._firsts, first) - 1
+        index = bisect_right(self.ranges, first, key=_FIRST) - 1
         return index >= 0 and last <= self.ranges[index][1]
 
     def meets(self, first: int, last: int) -> bool:
         """Return True if any row from ``first`` to ``last`` is covered."""
-        index = bisect_right(self._firsts, last) - 1
+        index = bisect_right(self.ranges, last, key=_FIRST) - 1
         return index >= 0 and first <= self.ranges[index][1]
 
     def holes(self, before: int | None = None) -> list[tuple[int, int | None]]:
@@ -76,7 +81,7 @@ class Coverage:
 
     def end_before(self, seq: int) -> int:
         """Return the last covered row before ``seq``; 0 if there is none."""
-        index = bisect_right(self._firsts, seq - 1) - 1
+        index = bisect_right(self.ranges, seq - 1, key=_FIRST) - 1
         return min(self.ranges[index][1], seq - 1) if index >= 0 else 0
 
 
@@ -86,7 +91,7 @@ def visible_log(log: ObservationLog, run_id: str | None, thread_id: str = "") ->
     Args:
         thread_id: The run's thread. In resource scope, the hints of the returned log are those of this thread.
     """
-    entries = tuple(entry for entry in log.entries if entry.run_id in (None, run_id))
+    entries = tuple([entry for entry in log.entries if entry.run_id in (None, run_id)])
     whose = thread_id if log.scope == "resource" else ""
     if len(entries) == len(log.entries) and not whose:
         return log
@@ -142,3 +147,61 @@ def sources_of(
         Source(thread_id=thread_id, first_seq=first, last_seq=seq_of(rows[-1]), digest=digest_rows(rows))
         for first, rows in pieces
     )
+
+
+# --- reading the rows ------------------------------------------------------------------------------------------
+
+
+async def uncovered_rows(
+    storage: Storage, coverage: Coverage, thread_id: str, *, before: int | None = None, run_id: str | None = None
+) -> list[Message]:
+    """Return the uncovered rows of a thread, in order, without system rows; reads few covered ones.
+
+    Args:
+        before: Only rows with a ``seq`` below this.
+        run_id: A live run; its own rows are included.
+    """
+    rows: list[Message] = []
+    for after, end in holes_to_read(coverage, before):
+        rows += await storage.list_messages(thread_id, after=after, before=end, run_id=run_id)
+    return only_uncovered(rows, coverage)
+
+
+def holes_to_read(coverage: Coverage, before: int | None = None) -> list[tuple[int, int | None]]:
+    """Return the ranges to read for uncovered rows, each as (row before, row after).
+
+    While a run is live, its question stays uncovered before many observed steps, so a few gaps are read one by one.
+    More gaps are read as one range, which ``only_uncovered`` then filters.
+    """
+    holes = coverage.holes(before)
+    return holes if len(holes) <= _READINGS else [(holes[0][0], holes[-1][1])]
+
+
+def only_uncovered(rows: Sequence[Message], coverage: Coverage) -> list[Message]:
+    """Return the unobserved rows among those read with ``holes_to_read``, without system rows."""
+    found = [row for row in rows if row.role != "system"]
+    if len(coverage.ranges) < _READINGS:  # each gap was read on its own
+        return found
+    return [row for row in found if seq_of(row) not in coverage]
+
+
+async def stale_entries(storage: Storage, entries: Sequence[Observation], run_id: str) -> set[str]:
+    """Return the ids of the entries with changed or removed rows. All entries must be of one run."""
+    sources = [source for entry in entries for source in entry.sources]
+    changed = set(await changed_sources(storage, sources, run_id))
+    return {entry.id for entry in entries if not changed.isdisjoint(entry.sources)}
+
+
+async def changed_sources(storage: Storage, sources: Sequence[Source], run_id: str | None) -> list[Source]:
+    """Return the sources with rows that, as a run sees them, were changed or removed. Reads each thread once."""
+    changed: list[Source] = []
+    for thread_id in sorted({source.thread_id for source in sources}):
+        own = [source for source in sources if source.thread_id == thread_id]
+        first, last = min(source.first_seq for source in own), max(source.last_seq for source in own)
+        rows = await storage.list_messages(thread_id, after=first - 1, before=last + 1, run_id=run_id)
+        for source in own:
+            start = bisect_left(rows, source.first_seq, key=seq_of)
+            end = bisect_right(rows, source.last_seq, key=seq_of)
+            if digest_rows(rows[start:end]) != source.digest:
+                changed.append(source)
+    return changed

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from diarist.exceptions import NotFoundError
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.log.transitions import derive_hints, still_there
+from diarist.memory.observational.log.transitions import with_entries
 from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Source, Tombstone
 from diarist.storage.words import text_terms
 
@@ -80,7 +80,7 @@ def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> O
     if new == old:
         return log
     entries = tuple(new if entry is old else entry for entry in log.entries)
-    return _with_entries(log, entries)
+    return with_entries(log, entries)
 
 
 # --- erasing -----------------------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     if entries == log.entries and not fresh and not (pending and erasure.reaches(pending.entry)):
         return log
     log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + bool(fresh))
-    return _without_refused(_with_entries(log, entries, erasure))
+    return _with_survivors(log, entries, erasure)
 
 
 def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
     """Return an earlier generation without the entries made from erased rows."""
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, (), erasure))
-    cleaned = _without_refused(_with_entries(log, entries, erasure))
+    cleaned = _with_survivors(log, entries, erasure)
     return log if cleaned == log else cleaned
 
 
@@ -186,18 +186,9 @@ def _parts(reflection: Observation, log: ObservationLog) -> list[Observation]:
     return [replace(entry, state="active", run_id=None) for entry in parts] if whole else []
 
 
-def _with_entries(
-    log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure | None = None
-) -> ObservationLog:
-    log = replace(log, entries=entries, hints=derive_hints(entries))
-    pending = log.reflection
-    if pending is not None:
-        reached = erasure is not None and erasure.reaches(pending.entry)
-        if reached or not still_there(log, pending.replaces):
-            return replace(log, reflection=None)
-    return log
-
-
-def _without_refused(log: ObservationLog) -> ObservationLog:
-    """Remove the refused sources, which have digests of rows."""
-    return replace(log, observer_failures=replace(log.observer_failures, refused=()))
+def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:
+    """Return the log with these entries. Drops a buffered reflection of erased rows, and the refused sources, which
+    have digests of rows."""
+    log = with_entries(log, entries)
+    pending = None if log.reflection is not None and erasure.reaches(log.reflection.entry) else log.reflection
+    return replace(log, reflection=pending, observer_failures=replace(log.observer_failures, refused=()))

@@ -1,14 +1,29 @@
-"""Earlier states of a log: the entries it had at a given time. Pure."""
+"""Questions to all generations of a log: its entries at a given time, one entry, and the tokens it cost. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 
+from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.storage.records import Failures, Observation, ObservationLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiaryUsage:
+    """Tokens of the model calls that made a diary, and the number of observations and reflections."""
+
+    observer: Usage = field(default_factory=Usage)
+    reflector: Usage = field(default_factory=Usage)
+    observations: int = 0
+    reflections: int = 0
+
+    @property
+    def total(self) -> Usage:
+        return self.observer + self.reflector
 
 
 def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> ObservationLog:
@@ -44,6 +59,24 @@ def find_entry(generations: Sequence[ObservationLog], observation_id: str) -> Ob
             if entry.id == observation_id:
                 return entry
     return None
+
+
+def usage_of(generations: Sequence[ObservationLog]) -> DiaryUsage:
+    """Return the sum over all entries ever made, each counted once.
+
+    Args:
+        generations: All generations of the log, including the current one.
+    """
+    made = {entry.cycle_id: entry for log in generations for entry in log.entries}
+    made |= {log.reflection.entry.cycle_id: log.reflection.entry for log in generations if log.reflection}
+    observations = [entry for entry in made.values() if entry.kind == "observation"]
+    reflections = [entry for entry in made.values() if entry.kind == "reflection"]
+    return DiaryUsage(
+        observer=sum((entry.usage for entry in observations), Usage()),
+        reflector=sum((entry.usage for entry in reflections), Usage()),
+        observations=len(observations),
+        reflections=len(reflections),
+    )
 
 
 def _begin(before: ObservationLog, after: ObservationLog) -> datetime | None:

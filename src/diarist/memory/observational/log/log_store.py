@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from diarist.concurrency import acquire_or_release, being_cancelled, cancel_and_wait, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.observational.log.coverage import Coverage, visible_log
+from diarist.memory.observational.log.coverage import Coverage, holes_to_read, only_uncovered, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
-from diarist.memory.observational.log.uncovered import holes_to_read, only_uncovered
 from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
 from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope

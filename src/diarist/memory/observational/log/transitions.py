@@ -78,7 +78,7 @@ def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
         return log
     if entry.state == "buffered":
         return replace(log, entries=(*log.entries, entry))
-    return _with_entries(replace(log, suppressed=()), (*log.active, entry, *log.buffered))
+    return with_entries(replace(log, suppressed=()), (*log.active, entry, *log.buffered))
 
 
 def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
@@ -87,7 +87,7 @@ def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
     if not chosen:
         return log
     rest = tuple(entry for entry in log.buffered if entry.id not in ids)
-    return _with_entries(replace(log, suppressed=()), (*log.active, *chosen, *rest))
+    return with_entries(replace(log, suppressed=()), (*log.active, *chosen, *rest))
 
 
 def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[Replaced]) -> ObservationLog:
@@ -95,25 +95,20 @@ def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[R
 
     Changes nothing unless all replaced entries are still active with unchanged text.
     """
-    if has_cycle(log, entry.cycle_id) or not _all_there(log.active, replaces):
+    if has_cycle(log, entry.cycle_id) or not all_there(log.active, replaces):
         return log
     gone = {old.id for old in replaces}
     place = min(index for index, other in enumerate(log.entries) if other.id in gone)
     rest = [other for other in log.entries if other.id not in gone]
-    return _with_entries(
+    return with_entries(
         replace(log, generation=log.generation + 1, suppressed=(), reflection=None),
         (*rest[:place], entry, *rest[place:]),
     )
 
 
-def still_there(log: ObservationLog, replaces: Sequence[Replaced]) -> bool:
-    """Return True if all these entries are still active with unchanged text."""
-    return _all_there(log.active, replaces)
-
-
 def hold_reflection(log: ObservationLog, pending: PendingReflection) -> ObservationLog:
     """Buffer a finished reflection until it is due; changes nothing if an entry that it replaces has changed."""
-    if has_cycle(log, pending.entry.cycle_id) or not _all_there(log.active, pending.replaces):
+    if has_cycle(log, pending.entry.cycle_id) or not all_there(log.active, pending.replaces):
         return log
     return replace(log, reflection=pending)
 
@@ -164,7 +159,7 @@ def close_entries(log: ObservationLog, ids: Collection[str], *, stale: Collectio
 def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
     """Remove entries; their rows become raw again."""
     entries = tuple(entry for entry in log.entries if entry.id not in ids)
-    return log if len(entries) == len(log.entries) else _with_entries(log, entries)
+    return log if len(entries) == len(log.entries) else with_entries(log, entries)
 
 
 def record_failure(
@@ -249,15 +244,16 @@ def _hints_of(entry: Observation, thread_id: str) -> Hints | None:
     return next((hints for hints in entry.hints if hints.thread_id == thread_id), None)
 
 
-def _with_entries(log: ObservationLog, entries: tuple[Observation, ...]) -> ObservationLog:
+def with_entries(log: ObservationLog, entries: tuple[Observation, ...]) -> ObservationLog:
     """Return the log with these entries; drops the buffered reflection if an entry that it replaces is gone."""
     pending = log.reflection
-    if pending is not None and not _all_there(entries, pending.replaces):
+    if pending is not None and not all_there(entries, pending.replaces):
         pending = None
     return replace(log, entries=entries, hints=derive_hints(entries), reflection=pending)
 
 
-def _all_there(entries: Sequence[Observation], replaces: Sequence[Replaced]) -> bool:
+def all_there(entries: Sequence[Observation], replaces: Sequence[Replaced]) -> bool:
+    """Return True if all replaced entries are among these, active and with unchanged text."""
     return bool(replaces) and set(replaces) <= set(replaced_by([e for e in entries if e.state == "active"]))
 
 
