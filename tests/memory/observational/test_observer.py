@@ -183,8 +183,9 @@ def test_an_unknown_time_zone_is_refused_at_construction() -> None:
 
 
 def test_a_short_log_is_shown_whole() -> None:
-    entries = [entry("Date: 2026-03-01\n- 🟢 a\n"), entry("Date: 2026-03-02\n- 🟢 b")]
-    assert shorten_log(entries, 1_000, default_counter()) == "\n".join(each.text for each in entries)
+    entries = [entry("Date: 2026-03-01\n- 🟢 a\n  - 🟢 b\n"), entry("Date: 2026-03-02\n- 🟢 c"), entry("- 🟢 d")]
+    whole = "Date: 2026-03-01\n- 🟢 a\n  - 🟢 b\nDate: 2026-03-02\n- 🟢 c\n- 🟢 d"
+    assert shorten_log(entries, 1_000, default_counter().count) == whole
 
 
 @given(
@@ -203,7 +204,7 @@ def test_a_log_is_shortened_to_its_limit(notes: list[tuple[str, int]], believed:
     entries = [entry(text) for text in said]
     if believed is not None:
         entries = [replace(each, tokens=believed) for each in entries]
-    short = shorten_log(entries, limit, default_counter())
+    short = shorten_log(entries, limit, default_counter().count)
     assert default_counter().count(short) <= limit
     whole = "\n".join(said)
     assert [line for line in short.splitlines() if line.startswith("- ")] == [
@@ -213,7 +214,7 @@ def test_a_log_is_shortened_to_its_limit(notes: list[tuple[str, int]], believed:
 
 def test_of_a_long_log_its_end_and_what_matters_stay() -> None:
     days = [f"Date: 2026-01-{day:02}\n- 🔴 fact {day}\n- 🟢 chat {day}\n- ✅ result {day}" for day in range(1, 29)]
-    short = shorten_log([entry(day) for day in days], 200, default_counter())
+    short = shorten_log([entry(day) for day in days], 200, default_counter().count)
     assert default_counter().count(short) <= 200
     assert short.endswith(days[-1])
     lines = short.splitlines()

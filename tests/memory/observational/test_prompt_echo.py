@@ -61,9 +61,10 @@ def test_the_same_words_on_another_day_are_news() -> None:
     )
 
 
-def test_notes_that_only_repeat_are_kept_rather_than_nothing() -> None:
+async def test_notes_that_only_repeat_are_kept_rather_than_nothing() -> None:
     text = "Date: 2026-03-02\n- 🟢 rain"
-    assert without_repeats(text, [text]) == text
+    observed = await ModelObserver(ScriptedModel(text, text)).observe([Message.user("Rain.")], earlier=[entry(text)])
+    assert observed.text == text
 
 
 def test_a_heading_goes_with_its_last_line() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -32,14 +32,9 @@ from diarist.memory.observational.roles.calling import (
     Spent,
     room_after,
 )
-from diarist.memory.observational.roles.earlier_notes import (
-    CachedCounter,
-    has_notes,
-    only_repeats,
-    shorten_log,
-    without_repeats,
-)
+from diarist.memory.observational.roles.earlier_notes import shorten_log, without_repeats
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
+from diarist.memory.observational.roles.prompt_echo import under_headings
 from diarist.memory.observational.roles.transcript import load_zone, numbered_files, render_transcript
 from diarist.memory.working.observer_updates import ObserverUpdate, ObserverUpdates, take_section
 from diarist.memory.working.rendering import element
@@ -106,7 +101,7 @@ class ModelObserver:
         load_zone(timezone)
         self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
-        self._lines = CachedCounter(self._counter)
+        self._count_line = lru_cache(4_096)(self._counter.count)  # each call counts mostly the same earlier notes
         self._timezone = timezone
         asked = [load_prompt("observer_title")] if thread_title else []
         asked += [working_updates.instructions] if working_updates else []
@@ -187,7 +182,7 @@ class ModelObserver:
         if answer.reply.looping:
             answer = await ask(question)
         noted = [entry.text for entry in earlier]
-        if noted and only_repeats(answer.text, noted):
+        if noted and answer.text and not without_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
             question = self._question(transcript, (), part, working_update)
             answer = await ask(question)
@@ -222,7 +217,7 @@ class ModelObserver:
         messages: Sequence[Message],
         working_update: ObserverUpdate | None,
     ) -> Question:
-        notes = shorten_log(earlier, self._previous_tokens, self._lines)
+        notes = shorten_log(earlier, self._previous_tokens, self._count_line)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
         parts += [element(working_update.text)] if working_update else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
@@ -306,7 +301,7 @@ def _answer_of(
     messages = read_transcript(transcript)
     if not notes.whole:
         reached, count = cut_to_reach(answer.text, cited, messages, partial(whole_units, part))
-        if not count or not has_notes(reached):
+        if not count or not under_headings(reached.splitlines()):
             return answer._replace(fault="cut")
         answer = answer._replace(text=reached, done=count)
     source = "\n".join(text for place, text in messages.items() if place < answer.done)
@@ -336,7 +331,7 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], part: Seque
     reply, notes, ids = answer.reply, answer.notes, _ids(part[: answer.done])
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
-    text, shortfall = without_repeats(answer.text, earlier), ""
+    text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""
     if answer.fault:  # cut off, with nothing shorter left to ask for
         shortfall = "the notes broke off; the rest of the message is not noted"
         text += f"\n- 🟢 {shortfall}"

@@ -1,14 +1,14 @@
 """Parse the answers of Observer and Reflector, including those that keep poorly to the form.
 
 JSON becomes the tagged form first; then lines are sorted by section. Models write our tags in many ways, such as
-``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags: ``split_tags`` tells them
-apart. Tags that remain inside notes are escaped, so parsed text can be put between tags again.
+``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags. Tags that remain inside
+notes are escaped, so parsed text can be put between tags again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, Literal, cast
@@ -22,42 +22,30 @@ Section = Literal["diary", "task", "response", "title", "thinking"]
 
 HINTS: frozenset[Section] = frozenset({"task", "response", "title"})
 
-# The first name of each section is the one in our prompts; models know the others.
+_DIARY = "diary|observations|reflections|notes"  # the first name is the one in our prompts; models know the others
+_HINT = "current[ _-]?task|suggested[ _-]?response|thread[ _-]?title"
+_NAMES = f"{_DIARY}|{_HINT}|think(?:ing)?"
 _SECTIONS: dict[str, Section] = {
-    "diary": "diary",
-    "observations": "diary",
-    "reflections": "diary",
-    "notes": "diary",
-    "current task": "task",
-    "suggested response": "response",
-    "thread title": "title",
+    **dict.fromkeys(_DIARY.split("|"), "diary"),
+    "currenttask": "task",
+    "suggestedresponse": "response",
+    "threadtitle": "title",
     "think": "thinking",
     "thinking": "thinking",
 }
-_QUOTING = ("transcript", "earlier-notes", "old-notes", "working-memory")
+_QUOTING = "transcript|earlier-notes|old-notes|working-memory"
 
-_NAMES = "|".join(name.replace(" ", "[ _-]?") for name in _SECTIONS)
 _ATTRIBUTES = r"(?:\s+[\w:.-]+\s?=\s?(?:\"[^\"]*\"|'[^']*'|&quot;[^&]*&quot;|[^\s\"'<>&]+))*"
-_TAG = re.compile(
-    rf"(?:\\?<|&lt;)\s*(?P<slash>/\s*)?(?P<name>{_NAMES}){_ATTRIBUTES}\s*(?P<empty>/\s*)?(?:\\?>|&gt;)", re.IGNORECASE
-)
-_ANY_TAG = re.compile(rf"<(?=\s*(?:/\s*)?(?:{_NAMES}|{'|'.join(_QUOTING)})\b)", re.IGNORECASE)
-_MAX_TAGS_PER_LINE = 200
+_LEFT, _RIGHT = r"(?:\\?<|&lt;)\s*", r"\s*(?:/\s*)?(?:\\?>|&gt;)"
+_TAG = re.compile(rf"{_LEFT}(?P<slash>/\s*)?(?P<name>{_NAMES}){_ATTRIBUTES}{_RIGHT}", re.IGNORECASE)
+_FIRST_TAG = re.compile(rf"\s*{_TAG.pattern}", re.IGNORECASE)
+_NEXT_SECTION = re.compile(rf"({_LEFT}/\s*(?:{_NAMES}){_RIGHT})[ \t]*(?={_LEFT}(?:{_NAMES}))", re.IGNORECASE)
+_ANY_TAG = re.compile(rf"<(?=\s*(?:/\s*)?(?:{_NAMES}|{_QUOTING})\b)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A tag that opens or closes a section."""
-
-    section: Section
-    opens: bool
-    closes: bool
-
-
-def section_named(name: str) -> Section:
+def section_named(name: str) -> Section | None:
     """Return the section with that name, however its words are joined."""
-    words = re.sub(r"[\s_-]+", " ", name.strip().lower())
-    return _SECTIONS.get(words) or next(s for known, s in _SECTIONS.items() if known.replace(" ", "") == words)
+    return _SECTIONS.get(re.sub(r"[\W_]+", "", name).lower())
 
 
 def escape_tags(text: str) -> str:
@@ -65,65 +53,10 @@ def escape_tags(text: str) -> str:
     return _ANY_TAG.sub("&lt;", text)
 
 
-def split_tags(line: str, *, in_diary: bool) -> Iterator[str | Tag]:
-    """Yield the pieces of a line: tags of the frame, and the text between them.
-
-    A tag belongs to the frame at the start of a line and right behind another such tag. A closing tag also does at
-    the end of a line or right before an opening tag, unless the line quotes both; an opening tag of a hint does if the
-    line closes it later, or ends with it. Indented lines of a diary may quote tags: a tag at their start belongs to
-    the frame only if it leaves the diary.
-    """
-    tags = [found for _, found in zip(range(_MAX_TAGS_PER_LINE), _TAG.finditer(line), strict=False)]
-    if not tags:
-        yield line
-        return
-    end = len(line.rstrip())
-    last_closing = {section_named(tag["name"]): place for place, tag in enumerate(tags) if tag["slash"]}
-    quoted: set[Section] = set()
-    start = 0  # of the text after the last tag of the frame
-    for place, found in enumerate(tags):
-        section, closing = section_named(found["name"]), bool(found["slash"])
-        follows = tags[place + 1] if place + 1 < len(tags) else None
-        at_end = found.end() == end
-        before_opening = (
-            follows is not None and not follows["slash"] and not line[found.end() : follows.start()].strip()
-        )
-        if not line[start : found.start()].strip():
-            detail = in_diary and not start and line[:1].isspace()
-            counts = not detail or section in HINTS or (closing and section == "diary")
-        elif closing:
-            counts = (at_end or before_opening) and (section in HINTS or section not in quoted)
-        elif section in HINTS:
-            counts = at_end or last_closing.get(section, -1) > place
-        else:
-            counts = at_end and not in_diary
-        if not counts:
-            quoted.update(() if closing else (section,))
-            continue
-        if text := line[start : found.start()].rstrip():
-            yield text
-        yield Tag(section, opens=not closing, closes=closing or bool(found["empty"]))
-        in_diary = section == "diary" and not closing
-        start = found.end()
-    if line[start:].strip():
-        yield line[start:].lstrip() if start else line
-
-
 _JSON_FENCED = re.compile(r"\A[^{\[`]*```\w*\s*(?P<inside>[{\[].*?)\s*(?:```.*)?\Z", re.DOTALL)
-_JSON_HINTS = {"currenttask": "current-task", "suggestedresponse": "suggested-response", "threadtitle": "thread-title"}
-_JSON_DIARY = ("diary", "observations", "reflections", "notes", "entries", "events", "items", "details")
+_JSON_DAY = re.compile(r"(?:date\s*[:：]\s*)?(\d{4}-\d\d-\d\d.*|unknown)", re.IGNORECASE)
 _JSON_TEXT = ("text", "note", "observation", "event", "content", "description", "fact")
-_JSON_SOURCES = ("sources", "source", "citations", "citation", "labels", "label", "messages", "message")
-_JSON_MARK = ("mark", "priority", "importance", "level", "status")
-_JSON_MARKS = {
-    **dict.fromkeys(("🔴", "high", "critical", "important"), "🔴"),
-    **dict.fromkeys(("🟡", "medium", "normal", "useful"), "🟡"),
-    **dict.fromkeys(("🟢", "low", "minor"), "🟢"),
-    **dict.fromkeys(("✅", "done", "completed", "finished", "confirmed"), "✅"),
-}
-_JSON_DAY = re.compile(r"\s*(?:date\s*[:：]\s*)?(\d{4}-\d\d-\d\d.*|unknown)", re.IGNORECASE)
-_JSON_LINE = re.compile(r"\s*(?:[-*•]\s|date\s*[:：])", re.IGNORECASE)
-_JSON_NUMBER = re.compile(r"\[?#?(\d+)\]?")
+_MARKS = ("🔴", "🟡", "🟢", "✅")
 
 
 def json_as_notes(answer: str) -> str | None:
@@ -140,77 +73,41 @@ def json_as_notes(answer: str) -> str | None:
         value: Any = from_json(text, allow_partial=True)
     except ValueError:
         return None
-    if isinstance(value, dict):
-        fields = _json_fields(cast("dict[str, Any]", value))
-    elif isinstance(value, list) and value and isinstance(value[0], dict | str):
-        fields = {"diary": cast("list[Any]", value)}
-    else:
-        return None
-    hints = [(tag, str(fields.pop(name))) for name, tag in _JSON_HINTS.items() if isinstance(fields.get(name), str)]
-    out = ["<diary>", *_json_lines(fields, "")]
-    if len(out) == 1:
-        return None
-    if hints or text.endswith(("}", "]")):
-        out.append("</diary>")
-    for tag, hint in hints:
-        out += [f"<{tag}>", hint, f"</{tag}>"]
-    return "\n".join(out)
+    fields = cast("dict[str, Any]", value if isinstance(value, dict) else {})
+    said = [(name, text) for name, text in fields.items() if section_named(name) in HINTS and isinstance(text, str)]
+    hints = [f"<{name}>\n{text}\n</{name}>" for name, text in said]
+    lines = list(_json_lines(value))
+    end = ["</diary>"] if hints or text.endswith(("}", "]")) else []
+    return "\n".join(["<diary>", *lines, *end, *hints]) if lines else None
 
 
-def _json_fields(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with normalized names: ``current_task`` and ``currentTask`` are the same; days are kept."""
-    return {
-        key if _JSON_DAY.fullmatch(key) else re.sub(r"[\W_]+", "", key).lower(): item for key, item in value.items()
-    }
-
-
-def _json_lines(value: Any, indent: str) -> Iterator[str]:
+def _json_lines(value: Any) -> Iterator[str]:
     """Yield lines from texts, lists, objects with a text, and objects that hold the notes of a day."""
     if isinstance(value, str):
-        for line in value.splitlines():
-            if day := _JSON_DAY.fullmatch(line):
-                yield f"Date: {day[1]}"
-            elif line.strip():
-                yield f"{indent}{line}" if _JSON_LINE.match(line) else f"{indent}- {line}"
+        for line in filter(str.strip, value.splitlines()):
+            yield line if _DATE.match(line) or _LIST_LINE.match(line) else f"- {line}"
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
-            yield from _json_lines(item, indent)
+            yield from _json_lines(item)
     elif isinstance(value, dict):
-        fields = _json_fields(cast("dict[str, Any]", value))
-        day = _JSON_DAY.fullmatch(str(fields.get("date") or fields.get("day") or ""))
-        if day:
+        fields = cast("dict[str, Any]", value)
+        if day := _JSON_DAY.fullmatch(str(fields.get("date") or fields.get("day"))):
             yield f"Date: {day[1]}"
-        text = next((fields[name] for name in _JSON_TEXT if isinstance(fields.get(name), str)), None)
-        if text is not None:
-            yield f"{indent}- {_json_note(text.strip(), fields)}"
-            indent += "  "
+        if text := next((fields[name] for name in _JSON_TEXT if isinstance(fields.get(name), str)), None):
+            mark = next((mark for mark in fields.values() if mark in _MARKS), None)
+            yield " ".join(filter(None, ["-", mark, str(fields.get("time") or ""), text]))
         for name, item in fields.items():
-            if name in _JSON_DIARY and item is not text:
-                yield from _json_lines(item, indent)
-            elif heading := _JSON_DAY.fullmatch(name):
-                yield f"Date: {heading[1]}"
-                yield from _json_lines(item, indent)
-
-
-def _json_note(text: str, fields: Mapping[str, Any]) -> str:
-    mark = next(
-        (_JSON_MARKS[said] for name in _JSON_MARK if (said := str(fields.get(name)).strip().lower()) in _JSON_MARKS), ""
-    )
-    sources: Any = next((fields[name] for name in _JSON_SOURCES if name in fields), None)
-    named = cast("list[Any]", sources) if isinstance(sources, list) else [sources]
-    numbers = [_JSON_NUMBER.fullmatch(str(item).strip()) for item in named]
-    cited = ", ".join(f"#{number[1]}" for number in numbers if number)
-    before = [mark, str(fields.get("time") or "")]
-    head = re.split(r"[^\W\d]", text, maxsplit=1)[0]  # before the first letter: a mark and a time, if it has them
-    parts = [*(part for part in before if part and part not in head), text, f"[{cited}]" if cited else ""]
-    return " ".join(filter(None, parts))
+            if day := _JSON_DAY.fullmatch(name):
+                yield f"Date: {day[1]}"
+            if day or isinstance(item, dict | list) or section_named(name) == "diary":
+                yield from _json_lines(item)
 
 
 _DRAFTS = re.compile(
     r"\A(?P<drafts>.*?)<\s*/\s*think(?:ing)?\s*>(?=\s*(?:```\w*\s*)?<\s*(?:diary|observations)\s*>)",
     re.IGNORECASE | re.DOTALL,
 )
-_BLOCK = re.compile(r"<\s*(/?)\s*(?:diary|observations|reflections|notes)\s*>", re.IGNORECASE)
+_BLOCK = re.compile(rf"<\s*(/?)\s*(?:{_DIARY})\s*>", re.IGNORECASE)
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w-]*\s*$")
 
 _MARK = r"(?:🔴|🟡|🟢|✅)"
@@ -238,8 +135,7 @@ _WITHOUT_BULLET = re.compile(rf"{_MARK}|\d\d:\d\d\b")
 _TIMED = re.compile(rf"\W*?{_MARK}\s?\d\d:\d\d\b")
 
 _LABELLED = re.compile(
-    r"(?P<before>[\s#*_>-]*)(?P<label>current[ _-]?task|suggested[ _-]?response|thread[ _-]?title"
-    r"|diary|observations|reflections|notes)(?P<after>[\s*_]*[:：]?[\s*_]*)(?P<text>.*)$",
+    rf"(?P<before>[\s#*_>-]*)(?P<label>{_HINT}|{_DIARY})(?P<after>[\s*_]*[:：]?[\s*_]*)(?P<text>.*)$",
     re.IGNORECASE,
 )
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
@@ -278,7 +174,8 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """
     reader = _Reader()
     from_json = json_as_notes(output)
-    for line in (from_json or dedent(_without_drafts(output))).splitlines():
+    text = from_json or dedent(_without_drafts(output))
+    for line in _NEXT_SECTION.sub(r"\1\n", text).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
     if cut:
@@ -314,11 +211,29 @@ class _Reader:
         self._last: list[str] = self.loose  # list that got the last line; an unused one after a closing tag
 
     def read(self, line: str) -> None:
-        for piece in split_tags(line, in_diary=self._section == "diary"):
-            if isinstance(piece, Tag):
-                self._pass(piece)
-            else:
-                self._keep(piece)
+        """Read a line. Tags belong to the frame at its beginning, and closing ones at its end, unless it quotes both.
+
+        An indented line of the diary may begin with any tag that does not leave the diary.
+        """
+        detail = self._section == "diary" and line[:1].isspace()
+        while tag := _FIRST_TAG.match(line):
+            section, closes = section_named(tag["name"]), bool(tag["slash"])
+            if detail and section not in HINTS and not (closes and section == "diary"):
+                self._keep(line)
+                return
+            self._pass(section, closes=closes)
+            line = line[tag.end() :].lstrip()
+            if not line:
+                return
+        *before, last = [None, *_TAG.finditer(line)]
+        if last and last["slash"] and last.end() == len(line.rstrip()):
+            section = section_named(last["name"])
+            opened = {section_named(tag["name"]) for tag in before if tag and not tag["slash"]}
+            if section in HINTS or section not in opened:
+                self._keep(line[: last.start()])
+                self._pass(section, closes=True)
+                return
+        self._keep(line)
 
     @property
     def in_notes(self) -> bool:
@@ -332,10 +247,10 @@ class _Reader:
         elif mid_line:
             del self._last[-1:]
 
-    def _pass(self, tag: Tag) -> None:
-        if tag.opens:
-            self._enter(None if tag.closes else tag.section)
-        elif self._section in (tag.section, *HINTS):  # any tag ends a hint; a diary may mention other tags
+    def _pass(self, section: Section | None, *, closes: bool) -> None:
+        if not closes:
+            self._enter(section)
+        elif self._section in (section, *HINTS):  # any tag ends a hint; a diary may mention other tags
             self._enter(None)
 
     def _enter(self, section: Section | None, *, under_heading: bool = False) -> None:
@@ -359,9 +274,10 @@ class _Reader:
     def _label(self, line: str) -> bool:
         """Read a line that names a section, such as ``### Current Task``; return whether it did."""
         found = _LABELLED.match(line)
-        if found is None or (self._section == "diary" and (line[:1].isspace() or "-" in found["before"])):
+        section = section_named(found["label"]) if found else None
+        if not found or not section or (self._section == "diary" and (line[:1].isspace() or "-" in found["before"])):
             return False
-        section, text = section_named(found["label"]), found["text"]
+        text = found["text"]
         heading = any(sign in found["before"] for sign in ("#", "**", "__"))
         if text and section in HINTS and (":" in found["after"] or "：" in found["after"]):
             self._last = self.lines[section]

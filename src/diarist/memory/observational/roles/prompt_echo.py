@@ -47,16 +47,14 @@ def is_form(line: str) -> bool:
 def without_form(text: str) -> str:
     """Return ``text`` without lines of the form. Other lines lose only empty placeholders, and the brackets around
     filled ones."""
-    lines = [_without_places(line) for line in text.splitlines() if not is_form(line)]
-    return under_headings([line for line in lines if line is not None])
-
-
-def _without_places(line: str) -> str | None:
-    """Return the line without empty placeholders; None if nothing is left."""
-    said = _TIME_PLACE.sub(r"\1", line)
-    if "[" in said:
-        said = _EMPTY_PLACE.sub(r"\1", _FILLED_PLACE.sub(r"\1\2", said))
-    return said if said == line or re.search(r"[^\W\d]", _CITATION.sub("", said)) else None
+    kept: list[str] = []
+    for line in text.splitlines():
+        said = _TIME_PLACE.sub(r"\1", line)
+        if "[" in said:
+            said = _EMPTY_PLACE.sub(r"\1", _FILLED_PLACE.sub(r"\1\2", said))
+        if not is_form(line) and (said == line or re.search(r"[^\W\d]", _CITATION.sub("", said))):
+            kept.append(said)
+    return under_headings(kept)
 
 
 def under_headings(lines: list[str]) -> str:

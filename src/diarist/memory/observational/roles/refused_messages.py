@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pydantic_core import ValidationError
 
-from diarist.chunks import Usage
 from diarist.exceptions import BadRequestError, ContentFilterError
 from diarist.memory.observational.roles.base import Observed, ObserverRole, RoleError
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
@@ -45,31 +44,23 @@ async def or_note_refusal(
     except Exception as error:
         if not is_refusal(error):
             raise
-        control = await observer.observe([_harmless(rows)], earlier=())
+        # A harmless message that any Observer can note, to check that it answers at all.
+        said = [TextPart(text="I am going to Rome next Tuesday, and I take the train at nine.")]
+        id = f"{rows[0].id}-harmless"
+        harmless = replace(rows[0], id=id, role="user", parts=said, part_tokens=None, sent=None)
+        control = await observer.observe([harmless], earlier=())
         if not control.calls:  # a hook withheld it, so no model was called
             raise
-    return replace(_refusal_note(rows, timezone), usage=control.usage, calls=control.calls)
-
-
-def _harmless(rows: Sequence[Message]) -> Message:
-    """Return a message that any Observer can note, to check that it answers at all."""
-    said = [TextPart(text="I am going to Rome next Tuesday, and I take the train at nine.")]
-    return replace(rows[0], id=f"{rows[0].id}-harmless", role="user", parts=said, part_tokens=None, sent=None)
-
-
-def _refusal_note(rows: Sequence[Message], timezone: str) -> Observed:
-    """Return a note with the number of messages, under the day of the last one; made without a model."""
     many = len(rows) != 1
     what = f"{len(rows)} message{'s' if many else ''} could not be noted"
     why = f"the Observer refused {'them' if many else 'it'} each time"
-    text = f"{date_heading(local_time(rows[-1], load_zone(timezone)))}\n- 🟢 {what}: {why}"
     return Observed(
-        text=text,
+        text=f"{date_heading(local_time(rows[-1], load_zone(timezone)))}\n- 🟢 {what}: {why}",
         current_task=None,
         suggested_response=None,
-        usage=Usage(),
+        usage=control.usage,
         model="",
-        calls=0,
+        calls=control.calls,
         warnings=(f"{what}, since {why}; the diary continues without them",),
         shortfall=what,
     )

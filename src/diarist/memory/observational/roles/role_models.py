@@ -53,10 +53,53 @@ class RoleModels:
         Raises:
             ConfigError: A model cannot be used, or none is named and there is neither a key nor an agent.
         """
-        observer, reflector, hooks = self._observer(actor), self._reflector(actor), self._config.hooks
+        config, observation, reflection = self._config, self._config.observation, self._config.reflection
+        observer_model = self._choose(config.observer_model, actor, "Observer")
+        reflector_model = self._choose(config.reflector_model, actor, "Reflector")
+        observer: ObserverRole
+        reflector: ReflectorRole
+        if observer_model is None:
+            from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
+
+            observer = ExtractiveObserver(
+                timezone=config.timezone,
+                name_threads=config.scope == "resource",
+                obscure_threads=config.obscures_threads,
+            )
+        else:
+            observer = ModelObserver(
+                observer_model,
+                settings=observation.model_settings,
+                counter=self._counter,
+                timezone=config.timezone,
+                instruction=observation.instruction,
+                language=config.language,
+                previous_tokens=observation.previous_observer_tokens,
+                tool_result_tokens=observation.tool_result_tokens,
+                batch_tokens=observation.batch_tokens,
+                temporal_markers=config.temporal_markers,
+                attachments=observation.observe_attachments is not False,
+                thread_title=observation.thread_title,
+                working_updates=self._working_updates,
+                name_threads=config.scope == "resource",
+                obscure_threads=config.obscures_threads,
+            )
+        if reflector_model is None:
+            from diarist.memory.observational.roles.extractive import ExtractiveReflector
+
+            reflector = ExtractiveReflector(counter=self._counter)
+        else:
+            reflector = ModelReflector(
+                reflector_model,
+                settings=reflection.model_settings,
+                counter=self._counter,
+                instruction=reflection.instruction,
+                language=config.language,
+            )
+        hooks = config.hooks
         if hooks == MemoryHooks():
             return observer, reflector
-        return HookedObserver(observer, hooks, timezone=self._config.timezone), HookedReflector(reflector, hooks)
+        return HookedObserver(observer, hooks, timezone=config.timezone), HookedReflector(reflector, hooks)
 
     def check(self) -> None:
         """Raise ConfigError if a configured model cannot be used."""
@@ -70,52 +113,6 @@ class RoleModels:
         """Close the models that were resolved here. Model objects are closed by their creator."""
         for model in self._resolved.values():
             await model.close()
-
-    def _observer(self, actor: Model | None) -> ObserverRole:
-        config, options = self._config, self._config.observation
-        model = self._choose(config.observer_model, actor, "Observer")
-        if model is None:
-            from diarist.memory.observational.roles.extractive import (
-                ExtractiveObserver,  # loaded only if used
-            )
-
-            return ExtractiveObserver(
-                timezone=config.timezone,
-                name_threads=config.scope == "resource",
-                obscure_threads=config.obscures_threads,
-            )
-        return ModelObserver(
-            model,
-            settings=options.model_settings,
-            counter=self._counter,
-            timezone=config.timezone,
-            instruction=options.instruction,
-            language=config.language,
-            previous_tokens=options.previous_observer_tokens,
-            tool_result_tokens=options.tool_result_tokens,
-            batch_tokens=options.batch_tokens,
-            temporal_markers=config.temporal_markers,
-            attachments=options.observe_attachments is not False,
-            thread_title=options.thread_title,
-            working_updates=self._working_updates,
-            name_threads=config.scope == "resource",
-            obscure_threads=config.obscures_threads,
-        )
-
-    def _reflector(self, actor: Model | None) -> ReflectorRole:
-        config, options = self._config, self._config.reflection
-        model = self._choose(config.reflector_model, actor, "Reflector")
-        if model is None:
-            from diarist.memory.observational.roles.extractive import ExtractiveReflector
-
-            return ExtractiveReflector(counter=self._counter)
-        return ModelReflector(
-            model,
-            settings=options.model_settings,
-            counter=self._counter,
-            instruction=options.instruction,
-            language=config.language,
-        )
 
     def _choose(self, choice: ModelChoice, actor: Model | None, role: str) -> RoleModel | None:
         """Return the role's model; None for ``"extractive"``."""
@@ -132,7 +129,17 @@ class RoleModels:
 
     def _resolve(self, choice: str | Model, actor: Model | None, role: str) -> Model:
         if choice == "default":
-            return self._default(actor, role)
+            if has_credentials(DEFAULT_MODEL):
+                logger.info("%s: no model is configured, %s is used", role, DEFAULT_MODEL)
+                choice = DEFAULT_MODEL
+            elif actor is None:
+                raise ConfigError(
+                    f"the {role} has no model: set model= in ObservationalMemoryConfig ('extractive' needs no key), "
+                    f"or a key for {DEFAULT_MODEL}"
+                )
+            else:
+                logger.info("%s: no model is configured, the agent's own %s is used", role, actor.id)
+                return actor
         if choice == EXTRACTIVE:
             raise ConfigError(f"the {role}: 'extractive' cannot be part of a list or a choice of models")
         if not isinstance(choice, str):
@@ -140,15 +147,3 @@ class RoleModels:
         if choice not in self._resolved:
             self._resolved[choice] = resolve(choice)
         return self._resolved[choice]
-
-    def _default(self, actor: Model | None, role: str) -> Model:
-        if has_credentials(DEFAULT_MODEL):
-            logger.info("%s: no model is configured, %s is used", role, DEFAULT_MODEL)
-            return self._resolve(DEFAULT_MODEL, actor, role)
-        if actor is None:
-            raise ConfigError(
-                f"the {role} has no model: set model= in ObservationalMemoryConfig ('extractive' needs no key), "
-                f"or a key for {DEFAULT_MODEL}"
-            )
-        logger.info("%s: no model is configured, the agent's own %s is used", role, actor.id)
-        return actor

@@ -26,6 +26,7 @@ _ARGUMENT_LENGTH = 120
 _ARGUMENTS_LENGTH = 600
 _MARKED_PAUSE = 600.0
 _SPACE = re.compile(r"\s+")
+_OUTCOMES = {"result": "Tool result", "error": "Tool error", "denied": "Tool call denied"}
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 
@@ -140,7 +141,8 @@ def speaker(message: Message) -> str:
 
 def outline_arguments(args: dict[str, object]) -> str:
     """Write arguments as ``city="Rome", days=3`` on one line of at most 600 characters; long values are cut."""
-    outline = ", ".join(f"{name}={_shorten(_as_argument(value), _ARGUMENT_LENGTH)}" for name, value in args.items())
+    texts = {name: f'"{value}"' if isinstance(value, str) else as_text(value) for name, value in args.items()}
+    outline = ", ".join(f"{name}={_shorten(text, _ARGUMENT_LENGTH)}" for name, text in texts.items())
     return _shorten(_SPACE.sub(" ", outline), _ARGUMENTS_LENGTH)
 
 
@@ -181,9 +183,11 @@ class _Writer:
             sizes = [None] * len(message.parts)
         sized = zip(message.parts, sizes, strict=True)
         blocks = [block for part, size in sized for block in self._part(part, who, size)]
-        if self._limit is not None:
-            blocks = self._cut(blocks, self._limit)
-        return [f"{title}{_quote(text)}" for title, text in blocks]
+        if self._limit is not None and sum(_bytes(text) for _, text in blocks) > self._limit:
+            share = _fair_share([self._counter.count(text) for _, text in blocks], self._limit)
+            blocks = [(title, cut_text(text, share, self._counter)) for title, text in blocks]
+        # Every kind of line break becomes a plain newline.
+        return [f"{title}{_INDENT.join(escape_tags(text).splitlines())}" for title, text in blocks]
 
     def _part(self, part: Part, who: str, size: int | None) -> list[tuple[str, str]]:
         """Return title and text of a part; ``size`` is its number of tokens, if known."""
@@ -191,7 +195,14 @@ class _Writer:
             case TextPart() if part.text.strip():
                 return [(f"{who}: ", part.text.strip())]
             case ToolPart():
-                return self._tool(part, size)
+                name = escape_tags(_SPACE.sub(" ", part.name))
+                title, arguments = f"Tool call {name}", f"({outline_arguments(part.args)})"
+                if part.state == "call":
+                    return [(title, f"{arguments} (no result yet)")]
+                text = part.result_text.strip()
+                if size is None or size > self._tool_result_tokens:
+                    text = cut_text(text, self._tool_result_tokens, self._counter)
+                return [(title, arguments), (f"{_OUTCOMES[part.state]} {name}: ", text or "(empty)")]
             case FilePart():
                 name = f" {part.name!r}" if part.name else ""
                 return [(f"{who}: ", f"(attachment {self._files[id(part)]}:{name} {part.media_type})")]
@@ -199,23 +210,6 @@ class _Writer:
                 return [(f"{who} cited: ", f"{part.title} {part.url}".strip())]
             case _:
                 return []
-
-    def _tool(self, part: ToolPart, size: int | None) -> list[tuple[str, str]]:
-        name = _SPACE.sub(" ", part.name)
-        call = (f"Tool call {escape_tags(name)}", f"({outline_arguments(part.args)})")
-        if part.state == "call":
-            return [(call[0], f"{call[1]} (no result yet)")]
-        outcome = {"result": "Tool result", "error": "Tool error", "denied": "Tool call denied"}
-        text = part.result_text.strip()
-        if size is None or size > self._tool_result_tokens:
-            text = cut_text(text, self._tool_result_tokens, self._counter)
-        return [call, (f"{outcome[part.state]} {escape_tags(name)}: ", text or "(empty)")]
-
-    def _cut(self, blocks: list[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-        if sum(_bytes(text) for _, text in blocks) <= limit:
-            return blocks
-        share = _fair_share([self._counter.count(text) for _, text in blocks], limit)
-        return [(title, cut_text(text, share, self._counter)) for title, text in blocks]
 
 
 def _fair_share(sizes: list[int], limit: int) -> int:
@@ -230,17 +224,8 @@ def _fair_share(sizes: list[int], limit: int) -> int:
     return max(1, *ordered)
 
 
-def _quote(text: str) -> str:
-    """Indent all lines but the first; every kind of line break becomes a plain newline."""
-    return _INDENT.join(escape_tags(text).splitlines())
-
-
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-def _as_argument(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else as_text(value)
 
 
 def _shorten(text: str, length: int) -> str:
