@@ -20,6 +20,7 @@ from tests.memory.observational.harness import (
     FakeObserver,
     assistant,
     ids,
+    prepare_step,
     small_config,
     tool_step,
     user,
@@ -45,10 +46,10 @@ async def _reflected_midway(chat: Conversation) -> Run:
     chat.reflector.fail = RuntimeError("not yet")
     for step in ("s0", "s1", "s2"):
         memory.window.add(await chat.store(run, tool_step(step, 60)))
-        await memory.prepare_step(1, pinned={"q", step})
+        await prepare_step(memory, 1, pinned={"q", step})
     chat.reflector.fail = None
     chat.clock.advance(1_000)
-    await (await chat.open(run)).prepare_step(2, pinned={"q", "s2"})
+    await prepare_step(await chat.open(run), 2, pinned={"q", "s2"})
     assert "s1" in await _past_words(chat)
     assert "u1" in await _past_words(chat)
     return run
@@ -56,7 +57,7 @@ async def _reflected_midway(chat: Conversation) -> Run:
 
 async def test_a_discarded_run_is_not_in_earlier_generations(chat: Conversation) -> None:
     run = await _reflected_midway(chat)
-    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
     assert "s1" not in await _past_words(chat)
     assert "u1" in await _past_words(chat)
@@ -68,7 +69,7 @@ async def test_what_a_run_rewrites_is_not_in_earlier_generations(chat: Conversat
     redacted.tool_parts[0].result = "nothing to see"
     await chat.storage.rewrite_messages(run, [redacted])
     await chat.storage.finish_run(run, "committed")
-    await chat.engine.close_run(chat.thread, "ada", run.id)
+    await chat.close_run(run.id)
     assert "s1" not in await _past_words(chat)
 
 
@@ -86,11 +87,11 @@ async def test_a_discard_that_comes_late_takes_along_what_others_made_of_it(chat
     [asked] = await chat.store(late, user("secret", 10), source="input")
     await chat.commit(user("u1", 10), assistant("a1", 10))
     await observe_by_hand(chat.engine, "ada", chat.thread)
-    assert "secret" in (await chat.engine.log(chat.thread, "ada")).text
+    assert "secret" in (await chat.log()).text
     assert asked.seq is not None
-    await chat.engine.drop_run(chat.thread, "ada", "late", seqs=[asked.seq])
+    await chat.drop_run("late", seqs=[asked.seq])
     memory = await chat.open()
-    assert "secret" not in (await chat.engine.log(chat.thread, "ada")).text
+    assert "secret" not in (await chat.log()).text
     assert ids(memory.window.rows) == ["u1", "a1"]
     assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
 
@@ -103,12 +104,12 @@ async def test_notes_of_a_discarded_run_do_not_come_in_late(chat: Conversation) 
     await chat.commit(user("u1", 10), assistant("a1", 10))
     work = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
     await chat.observer.started.wait()
-    await chat.engine.drop_run(chat.thread, "ada", "late")
+    await chat.drop_run("late")
     chat.observer.gate.set()
     with pytest.raises(ConflictError, match="discarded"):
         await work
     assert ids((await chat.open()).window.rows) == ["u1", "a1"]
-    assert (await chat.engine.log(chat.thread, "ada")).entries == ()
+    assert (await chat.log()).entries == ()
 
 
 class Naming(FakeObserver):
@@ -126,11 +127,11 @@ async def test_a_thread_is_not_named_after_what_its_run_took_out() -> None:
     memory = await chat.open(run)
     for step in ("s0", "s1"):
         memory.window.add(await chat.store(run, tool_step(step, 60)))
-        await memory.prepare_step(1, pinned={"q", step})
+        await prepare_step(memory, 1, pinned={"q", step})
     assert "s0" in memory.log.text
     await chat.storage.rewrite_messages(run, [], remove=["s0"])
     await chat.storage.finish_run(run, "committed")
-    await chat.engine.close_run(chat.thread, "ada", run.id)
+    await chat.close_run(run.id)
     await memory.update_title()
     thread = await chat.storage.get_thread(chat.thread)
     assert thread is not None
@@ -157,15 +158,15 @@ async def test_notes_that_come_with_the_end_of_a_run_do_not_vouch_for_its_other_
     memory = await chat.open(run)
     for step in ("s0", "s1"):
         memory.window.add(await chat.store(run, tool_step(step, 60)))
-        await memory.prepare_step(1, pinned={"q", step})
+        await prepare_step(memory, 1, pinned={"q", step})
     assert "s0" in memory.log.text
     redacted = tool_step("s0", 60)
     redacted.tool_parts[0].result = "nothing to see"
     await storage.rewrite_messages(run, [redacted])
     storage.ending = run
     await memory.observe([row for row in memory.window.rows if row.id == "s1"], timeout=None)
-    await chat.engine.close_run(chat.thread, "ada", run.id)
-    log = await chat.engine.log(chat.thread, "ada")
+    await chat.close_run(run.id)
+    log = await chat.log()
     assert "s0" not in log.text
     assert "s1" in log.text
 

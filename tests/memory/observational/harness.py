@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
 )
 from diarist.memory.observational.engine import Engine, Turn
-from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.roles.base import Observed, Reflected
 from diarist.messages import Message, TextPart, ToolPart
 from diarist.storage import Observation, ObservationLog, Run, Storage, Thread
@@ -207,17 +207,33 @@ class Conversation:
         """A run with this input, brought to its first model call; committed unless ``end`` is False."""
         run = await self.begin(*messages)
         memory = await self.open(run)
-        await memory.prepare_step(0, pinned={message.id for message in messages})
+        await prepare_step(memory, 0, pinned={message.id for message in messages})
         if end:
             await self.storage.finish_run(run, "committed")
-            await self.engine.close_run(self.thread, "ada", run.id)
+            await self.close_run(run.id)
         return memory
+
+    async def close_run(self, run_id: str) -> None:
+        await self.engine.diary(await self.stored(), self.thread, "ada", None).close_run(run_id)
+
+    async def drop_run(self, run_id: str, *, seqs: Collection[int] = ()) -> None:
+        await self.engine.diary(await self.stored(), self.thread, "ada", None).drop_run(run_id, seqs=seqs)
+
+    async def log(self) -> ObservationLog:
+        """The log as others see it."""
+        return visible_log(await self.stored(), None)
 
     def types(self) -> list[str]:
         return [part.type.removeprefix("data-om-") for part in self.parts]
 
     def data(self, type: str) -> list[dict[str, object]]:
         return [part.data for part in self.parts if part.type == f"data-om-{type}"]
+
+
+async def prepare_step(memory: Turn, step_number: int, *, pinned: Collection[str]) -> None:
+    """All that comes before a model call."""
+    await memory.prepare(pinned)
+    await memory.send_status(step_number, pinned)
 
 
 def ids(messages: Sequence[Message]) -> list[str]:

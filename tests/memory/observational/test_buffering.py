@@ -28,6 +28,7 @@ from tests.memory.observational.harness import (
     assistant,
     grown,
     ids,
+    prepare_step,
     small_config,
     tool_step,
     user,
@@ -172,11 +173,11 @@ async def test_a_chunk_that_comes_while_a_run_goes_on_is_activated_in_it(chat: C
     gate = await held_up(chat)
     run = await chat.begin(user("q2", 20))
     memory = await chat.open(run)
-    await memory.prepare_step(0, pinned={"q2"})
+    await prepare_step(memory, 0, pinned={"q2"})
     assert len(memory.window.messages()) == 10  # 105: the turn goes on
     gate.set()
     await chat.settled()
-    await memory.prepare_step(1, pinned={"q2"})
+    await prepare_step(memory, 1, pinned={"q2"})
     assert ids(memory.window.messages()) == ["q1", "q2"]
 
 
@@ -262,14 +263,14 @@ async def test_the_time_to_wait_is_that_of_the_run(storage: Storage) -> None:
     run = await chat.begin(user("q2", 35))
     memory = await chat.open(run)
     for step in range(3):
-        await memory.prepare_step(step, pinned={"q2"})
+        await prepare_step(memory, step, pinned={"q2"})
     assert len(chat.background.waits) == 1  # its time is used up
     assert tokens_of(memory.window.rows) == 120
     assert chat.observer.calls == [FIRST]
     assert (await chat.stored()).observer_failures.count == 0
     gate.set()
     await chat.settled()
-    await memory.prepare_step(3, pinned={"q2"})
+    await prepare_step(memory, 3, pinned={"q2"})
     assert ids(memory.window.messages()) == ["q1", "q2"]  # what is there costs no time
 
 
@@ -279,13 +280,13 @@ async def test_a_run_that_may_not_wait_starts_a_job_instead(storage: Storage) ->
     chat.observer.gate = asyncio.Event()
     run = await chat.begin(user("q", 40))
     memory = await chat.open(run)
-    await memory.prepare_step(0, pinned={"q"})
+    await prepare_step(memory, 0, pinned={"q"})
     assert chat.types() == ["observation-start", "observation-failed", "status"]
     chat.observer.gate = None
     chat.clock.advance(30)
-    await memory.prepare_step(1, pinned={"q"})
+    await prepare_step(memory, 1, pinned={"q"})
     await chat.settled()
-    await memory.prepare_step(2, pinned={"q"})
+    await prepare_step(memory, 2, pinned={"q"})
     assert ids(memory.window.messages()) == [*SECOND, "q"]
     assert "observation-start" not in chat.types()[3:]
 
@@ -353,7 +354,7 @@ async def ended(chat: Conversation, *, size: int) -> Turn:
     """A run whose answer was long; its memory as it is at the end."""
     run = await chat.begin(user("q", 5))
     memory = await chat.open(run)
-    await memory.prepare_step(0, pinned={"q"})
+    await prepare_step(memory, 0, pinned={"q"})
     memory.window.add(await chat.store(run, assistant("answer", size)))
     await chat.storage.finish_run(run, "committed")
     return memory
@@ -385,7 +386,7 @@ async def own_steps(chat: Conversation, *, guarded: bool = False) -> tuple[Run, 
     memory = await chat.open(run)
     memory.window.add(await chat.store(run, tool_step("s0", 25), tool_step("s1", 25)))
     chat.observer.gate = gate = asyncio.Event()
-    await memory.prepare_step(2, pinned={"q", "s1"})
+    await prepare_step(memory, 2, pinned={"q", "s1"})
     await chat.observer.started.wait()
     assert chat.observer.calls == [["s0"]]
     return run, memory, gate
@@ -397,17 +398,17 @@ async def test_steps_of_a_live_run_are_noted_for_it_alone(chat: Conversation) ->
     await chat.settled()
     log = await chat.stored()
     assert [(entry.state, entry.run_id) for entry in log.entries] == [("buffered", run.id)]
-    assert (await chat.engine.log(chat.thread, "ada")).entries == ()
+    assert (await chat.log()).entries == ()
     assert "s0" not in str([event.data for event in await chat.storage.list_events("thread:trip")])
 
 
 async def test_a_job_that_outlives_its_run_counts(chat: Conversation) -> None:
     run, _, gate = await own_steps(chat)
     await chat.storage.finish_run(run, "committed")
-    await chat.engine.close_run(chat.thread, "ada", run.id)
+    await chat.close_run(run.id)
     gate.set()
     await chat.settled()
-    log = await chat.engine.log(chat.thread, "ada")
+    log = await chat.log()
     assert [(entry.state, entry.run_id) for entry in log.entries] == [("buffered", None)]
 
 
@@ -415,7 +416,7 @@ async def test_a_job_that_outlives_its_run_counts(chat: Conversation) -> None:
 async def test_of_a_discarded_run_nothing_lives_on(chat: Conversation, fail: Exception | None) -> None:
     await chat.commit(user("hello", 3))
     run, _, gate = await own_steps(chat)
-    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
     chat.observer.fail = fail
     gate.set()
@@ -433,7 +434,7 @@ async def test_a_discarded_run_takes_its_chunks_with_it(chat: Conversation) -> N
     run, _, gate = await own_steps(chat)
     gate.set()
     await chat.settled()
-    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
     assert (await chat.stored()).entries == ()
 
@@ -475,7 +476,7 @@ async def test_of_a_deleted_thread_nothing_comes_back(chat: Conversation, again:
 
 async def test_discarding_the_first_run_of_a_thread_leaves_nothing(chat: Conversation) -> None:
     run, _, gate = await own_steps(chat)  # this run made the thread
-    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
     gate.set()
     await chat.settled()
@@ -562,7 +563,7 @@ async def test_rows_rewritten_right_before_the_notes_are_saved() -> None:
     gate.set()
     await chat.settled()
     await chat.storage.finish_run(run, "committed")
-    await chat.engine.close_run(chat.thread, "ada", run.id)
+    await chat.close_run(run.id)
     assert (await chat.stored()).entries == ()
 
 
@@ -573,7 +574,7 @@ async def test_a_run_that_ends_right_before_its_notes_are_saved() -> None:
 
     async def act() -> None:
         await chat.storage.finish_run(run, "committed")
-        await chat.engine.close_run(chat.thread, "ada", run.id)
+        await chat.close_run(run.id)
 
     storage.before_save = act
     gate.set()
@@ -817,7 +818,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
     for n in range(12):
         run = await chat.begin(user(f"q{n}", 11), assistant(f"r{n}", 6))
         memory = await chat.open(run)
-        await memory.prepare_step(0, pinned={f"q{n}", f"r{n}"})
+        await prepare_step(memory, 0, pinned={f"q{n}", f"r{n}"})
         await chat.settled()
         await memory.refresh()
         await memory.send_status(1, {f"q{n}", f"r{n}"})
@@ -834,7 +835,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
         assert now["status"] == ("complete" if chunks else "idle")
         seen.add(now["status"])
         await chat.storage.finish_run(run, "committed")
-        await chat.engine.close_run(chat.thread, "ada", run.id)
+        await chat.close_run(run.id)
     assert seen == {"complete", "idle"}
     kept = await chat.storage.list_events("thread:trip")
     assert [(event.type, event.data) for event in kept] == [(part.type, without_words(part)) for part in chat.parts]

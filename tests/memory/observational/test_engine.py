@@ -23,6 +23,7 @@ from tests.memory.observational.harness import (
     assistant,
     grown,
     ids,
+    prepare_step,
     small_config,
     tool_step,
     user,
@@ -105,10 +106,10 @@ async def test_a_turn_reads_no_more_rows_in_a_long_thread() -> None:
 async def test_discarded_runs_leave_no_gap_in_the_coverage(chat: Conversation) -> None:
     for n in range(12):
         run = await chat.begin(user(f"no{n}", 5))
-        await chat.engine.drop_run(chat.thread, "ada", run.id)
+        await chat.drop_run(run.id)
         await chat.storage.finish_run(run, "discarded")
         await chat.turn(user(f"u{n}", 15), assistant(f"a{n}", 5))
-    log = await chat.engine.log(chat.thread, "ada")
+    log = await chat.log()
     memory = await chat.open()
     end = Coverage(log.entries, chat.thread).holes()[0][0]
     assert end == (memory.window.rows[0].seq or 0) - 2  # the discarded one between
@@ -134,7 +135,7 @@ async def test_a_large_pinned_input_does_not_call_the_observer_at_every_step(cha
     memory = await chat.open(run)
     for step in range(10):
         pinned = {"huge", f"s{step - 1}"}
-        await memory.prepare_step(step, pinned=pinned)
+        await prepare_step(memory, step, pinned=pinned)
         memory.window.add(await chat.store(run, tool_step(f"s{step}", 4)))
     assert len(chat.observer.calls) <= 5
     assert "huge" not in [id for call in chat.observer.calls for id in call]
@@ -153,7 +154,7 @@ async def test_an_answer_cut_off_from_its_question_is_shown_with_it(chat: Conver
         return await original(messages, earlier=earlier)
 
     chat.observer.observe = fail_later  # type: ignore[method-assign]
-    await memory.prepare_step(0, pinned={"q"})
+    await prepare_step(memory, 0, pinned={"q"})
     assert ids(memory.window.rows) == ["a1", "a2", "q"]
     assert ids(memory.window.messages()) == ["u1", "a1", "a2", "q"]
     reopened = await chat.open(run)
@@ -204,9 +205,9 @@ async def test_a_failing_observer_costs_nothing_but_an_event(chat: Conversation)
     chat.observer.fail = ModelConnectionError("down")
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
-    await memory.prepare_step(0, pinned={"q"})
+    await prepare_step(memory, 0, pinned={"q"})
     chat.clock.advance(60)
-    await memory.prepare_step(1, pinned={"q"})
+    await prepare_step(memory, 1, pinned={"q"})
     assert len(chat.observer.calls) == 1  # a run does not wait again, even where the key could be tried again
     assert tokens_of(memory.window.messages()) == 100
     assert chat.types() == ["observation-start", "observation-failed", "status", "status"]
@@ -247,7 +248,7 @@ async def test_after_a_failure_the_key_backs_off_and_then_tries_again(chat: Conv
     chat.clock.advance(30)
     memory = await chat.turn(user("q3", 5))
     assert ids(memory.window.messages()) == ["q2", "q3"]
-    assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 0
+    assert (await chat.log()).observer_failures.count == 0
 
 
 async def test_a_slow_observer_is_given_up_and_the_turn_goes_on(storage: Storage) -> None:
@@ -256,7 +257,7 @@ async def test_a_slow_observer_is_given_up_and_the_turn_goes_on(storage: Storage
     memory = await chat.turn(user("q", 20))
     assert len(memory.window.messages()) == 9
     assert "0.5 s" in str(chat.data("observation-failed")[0]["error"])
-    assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 1
+    assert (await chat.log()).observer_failures.count == 1
 
 
 async def test_cancellation_passes_through_and_leaves_the_lease_free(chat: Conversation) -> None:
@@ -264,7 +265,7 @@ async def test_cancellation_passes_through_and_leaves_the_lease_free(chat: Conve
     chat.observer.gate = asyncio.Event()
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
-    step = asyncio.create_task(memory.prepare_step(0, pinned={"q"}))
+    step = asyncio.create_task(prepare_step(memory, 0, pinned={"q"}))
     await chat.observer.started.wait()
     step.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -350,7 +351,7 @@ async def test_observations_of_another_process_are_not_paid_for_again(chat: Conv
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
     await observe_by_hand(Conversation(chat.storage).engine, "ada", chat.thread)
-    await memory.prepare_step(0, pinned={"q"})
+    await prepare_step(memory, 0, pinned={"q"})
     assert chat.observer.calls == []
     assert ids(memory.window.messages()) == ["q"]
 
@@ -392,14 +393,14 @@ async def test_rows_that_change_under_the_observer_stay_raw(chat: Conversation) 
     chat.observer.gate = asyncio.Event()
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
-    step = asyncio.create_task(memory.prepare_step(0, pinned={"q"}))
+    step = asyncio.create_task(prepare_step(memory, 0, pinned={"q"}))
     await chat.observer.started.wait()
     await chat.storage.delete_messages(chat.thread, ["a1"])
     chat.observer.gate.set()
     await step
     assert memory.log.entries == ()
     assert "changed" in str(chat.data("observation-failed")[0]["error"])
-    assert (await chat.engine.log(chat.thread, "ada")).observer_failures.count == 0  # nobody's fault
+    assert (await chat.log()).observer_failures.count == 0  # nobody's fault
 
 
 # -- live runs
@@ -412,7 +413,7 @@ async def long_loop(chat: Conversation, *, guarded: bool = False):  # type: igno
     memory = await chat.open(run)
     newest: set[str] = set()
     for step in range(12):
-        await memory.prepare_step(step, pinned={"q", *newest})
+        await prepare_step(memory, step, pinned={"q", *newest})
         window = memory.window.messages()
         assert window[0].role == "user"
         assert {"q", *newest} <= set(ids(window))
@@ -425,10 +426,10 @@ async def long_loop(chat: Conversation, *, guarded: bool = False):  # type: igno
 async def test_a_long_tool_loop_is_observed_while_it_runs(chat: Conversation) -> None:
     run, memory = await long_loop(chat)
     assert {entry.run_id for entry in memory.log.entries} == {None, run.id}
-    assert (await chat.engine.log(chat.thread, "ada")).entries == memory.log.entries[:1]  # others do not see them yet
+    assert (await chat.log()).entries == memory.log.entries[:1]  # others do not see them yet
     await chat.storage.finish_run(run, "committed")
-    await chat.engine.close_run(chat.thread, "ada", run.id)
-    log = await chat.engine.log(chat.thread, "ada")
+    await chat.close_run(run.id)
+    log = await chat.log()
     assert len(log.entries) == len(memory.log.entries)
     assert {entry.run_id for entry in log.entries} == {None}
     await assert_exactly_once(chat, await chat.open())
@@ -436,7 +437,7 @@ async def test_a_long_tool_loop_is_observed_while_it_runs(chat: Conversation) ->
 
 async def test_a_discarded_run_takes_its_entries_with_it(chat: Conversation) -> None:
     run, memory = await long_loop(chat)
-    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
     log = await chat.storage.get_log("thread:trip")
     assert log is not None
@@ -469,7 +470,7 @@ async def test_notes_of_an_interrupted_guarded_run_do_not_count(chat: Conversati
 
 async def test_a_discard_that_a_crash_cut_short_is_finished(chat: Conversation) -> None:
     run, _ = await long_loop(chat)
-    await chat.engine.drop_run(chat.thread, "ada", run.id)
+    await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "interrupted")  # adopted by another process, which did not know
     after = await chat.open()
     assert after.window.rows == []
@@ -482,7 +483,7 @@ async def test_rows_rewritten_at_the_end_lose_their_notes(chat: Conversation) ->
     redacted.parts = [TextPart(text="redacted")]
     await chat.storage.rewrite_messages(run, [redacted])
     await chat.storage.finish_run(run, "committed")
-    await chat.engine.close_run(chat.thread, "ada", run.id)
+    await chat.close_run(run.id)
     after = await chat.open()
     assert len(after.log.entries) < len(memory.log.entries)
     assert "s0" in ids(after.window.rows)
@@ -536,7 +537,7 @@ async def test_a_reflection_that_hardly_shrinks_changes_nothing_until_an_entry_j
     assert len(chat.reflector.calls) == 1
     assert memory.log.generation == 0
     assert "not worth it" in str(chat.data("observation-failed")[0]["error"])
-    assert (await chat.engine.log(chat.thread, "ada")).reflector_failures.count == 0
+    assert (await chat.log()).reflector_failures.count == 0
     await chat.turn(user("small", 1))
     assert len(chat.reflector.calls) == 1
     chat.reflector.size = None
@@ -552,7 +553,7 @@ async def test_a_failing_reflector_leaves_the_log_as_it_is(storage: Storage) -> 
     memory = await fill(chat)
     assert memory.log.generation == 0
     assert len(chat.reflector.calls) == 1  # then the key backs off
-    assert (await chat.engine.log(chat.thread, "ada")).reflector_failures.count == 1
+    assert (await chat.log()).reflector_failures.count == 1
     chat.clock.advance(30)
     chat.reflector.fail = None
     assert (await chat.turn(user("q", 1))).log.generation == 1
@@ -562,7 +563,7 @@ async def test_observe_all_condenses_on_its_way(storage: Storage) -> None:
     chat = reflecting(storage)
     await chat.commit(*(user(f"u{n}", 20) for n in range(40)))
     await observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append)
-    log = await chat.engine.log(chat.thread, "ada")
+    log = await chat.log()
     assert log.generation > 1
     assert log.tokens < 100
     await assert_exactly_once(chat, await chat.open())
@@ -643,7 +644,7 @@ async def test_the_note_for_a_message_is_told_once_and_counts(chat: Conversation
     assert first.sent is not None
     memory.window.add(await chat.store(run, first))
     assert memory.window.sent_block(chat.clock()) == first.sent  # its own message does not count as earlier
-    await memory.prepare_step(0, pinned={"q1"})
+    await prepare_step(memory, 0, pinned={"q1"})
     status = chat.data("status")[0]
     assert status["windows"]["active"]["messages"]["tokens"] == 5 + first.sent.tokens  # type: ignore[index]
     await chat.storage.finish_run(run, "committed")

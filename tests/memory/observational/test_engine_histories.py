@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from diarist.exceptions import ModelConnectionError
 from diarist.storage import InMemoryStorage
-from tests.memory.observational.harness import Conversation, assert_exactly_once, ids, small_config, tool_step, user
+from tests.memory.observational.harness import (
+    Conversation,
+    assert_exactly_once,
+    ids,
+    prepare_step,
+    small_config,
+    tool_step,
+    user,
+)
 
 turns = st.fixed_dictionaries(
     {
@@ -31,7 +39,7 @@ async def play(chat: Conversation, number: int, turn: dict[str, object]) -> None
     memory = await chat.open(run)
     newest: set[str] = set()
     for step, words in enumerate(turn["steps"]):  # type: ignore[arg-type, var-annotated]
-        await memory.prepare_step(step, pinned={f"u{number}", *newest})
+        await prepare_step(memory, step, pinned={f"u{number}", *newest})
         window = ids(memory.window.messages())
         assert memory.window.messages()[0].role == "user"
         assert {f"u{number}", *newest} <= set(window)
@@ -43,10 +51,10 @@ async def play(chat: Conversation, number: int, turn: dict[str, object]) -> None
         await chat.settled()
     end = turn["end"]
     if end == "discarded" and not turn["crash"]:
-        await chat.engine.drop_run(chat.thread, "ada", run.id)
+        await chat.drop_run(run.id)
     await chat.storage.finish_run(run, end)  # type: ignore[arg-type]
     if end != "discarded" and not turn["crash"]:
-        await chat.engine.close_run(chat.thread, "ada", run.id)
+        await chat.close_run(run.id)
     if end == "committed":
         memory.buffer_when_due()
     if turn["settles"] == "after the end":

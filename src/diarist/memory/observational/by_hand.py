@@ -90,8 +90,10 @@ async def reflect_by_hand(
         ModelError, RoleError: The Reflector failed, or without guidance its text was hardly smaller.
         ConflictError: Its entries were changed during each of three calls.
     """
-    log = await engine.settle(thread_id, resource_id, None)
-    diary = engine.diary(log, thread_id or await engine.any_thread(resource_id), resource_id, emit, manual=True)
+    any_thread = thread_id or await engine.any_thread(resource_id)
+    log = await engine.logs.read(thread_id, resource_id)
+    diary = engine.diary(log, any_thread, resource_id, emit, manual=True)
+    await diary.settle(log, None)
     async with diary.logs.claim(thread_id, resource_id, "reflection", wait=wait) as mine:
         if not mine:
             whose = f"thread {thread_id!r}" if thread_id else f"resource {resource_id!r}"
@@ -180,7 +182,8 @@ class _Observing:
         """Plan and observe; plan again if anything was changed in between."""
         while not await self._observe_all():
             window = self._turn.window
-            log = await self._engine.settle(self._turn.diary.thread_id, self._resource_id, None)
+            diary = self._turn.diary
+            log = await diary.settle(await diary.read(), None)
             window.remove(window.rows)
             await self._turn.adopt(log)
             await window.load()

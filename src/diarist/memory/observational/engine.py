@@ -33,10 +33,9 @@ from diarist.memory.observational.decide import (
 from diarist.memory.observational.events import Emit, Trigger
 from diarist.memory.observational.jobs import Job, buffer_observations, buffer_reflection
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import Coverage, stale_entries, visible_log
-from diarist.memory.observational.log.edits import row_stones, tombstones_of
+from diarist.memory.observational.log.coverage import Coverage, visible_log
+from diarist.memory.observational.log.edits import row_stones
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
-from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation, backing_off
 from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.observe import observe
@@ -95,9 +94,9 @@ class Turn:
         patience: The time that the run may still wait.
     """
 
-    def __init__(self, engine: Engine, window: Window, diary: ThreadDiary) -> None:
+    def __init__(self, engine: Engine, window: Window) -> None:
         self.window = window
-        self.diary = diary
+        self.diary = diary = window.diary
         self.patience = Patience(diary.config.observe_timeout)
         self._engine = engine
         self._started_a_job = False
@@ -156,11 +155,6 @@ class Turn:
         )
         await self.diary.send(part, self.log.key)
 
-    async def prepare_step(self, step_number: int, *, pinned: Collection[str]) -> None:
-        """Call ``prepare`` and ``send_status``."""
-        await self.prepare(pinned)
-        await self.send_status(step_number, pinned)
-
     async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
         """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
 
@@ -218,7 +212,7 @@ class Turn:
         """
         own = any(entry.run_id == self.window.run_id for entry in self.window.stored.entries)
         if self.window.run_id is not None and (self._started_a_job or own):
-            await self._engine.close_run(self.diary.thread_id, self.diary.resource_id, self.window.run_id)
+            await self.diary.close_run(self.window.run_id)
         if rows:
             self.window.add(rows)
             self.buffer_when_due()
@@ -227,13 +221,8 @@ class Turn:
     async def discard(self, rows: Sequence[Message]) -> None:
         """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
         if self.window.run_id is not None:
-            await self._engine.drop_run(
-                self.diary.thread_id,
-                self.diary.resource_id,
-                self.window.run_id,
-                in_flight=self._started_a_job,
-                seqs=[message.seq for message in rows if message.seq is not None],
-            )
+            seqs = [message.seq for message in rows if message.seq is not None]
+            await self.diary.drop_run(self.window.run_id, in_flight=self._started_a_job, seqs=seqs)
 
     def buffer_when_due(self) -> None:
         """Start background work that the end of a run has made worthwhile."""
@@ -542,7 +531,7 @@ class Engine:
         self._counter = counter or default_counter()
         self._clock = clock
         self._submit = submit
-        self._logs = LogStore(storage, self.config.scope)
+        self.logs = LogStore(storage, self.config.scope)
         self._limits = limits_of(self.config)
 
     async def open(
@@ -567,10 +556,10 @@ class Engine:
         Raises:
             StorageError: The diary or the messages cannot be read.
         """
-        found, rows = await self._logs.read_with_rows(thread_id, resource_id, run_id)
-        log = await self.settle(thread_id, resource_id, run_id, found)
-        turn = self._turn(thread_id, resource_id, run_id, log, emit, manual=manual)
-        window = turn.window
+        found, rows = await self.logs.read_with_rows(thread_id, resource_id, run_id)
+        diary = self.diary(found, thread_id, resource_id, emit, manual=manual)
+        log = await diary.settle(found, run_id)
+        window = Window(diary, log, run_id)
         await window.load(rows if log is found else None)
         if log.tombstones:  # a crash left rows of runs that were marked as discarded
             gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
@@ -584,33 +573,20 @@ class Engine:
                 row.sent = row.sent and keep_date(row.sent, self._counter)
             await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
             window.add(late)
-        return turn
+        return Turn(self, window)
 
     async def look(self, thread_id: str, resource_id: str) -> Turn:
         """Open the memory of a thread for reading only. Writes nothing, and does not finish interrupted work.
 
         Raises StorageError.
         """
-        log = await self._logs.read(thread_id, resource_id)
-        turn = self._turn(thread_id, resource_id, None, log, None, manual=False)
-        await turn.window.load()
+        log = await self.logs.read(thread_id, resource_id)
+        window = Window(self.diary(log, thread_id, resource_id, None), log, None)
+        await window.load()
         runs = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
         erased = Coverage((), thread_id, row_stones(log))
-        turn.window.remove([row for row in turn.window.rows if row.run_id in runs or seq_of(row) in erased])
-        return turn
-
-    def _turn(
-        self,
-        thread_id: str,
-        resource_id: str,
-        run_id: str | None,
-        log: ObservationLog,
-        emit: Emit | None,
-        *,
-        manual: bool,
-    ) -> Turn:
-        diary = self.diary(log, thread_id, resource_id, emit, manual=manual)
-        return Turn(self, Window(diary, log, run_id), diary)
+        window.remove([row for row in window.rows if row.run_id in runs or seq_of(row) in erased])
+        return Turn(self, window)
 
     def diary(
         self,
@@ -630,7 +606,7 @@ class Engine:
             thread_id=thread_id,
             resource_id=resource_id,
             storage=self._storage,
-            logs=self._logs,
+            logs=self.logs,
             observer=self._observer,
             reflector=self._reflector,
             config=config,
@@ -655,9 +631,9 @@ class Engine:
             False if nothing was done because another process holds the lease, or died holding it in the last minute.
         """
         scope = OTHER_THREADS if job.others else job.thread_id
-        async with self._logs.claim(scope, job.resource_id, job.operation) as mine:
+        async with self.logs.claim(scope, job.resource_id, job.operation) as mine:
             if mine:
-                log = await self._logs.read(job.thread_id, job.resource_id)
+                log = await self.logs.read(job.thread_id, job.resource_id)
                 diary = self.diary(log, job.thread_id, job.resource_id, emit)
                 if job.others:
                     await buffer_other_threads(diary, log)
@@ -666,9 +642,9 @@ class Engine:
                 else:
                     await buffer_observations(job, diary, log)
                     if job.run_id is not None:  # it may have ended before its notes were saved
-                        log = await self._logs.read(job.thread_id, job.resource_id)
+                        log = await self.logs.read(job.thread_id, job.resource_id)
                         if any(entry.run_id == job.run_id for entry in log.entries):
-                            await self._end_run(job.thread_id, job.resource_id, job.run_id)
+                            await diary.end_run(job.run_id)
         return mine
 
     async def any_thread(self, resource_id: str) -> str:
@@ -678,84 +654,9 @@ class Engine:
 
     async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
         """Send an event that a thread's memory cannot be opened."""
-        key = self._logs.key(thread_id, resource_id)
+        key = self.logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
         await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
-
-    async def log(self, thread_id: str, resource_id: str) -> ObservationLog:
-        """Return the diary as it is stored, without entries of live runs; empty (version 0) if there is none."""
-        return visible_log(await self._logs.read(thread_id, resource_id), None)
-
-    async def drop_run(
-        self, thread_id: str, resource_id: str, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()
-    ) -> None:
-        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed.
-
-        Leaves a tombstone, so that late results of the run are rejected, and a removal that a crash interrupts is
-        finished when the thread is opened next.
-
-        Args:
-            in_flight: Background work may still read the run's rows. Otherwise a thread without a diary needs no
-                tombstone.
-            seqs: Numbers of its rows. Notes that another process made of them, because it took the run for dead, are
-                removed as well.
-        """
-        log = await self._logs.read(thread_id, resource_id)
-        if log.version or in_flight:
-            rows = tombstones_of(thread_id, seqs)
-            log = await self._logs.update(
-                thread_id,
-                resource_id,
-                lambda log: transitions.drop_run(log, run_id, thread_id, rows),
-                check=lambda: self._logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
-            )
-            await finish_removals(self._storage, log, self._counter)
-
-    async def close_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
-        """Make the notes of a run permanent. Call it AFTER the run has ended.
-
-        Removes entries with rows that were rewritten or removed at the end of the run; those rows become raw again.
-        If this call is missed, the next ``open`` does it.
-        """
-        log = await self._logs.read(thread_id, resource_id)
-        own = [entry for entry in log.entries if entry.run_id == run_id]
-        if not own:
-            return
-        ids = {entry.id for entry in own}
-        stale = await stale_entries(self._storage, own, run_id)
-
-        async def clean() -> None:
-            if stale:
-                await self._logs.clean_history(log.key, lambda entry: entry.id in stale)
-
-        await self._logs.update(
-            thread_id, resource_id, lambda log: transitions.close_entries(log, ids, stale=stale), check=clean
-        )
-
-    async def settle(
-        self, thread_id: str, resource_id: str, run_id: str | None, log: ObservationLog | None = None
-    ) -> ObservationLog:
-        """Close or remove the entries of other runs that have ended, and return the diary; the same ``log`` object if
-        there is nothing to do."""
-        log = log or await self._logs.read(thread_id, resource_id)
-        if row_stones(log):
-            log = await finish_removals(self._storage, log, self._counter)
-        others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
-        if not others:
-            return log
-        for other in sorted(filter(None, others)):
-            try:
-                await self._end_run(thread_id, resource_id, other)
-            except StorageError as error:  # its rows stay raw until a later call saves the diary
-                logger.warning("cannot close the notes of run %s of thread %s: %s", other, thread_id, error)
-        return await self._logs.read(thread_id, resource_id)
-
-    async def _end_run(self, thread_id: str, resource_id: str, run_id: str) -> None:
-        run = await self._storage.get_run(run_id)
-        if run is None or run.state == "discarded":
-            await self.drop_run(thread_id, resource_id, run_id)
-        elif run.state in ("committed", "interrupted"):
-            await self.close_run(thread_id, resource_id, run_id)
 
 
 def _tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -19,7 +19,10 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Action, Limits, Sizes
 from diarist.memory.observational.events import Cycle, Emit, Trigger
 from diarist.memory.observational.log import transitions
+from diarist.memory.observational.log.coverage import stale_entries
+from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import LogStore, was_forgotten
+from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.refused_messages import is_refusal
@@ -104,6 +107,73 @@ class ThreadDiary:
     ) -> ObservationLog:
         """Save a change of the diary; arguments as for ``LogStore.update``."""
         return await self.logs.update(self.thread_id, self.resource_id, change, check=check, rows=rows)
+
+    # -- the end of runs
+
+    async def settle(self, log: ObservationLog, run_id: str | None) -> ObservationLog:
+        """Finish the work that a crash interrupted: removals, and the entries of other runs that have ended.
+
+        Returns the diary as it is stored then; the same ``log`` object if there is nothing to do.
+        """
+        if row_stones(log):
+            log = await finish_removals(self.storage, log, self.counter)
+        others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
+        if not others:
+            return log
+        for other in sorted(filter(None, others)):
+            try:
+                await self.end_run(other)
+            except StorageError as error:  # its rows stay raw until a later call saves the diary
+                logger.warning("cannot close the notes of run %s of thread %s: %s", other, self.thread_id, error)
+        return await self.read()
+
+    async def end_run(self, run_id: str) -> None:
+        """Close or drop the notes of a run, if it has ended. Raises StorageError."""
+        run = await self.storage.get_run(run_id)
+        if run is None or run.state == "discarded":
+            await self.drop_run(run_id)
+        elif run.state in ("committed", "interrupted"):
+            await self.close_run(run_id)
+
+    async def drop_run(self, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()) -> None:
+        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed.
+
+        Leaves a tombstone, so that late results of the run are rejected, and a removal that a crash interrupts is
+        finished when the thread is opened next.
+
+        Args:
+            in_flight: Background work may still read the run's rows. Otherwise a thread without a diary needs no
+                tombstone.
+            seqs: Numbers of its rows. Notes that another process made of them, because it took the run for dead, are
+                removed as well.
+        """
+        log = await self.read()
+        if log.version or in_flight:
+            rows = tombstones_of(self.thread_id, seqs)
+            log = await self.update(
+                lambda log: transitions.drop_run(log, run_id, self.thread_id, rows),
+                check=lambda: self.logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
+            )
+            await finish_removals(self.storage, log, self.counter)
+
+    async def close_run(self, run_id: str) -> None:
+        """Make the notes of a run permanent. Call it AFTER the run has ended.
+
+        Removes entries with rows that were rewritten or removed at the end of the run; those rows become raw again.
+        If this call is missed, the next ``settle`` does it.
+        """
+        log = await self.read()
+        own = [entry for entry in log.entries if entry.run_id == run_id]
+        if not own:
+            return
+        ids = {entry.id for entry in own}
+        stale = await stale_entries(self.storage, own, run_id)
+
+        async def clean() -> None:
+            if stale:
+                await self.logs.clean_history(log.key, lambda entry: entry.id in stale)
+
+        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), check=clean)
 
     # -- cycles
 

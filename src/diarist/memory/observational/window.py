@@ -44,6 +44,7 @@ class Window:
     """
 
     def __init__(self, diary: ThreadDiary, log: ObservationLog, run_id: str | None) -> None:
+        self.diary = diary
         self.config = diary.config
         self.thread_id = diary.thread_id
         self.run_id = run_id

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Protocol
 
 from diarist.exceptions import InputError, ToolError
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.recall.writing import one_line
+from diarist.memory.rows import threads_of
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Hit, Page, Thread
-
-_PAGE = 100
 
 
 class Search(Protocol):
@@ -72,16 +71,9 @@ class Access:
         thread = await self._storage.get_thread(thread_id)
         return thread is not None and thread.resource_id == self._resource_id
 
-    async def threads(self) -> AsyncGenerator[Thread]:
+    def threads(self) -> AsyncIterator[Thread]:
         """Yield the resource's threads, newest first."""
-        cursor: str | None = None
-        while True:
-            page = await self._storage.list_threads(resource_id=self._resource_id, limit=_PAGE, cursor=cursor)
-            for thread in page.items:
-                yield thread
-            if page.cursor is None:
-                return
-            cursor = page.cursor
+        return threads_of(self._storage, self._resource_id)
 
     async def rows(
         self,

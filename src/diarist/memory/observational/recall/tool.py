@@ -1,0 +1,337 @@
+"""The ``recall`` tool: the actor reads original messages by observation, by number, or by search."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from operator import attrgetter
+from typing import Literal, cast
+
+from diarist.exceptions import ConfigError, ToolError
+from diarist.memory.observational.config import ObservationalMemoryConfig, RetrievalConfig
+from diarist.memory.observational.prompt.rendering import label_of
+from diarist.memory.observational.prompts import load_prompt
+from diarist.memory.observational.recall.access import Access, Search
+from diarist.memory.observational.recall.writing import Pages, full_parts, one_line
+from diarist.memory.rows import seq_of
+from diarist.messages import Message, ToolPart
+from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.records import Hit, ObservationLog, Thread
+from diarist.storage.words import message_terms, query_terms
+from diarist.tokens import TokenCounter
+from diarist.tools import Tool
+
+RECALL = "recall"
+"""The name of the tool."""
+
+_ROWS = 60
+_FOOTER_TOKENS = 80
+_NAMED_SOURCES = 5
+_NAMED_ENTRIES = 20
+_HITS = 20
+_EMPTY_PAGES = 10
+_THREADS = 20
+_TITLE_LENGTH = 80
+_CURSOR = re.compile(r"(before|after):(\d{1,18})(?:@(\S+))?")
+
+
+def recall_tool(
+    storage: Storage,
+    read_log: Callable[[], ObservationLog],
+    *,
+    resource_id: str,
+    thread_id: str,
+    run_id: str | None,
+    counter: TokenCounter,
+    config: ObservationalMemoryConfig,
+    shown: Callable[[], Collection[str]] = tuple,
+    search: Search | None = None,
+) -> Tool:
+    """Return the tool ``recall`` for one run. It reads messages of ``resource_id`` only, in all its threads.
+
+    Its description depends only on the configuration and the kind of storage, so that prompts stay the same.
+
+    Args:
+        read_log: Returns the diary as the run shows it.
+        thread_id: The run's thread, which is the default if the model names none.
+        run_id: The run; its own rows may be read as well.
+        config: ``retrieves`` sets the maximum size of an answer, and enables search.
+        shown: Returns the ids of the messages in the prompt, which a search leaves out.
+        search: Replaces the storage's full-text search; also finds by meaning, and returns the best matches first.
+    """
+    settings = config.retrieves or RetrievalConfig()
+    by_meaning = search is not None
+    if search is None and isinstance(storage, SearchStorage):
+        search = storage.search_messages
+    access = Access(
+        storage, resource_id=resource_id, thread_id=thread_id, run_id=run_id, obscured=config.obscures_threads
+    )
+    pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
+    recall = _Recall(access, pages, search, read_log=read_log, shown=shown)
+    if search is None or not settings.search:
+        return _tool("recall_without_search", searches=False).with_function(recall.without_search)
+    prompt = "recall_by_meaning" if by_meaning else "recall"
+    return _tool(prompt, searches=True).with_function(recall.with_search)
+
+
+def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
+    """Add the recall tool to the tools of a step, as the last. Raises ConfigError if its name is taken."""
+    if recall.name in tools:
+        raise ConfigError(
+            f"a tool is named {recall.name!r}, as is that of retrieval: rename it, or set retrieval=False"
+        )
+    return {**tools, recall.name: recall}
+
+
+@cache  # building the JSON schema of a tool takes some milliseconds
+def _tool(prompt: str, *, searches: bool) -> Tool:
+    function = _Recall.with_search if searches else _Recall.without_search
+    return Tool(name=RECALL, function=partial(function, cast(_Recall, None)), description=load_prompt(prompt))
+
+
+class _Recall:
+    """The functions of the tool; the signatures of the first two become the schema that the model sees."""
+
+    def __init__(
+        self,
+        access: Access,
+        pages: Pages,
+        search: Search | None,
+        *,
+        read_log: Callable[[], ObservationLog],
+        shown: Callable[[], Collection[str]],
+    ) -> None:
+        self._access = access
+        self._pages = pages
+        self._search = search
+        self._read_log = read_log
+        self._shown = shown
+
+    async def with_search(
+        self,
+        mode: Literal["search", "browse", "threads"],
+        query: str | None = None,
+        observation: str | None = None,
+        message: int | None = None,
+        thread: str | None = None,
+        detail: Literal["low", "high"] = "low",
+        part: int = 1,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> str:
+        if mode != "search":
+            return await self.without_search(mode, observation, message, thread, detail, part, offset, cursor)
+        if not query:
+            raise ToolError("mode search needs query: the words to look for")
+        thread_id = await self._access.thread_of(thread) if thread else None
+        return await self._messages(query, thread_id, cursor or None)
+
+    async def without_search(
+        self,
+        mode: Literal["browse", "threads"],
+        observation: str | None = None,
+        message: int | None = None,
+        thread: str | None = None,
+        detail: Literal["low", "high"] = "low",
+        part: int = 1,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> str:
+        if mode == "threads":
+            return await self._threads(cursor)
+        if message is not None and message < 1:
+            raise ToolError(f"message must be a number from 1 on, not {message}")
+        if detail == "high":
+            if message is None:
+                raise ToolError('detail "high" gives one part of one message in full: say which, with message')
+            return await self._part(await self._access.thread_of(thread), message, part, offset)
+        given = {"observation": observation, "message": message, "cursor": cursor}
+        names = [name for name, value in given.items() if value]
+        if len(names) > 1:
+            raise ToolError(f"give one of {' and '.join(names)}, not {len(names)} of them")
+        if observation:
+            return await self._sources(observation)
+        if cursor:
+            return await self._go_on(cursor)
+        if message is not None:
+            return await self._around(await self._access.thread_of(thread), message)
+        if thread:
+            return await self._backward(await self._access.thread_of(thread))
+        raise ToolError("say where to begin: give observation, message, thread or cursor")
+
+    # -- mode browse
+
+    async def _sources(self, label: str) -> str:
+        """Return a page that starts with the first message that an observation was made from."""
+        wanted = label.strip().strip("<>[]\"'").removeprefix("id=").strip("\"'")
+        entries = [entry for entry in self._read_log().active if entry.text.strip()]
+        entry = next((entry for entry in entries if wanted in (label_of(entry), entry.id)), None)
+        if entry is None:
+            known = ", ".join(label_of(entry) for entry in entries[-_NAMED_ENTRIES:])
+            raise ToolError(f"there is no observation {one_line(label)!r}; the ids are: {known or 'none yet'}")
+        access = self._access
+        found = sorted(entry.sources, key=attrgetter("thread_id", "first_seq"))
+        sources = [source for source in found if await access.may_read(source.thread_id)]
+        if not sources:
+            return f"The messages that observation {label_of(entry)} was made from are gone."
+        places = "; ".join(
+            f"messages {source.first_seq}–{source.last_seq}"
+            + ("" if source.thread_id == access.own_id else f" of thread {access.label(source.thread_id)}")
+            for source in sources[:_NAMED_SOURCES]
+        )
+        more = f" and {len(sources) - _NAMED_SOURCES} other places" if len(sources) > _NAMED_SOURCES else ""
+        title = f"Observation {label_of(entry)} was made from {places}{more}."
+        return await self._forward(sources[0].thread_id, sources[0].first_seq - 1, title=title)
+
+    async def _around(self, thread_id: str, number: int) -> str:
+        """Return a page that starts with the message before message ``number``."""
+        if not await self._access.rows(thread_id, after=number - 1, limit=1):
+            return await self._nothing(thread_id, f"after {number - 1}")
+        before = await self._access.rows(thread_id, before=number, limit=1, newest_first=True)
+        return await self._forward(thread_id, seq_of(before[0]) - 1 if before else number - 1)
+
+    async def _go_on(self, cursor: str) -> str:
+        match = _CURSOR.fullmatch(cursor.strip())
+        if match is None:
+            raise ToolError(f'not a cursor of mode="browse": {one_line(cursor)!r}; copy it from the answer before')
+        thread_id = await self._access.thread_of(match[3])
+        if match[1] == "before":
+            return await self._backward(thread_id, int(match[2]))
+        return await self._forward(thread_id, int(match[2]))
+
+    async def _forward(self, thread_id: str, after: int, *, title: str = "") -> str:
+        rows = await self._access.rows(thread_id, after=after, limit=_ROWS)
+        if not rows:
+            return await self._nothing(thread_id, f"after {after}")
+        return self._page(thread_id, rows, title=title)
+
+    async def _backward(self, thread_id: str, before: int | None = None) -> str:
+        """Return a page of the messages before number ``before``, or of the newest messages if it is None."""
+        rows = await self._access.rows(thread_id, before=before, limit=_ROWS, newest_first=True)
+        if not rows:
+            return await self._nothing(thread_id, "yet" if before is None else f"before {before}")
+        return self._page(thread_id, rows[::-1], newest=True, is_end=before is None)
+
+    async def _part(self, thread_id: str, number: int, part: int, offset: int) -> str:
+        """Return one part of one message, starting at the character ``offset``."""
+        rows = await self._access.rows(thread_id, after=number - 1, before=number + 1)
+        if not rows:
+            raise ToolError(await self._nothing(thread_id, f"with the number {number}"))
+        parts = full_parts(rows[0])
+        if not parts:
+            return f"Message {number} holds no text."
+        if not 1 <= part <= len(parts):
+            raise ToolError(f"part must be from 1 to {len(parts)} for message {number}, not {part}")
+        text = parts[part - 1]
+        if not 0 <= offset < len(text):
+            raise ToolError(f"offset must be from 0 to {len(text) - 1} for part {part}, not {offset}")
+        title = f"Message {number} of {self._access.called(thread_id)}, {self._pages.day(rows[0])}, {rows[0].role}:"
+        piece = self._pages.slice(text, offset, spare=_FOOTER_TOKENS)
+        if piece.end < len(text):
+            way = f"[Characters {offset} to {piece.end} of {len(text)}. Go on with offset={piece.end}.]"
+        elif part < len(parts):
+            way = f"[This was part {part} of {len(parts)}. Go on with part={part + 1}.]"
+        else:
+            way = f"[End of message {number}.]"
+        return "\n".join([title, piece.text, way])
+
+    def _page(
+        self, thread_id: str, rows: Sequence[Message], *, title: str = "", newest: bool = False, is_end: bool = False
+    ) -> str:
+        """Return as many of the rows as fit, with cursors for the earlier and later ones.
+
+        Args:
+            newest: Take from the end of ``rows``.
+            is_end: With ``newest``: no messages follow.
+        """
+        own, spare = thread_id == self._access.own_id, _FOOTER_TOKENS
+        heading = "" if own else f"Thread {self._access.label(thread_id)}:"
+        where = "" if own else f"@{self._access.label(thread_id)}"
+        while True:
+            body, taken = self._pages.messages(rows, newest=newest, spare=spare)
+            last = is_end if newest else len(taken) == len(rows) < _ROWS
+            first_seq, last_seq = seq_of(taken[0]), seq_of(taken[-1])
+            ways = [f'earlier: cursor="before:{first_seq}{where}"'] if first_seq > 1 else []
+            ways += [] if last else [f'later: cursor="after:{last_seq}{where}"']
+            text = "\n".join(filter(None, [title, heading, body, f"[{'; '.join(ways)}]" if ways else ""]))
+            if self._pages.fits(text) or spare >= self._pages.tokens:
+                return text
+            spare *= 2
+
+    async def _nothing(self, thread_id: str, where: str) -> str:
+        newest = await self._access.rows(thread_id, limit=1, newest_first=True)
+        known = f"the newest has the number {seq_of(newest[0])}" if newest else "it is empty"
+        return f"there are no messages {where} in {self._access.called(thread_id)}; {known}"
+
+    # -- modes search and threads
+
+    async def _messages(self, query: str, thread_id: str | None, cursor: str | None) -> str:
+        """Return the messages that match a query, one line each, in the order of the search."""
+        limit = _HITS
+        while True:
+            text = await self._hits(query, thread_id, limit, cursor)
+            if self._pages.fits(text):
+                return text
+            if limit == 1:
+                return self._pages.slice(text, 0).text
+            limit //= 2
+
+    async def _hits(self, query: str, thread_id: str | None, limit: int, cursor: str | None) -> str:
+        assert self._search is not None
+        own_id = self._access.own_id
+        lines: list[str] = []
+        for _ in range(_EMPTY_PAGES):
+            page = await self._access.search(self._search, query, thread_id=thread_id, limit=limit, cursor=cursor)
+            lines = [
+                self._pages.hit(
+                    hit, None if hit.message.thread_id == own_id else self._access.called(hit.message.thread_id or "")
+                )
+                for hit in page.items
+                if self._is_news(hit, query)
+            ]
+            cursor = page.cursor
+            if lines or cursor is None:
+                break
+        if not lines and cursor is None:
+            return "Nothing found. Try fewer or other words."
+        ways = ['around one: mode="browse" with its number as message, and its thread']
+        ways += [] if cursor is None else [f'older ones: the same search with cursor="{cursor}"']
+        return "\n".join([*lines, f"[{'; '.join(ways)}]"])
+
+    def _is_news(self, hit: Hit, query: str) -> bool:
+        """Return False for messages that are in the prompt, and for those that match only in an answer of this tool."""
+        row = hit.message
+        if row.id in self._shown():
+            return False
+        others = [part for part in row.parts if not (isinstance(part, ToolPart) and part.name == RECALL)]
+        return len(others) == len(row.parts) or message_terms(replace(row, parts=others)).issuperset(query_terms(query))
+
+    async def _threads(self, cursor: str | None) -> str:
+        """Return the resource's threads, newest first. ``cursor``: the last one of the previous page."""
+        lines: list[str] = []
+        ways, skipping = "", bool(cursor)
+        async for thread in self._access.threads():
+            label = self._access.label(thread.id)
+            if skipping:
+                skipping = label != cursor
+                continue
+            line, onwards = self._thread(thread), f'[older ones: cursor="{label}"]'
+            if lines and (len(lines) == _THREADS or not self._pages.fits("\n".join([*lines, line, onwards]))):
+                return "\n".join([*lines, ways])
+            lines.append(line)
+            ways = onwards
+        if skipping:
+            raise ToolError(f'not a cursor of mode="threads": {one_line(cursor or "")!r}; leave it out to begin anew')
+        return "\n".join(lines) or "There are no other conversations yet."
+
+    def _thread(self, thread: Thread) -> str:
+        days = ", ".join(
+            f"{name} {moment:%Y-%m-%d}"
+            for name, moment in (("begun", thread.created_at), ("last used", thread.updated_at))
+            if moment is not None
+        )
+        title = f' "{one_line(thread.title)[:_TITLE_LENGTH]}"' if thread.title else ""
+        own = " (this conversation)" if thread.id == self._access.own_id else ""
+        return f"- {self._access.label(thread.id)}{title}, {days}{own}"
