@@ -17,7 +17,7 @@ from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread,
 from diarist.storage.codec import decode_log, encode_log, encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
-from diarist.storage.sql.row_cache import KnownRow
+from diarist.storage.sql.row_cache import known_row
 
 TRIP = Thread(id="trip", resource_id="ada")
 
@@ -218,4 +218,4 @@ def test_a_diary_is_written_the_quick_way_whatever_waits_in_it(monkeypatch: pyte
 def test_metadata_takes_room_too() -> None:
     message = Message.user("hi", metadata={"page": "x" * 5_000}, seq=1)
     row = encode_message(message, run_id="r", source="input")
-    assert KnownRow.of(row, thread_id="t", resource_id="r")[0].size > 5_000
+    assert known_row(row, thread_id="t", resource_id="r")[0].size > 5_000

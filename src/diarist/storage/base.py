@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.records import (
+    EndState,
     Event,
     Forgotten,
     Hit,
@@ -172,13 +173,7 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    async def finish_run(
-        self,
-        run: Run,
-        state: Literal["committed", "discarded", "interrupted"],
-        *,
-        messages: Sequence[Message] = (),
-    ) -> list[int]:
+    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
         """End the run. One single write makes its messages visible or discards them.
 
         ``discarded`` deletes its messages. If this run created the thread and nothing else is in it, the thread goes

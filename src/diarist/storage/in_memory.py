@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import gt, lt
-from typing import Literal
 
 from diarist.byte_cache import cached
 from diarist.checks import check_limit, check_place, checked
@@ -46,6 +45,8 @@ from diarist.storage.codec import (
     ttl_micros,
 )
 from diarist.storage.records import (
+    COUNTS,
+    EndState,
     Event,
     Forgotten,
     Hit,
@@ -61,8 +62,6 @@ from diarist.storage.records import (
 )
 from diarist.storage.search_cursors import Place, decode_place, encode_place, first_position, moves
 from diarist.storage.words import make_hit, message_terms, query_terms
-
-_COUNTS = ("committed", "interrupted")
 
 
 @dataclass(slots=True)
@@ -204,7 +203,7 @@ class InMemoryStorage(Storage, SearchStorage):
         return thread.created_by is None or self._counts(thread.created_by)
 
     def _counts(self, run_id: str) -> bool:
-        return self._runs[run_id].run.state in _COUNTS
+        return self._runs[run_id].run.state in COUNTS
 
     # Runs
 
@@ -242,13 +241,7 @@ class InMemoryStorage(Storage, SearchStorage):
         with self._lock:
             self._live(run).expires_at = expires_at
 
-    async def finish_run(
-        self,
-        run: Run,
-        state: Literal["committed", "discarded", "interrupted"],
-        *,
-        messages: Sequence[Message] = (),
-    ) -> list[int]:
+    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         with self._lock:
             numbers = self._append(run, rows) if rows else []
@@ -259,7 +252,7 @@ class InMemoryStorage(Storage, SearchStorage):
                 require_state(run, found and found.run, state)
             return numbers
 
-    def _end(self, found: _Run, state: Literal["committed", "discarded", "interrupted"]) -> None:
+    def _end(self, found: _Run, state: EndState) -> None:
         found.run = replace(found.run, state=state)
         thread = self._threads[found.run.thread_id]
         keeps_responses = state == "committed" or (state == "interrupted" and not found.run.guarded)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RunState = Literal["live", "committed", "discarded", "interrupted", "suspended"]
+EndState = Literal["committed", "discarded", "interrupted"]
+COUNTS = ("committed", "interrupted")
+"""States of a run in which its messages are visible to other readers."""
 MessageSource = Literal["input", "response"]
 Scope = Literal["thread", "resource"]
 

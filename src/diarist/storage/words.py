@@ -117,17 +117,13 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
         for word in _ascii_words(text):
             yield word[:LONGEST_WORD], False
         return
-    for match in _WORDS.finditer(_folded(text)):
+    for match in _WORDS.finditer(normalize("NFKC", normalize("NFKC", text).casefold())):
         unspaced = match[1] is not None
         yield (match[0] if unspaced else match[0][:LONGEST_WORD]), unspaced
 
 
 def _ascii_words(text: str) -> list[str]:
     return text.lower().translate(_APART).split()
-
-
-def _folded(text: str) -> str:
-    return normalize("NFKC", normalize("NFKC", text).casefold())
 
 
 def _part_texts(part: Part) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -29,8 +30,8 @@ from diarist.vectors.matrix import Matrix, merged
 
 # diarist_vector_indexes: AUTOINCREMENT, so that the number of a deleted index is never used again.
 # diarist_vector_partitions: tells readers if their cached copy of a partition is valid. A vector with a ``changed``
-# above the copy's is new; a higher ``erased`` means that vectors were deleted. A partition without vectors has no row.
-# If it is created again, its ``erased`` starts above the earlier value: the index's row ``_GONE`` keeps the maximum.
+# above the copy's is new; another ``erased``, a random number, means that vectors were deleted. A partition without
+# vectors has no row.
 # diarist_vectors.vector: 32-bit numbers in the machine's byte order.
 _TABLES = (
     """CREATE TABLE diarist_vector_indexes (
@@ -48,8 +49,6 @@ _TABLES = (
     )""",
     "CREATE INDEX diarist_vectors_by_partition ON diarist_vectors (index_number, partition, changed)",
 )
-_GONE = "\0"
-"""A key that cannot be the name of a partition, since names have no NUL."""
 
 
 async def _create(connection: Connection) -> None:
@@ -149,13 +148,6 @@ class _Index(NamedTuple):
     settings: Settings
 
 
-class _State(NamedTuple):
-    """Change counters of a partition."""
-
-    changed: int
-    erased: int
-
-
 async def _find_index(connection: Connection, name: str) -> _Index | None:
     row = await connection.first(
         "SELECT number, dimension, metric, partition_by FROM diarist_vector_indexes WHERE name = :name", name=name
@@ -210,7 +202,6 @@ async def _upsert(
     index = await _the_index(connection, name)
     rows = check_rows(name, index.settings, ids, given, metadata)
     before = await _places(connection, index, [row.id for row in rows])
-    erased = (await _state_of(connection, index, _GONE)).erased
     changed: dict[str, int] = {}
     for part in dict.fromkeys(row.partition for row in rows):
         changed[part] = await connection.value(
@@ -219,7 +210,7 @@ async def _upsert(
             " ON CONFLICT (index_number, partition) DO UPDATE SET changed = changed + 1 RETURNING changed",
             number=index.number,
             part=part,
-            erased=erased,
+            erased=secrets.randbits(62),
         )
     await connection.execute_many(
         "INSERT INTO diarist_vectors (index_number, id, partition, changed, metadata, vector)"
@@ -293,34 +284,18 @@ async def _places(connection: Connection, index: _Index, ids: Sequence[str]) -> 
 _OF_PARTITION = "WHERE index_number = :number AND partition = :part"
 
 
-async def _state_of(connection: Connection, index: _Index, partition: str) -> _State:
-    """Return the change counters of a partition; zeros if it has no vectors."""
-    row = await connection.first(
-        f"SELECT changed, erased FROM diarist_vector_partitions {_OF_PARTITION}", number=index.number, part=partition
-    )
-    return _State(0, 0) if row is None else _State(*row)
-
-
 async def _erase(connection: Connection, index: _Index, parts: Collection[str]) -> None:
     """Record that some or all vectors of these partitions were deleted."""
     for part in parts:
         place = {"number": index.number, "part": part}
         if await connection.value(f"SELECT 1 FROM diarist_vectors {_OF_PARTITION} LIMIT 1", **place):
             await connection.execute(
-                f"UPDATE diarist_vector_partitions SET erased = erased + 1 {_OF_PARTITION}", **place
+                f"UPDATE diarist_vector_partitions SET erased = :erased {_OF_PARTITION}",
+                **place,
+                erased=secrets.randbits(62),
             )
         else:
-            erased = await connection.value(
-                f"DELETE FROM diarist_vector_partitions {_OF_PARTITION} RETURNING erased", **place
-            )
-            await connection.execute(
-                "INSERT INTO diarist_vector_partitions (index_number, partition, changed, erased)"
-                " VALUES (:number, :part, 0, :erased)"
-                " ON CONFLICT (index_number, partition) DO UPDATE SET erased = max(erased, excluded.erased)",
-                number=index.number,
-                part=_GONE,
-                erased=(erased or 0) + 1,
-            )
+            await connection.execute(f"DELETE FROM diarist_vector_partitions {_OF_PARTITION}", **place)
 
 
 # --- cache -------------------------------------------------------------------------------------------------
@@ -328,8 +303,11 @@ async def _erase(connection: Connection, index: _Index, parts: Collection[str]) 
 
 @dataclass(slots=True)
 class _Part:
+    """A copy of a partition, with the partition's ``changed`` and ``erased``."""
+
     matrix: Matrix
-    state: _State
+    changed: int
+    erased: int
 
 
 class _Cache:
@@ -359,9 +337,7 @@ class _Cache:
             parts = [asked]
         else:
             rows = await connection.fetch(
-                "SELECT partition FROM diarist_vector_partitions WHERE index_number = :number AND partition <> :gone",
-                number=index.number,
-                gone=_GONE,
+                "SELECT partition FROM diarist_vector_partitions WHERE index_number = :number", number=index.number
             )
             parts = [row[0] for row in rows]
         with self._lock:  # no other coroutine runs in this thread: see Database
@@ -375,25 +351,24 @@ class _Cache:
             self._parts.clear()
 
     async def _part(self, connection: Connection, index: _Index, partition: str) -> Matrix:
-        key, state = (index.number, partition), await _state_of(connection, index, partition)
+        key, values = (index.number, partition), {"number": index.number, "part": partition}
+        state = await connection.first(
+            f"SELECT changed, erased FROM diarist_vector_partitions {_OF_PARTITION}", **values
+        )
+        changed, erased = (0, 0) if state is None else state
         part = self._parts.get(key)
-        if part is None or part.state.erased < state.erased or not state.changed:
-            part = _Part(Matrix(index.settings.dimension, index.settings.metric), _State(0, state.erased))
-            self._parts[key] = part
+        if part is None or part.erased != erased:
+            part = self._parts[key] = _Part(Matrix(index.settings.dimension, index.settings.metric), 0, erased)
         # Keep the copy of another query if its transaction began later, since it is newer.
-        if part.state.changed < state.changed and part.state.erased == state.erased:
+        if part.changed < changed:
             rows: Sequence[Row] = await connection.fetch(
                 f"SELECT id, vector, metadata FROM diarist_vectors {_OF_PARTITION} AND changed > :since",
-                number=index.number,
-                part=partition,
-                since=part.state.changed,
+                **values,
+                since=part.changed,
             )
             part.matrix.put([row[0] for row in rows], [row[1] for row in rows], [orjson.loads(row[2]) for row in rows])
-            part.state = state
+            part.changed = changed
         self._parts.move_to_end(key)
-        self._shrink()
-        return part.matrix
-
-    def _shrink(self) -> None:
         while len(self._parts) > 1 and sum(part.matrix.size for part in self._parts.values()) > self._most_bytes:
             self._parts.popitem(last=False)
+        return part.matrix

@@ -19,9 +19,9 @@ from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
 from diarist.storage.mongodb.client import Db, Document, appended, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
-from diarist.storage.mongodb.runs import COUNTS, EndState, end_run, get_run, kept_of, live_in, settle
+from diarist.storage.mongodb.runs import end_run, get_run, kept_of, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most, present
-from diarist.storage.records import Forgotten, RowRef, Run
+from diarist.storage.records import COUNTS, EndState, Forgotten, RowRef, Run
 
 _REWRITTEN = tuple(name for name in MessageRow._fields if name not in ("seq", "id", "run_id", "source"))
 
@@ -62,17 +62,15 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
             return
         except BulkWriteError as error:
             db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
-            if attempt or not _clear_remains(db, doc, ids):
+            cleared = 0
+            if not attempt:  # a killed process may have left messages with these ids behind
+                settle(db, doc)
+                remains: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}, "id": {"$in": ids}}
+                cleared = db[MESSAGES].delete_many({"epoch": doc["epoch"], **remains}).deleted_count
+            if not cleared:
                 raise ConflictError(
                     f"thread {doc['_id']!r} has a message of the same id already, among {ids}"
                 ) from error
-
-
-def _clear_remains(db: Db, doc: Document, ids: Sequence[str]) -> bool:
-    """Delete messages with these ids that a killed process left behind. Returns True if there were any."""
-    settle(db, doc)
-    nobodys: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}}
-    return db[MESSAGES].delete_many({"epoch": doc["epoch"], "id": {"$in": ids}, **nobodys}).deleted_count > 0
 
 
 def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:

@@ -5,8 +5,6 @@ A run's own document keeps its id unique and records its final state.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
@@ -15,10 +13,8 @@ from diarist.storage.codec import lost_run, require_resource, require_state
 from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
-from diarist.storage.records import Run, Thread
+from diarist.storage.records import COUNTS, EndState, Run, RunState, Thread
 
-EndState = Literal["committed", "discarded", "interrupted"]
-COUNTS = ("committed", "interrupted")
 NEW = "new"
 """State of a run that has reserved its id and is not live yet."""
 
@@ -34,7 +30,11 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
         if doc is not None and doc["live"] is not None:
             _adopt_expired(db, doc)
             continue
-        _take_id(db, run_id, thread)
+        reserved = {"thread_id": thread.id, "resource_id": thread.resource_id, "token": 0, "guarded": False}
+        try:
+            db[RUNS].insert_one({"_id": run_id, **reserved, "state": NEW})
+        except DuplicateKeyError as error:
+            raise _taken(run_id) from error
         live = {**literals({"id": run_id, "guarded": guarded, "batches": []}), "expires_at": after(ttl)}
         began = _make(db, thread, live) if doc is None else _go_live(db, doc, live)
         if began is not None:
@@ -42,14 +42,6 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
             note_end(db, began, {**began["live"], "state": "live"})
             return _run(began, began["live"], "live")
         db[RUNS].delete_one({"_id": run_id, "state": NEW})  # another process was faster: look again
-
-
-def _take_id(db: Db, run_id: str, thread: Thread) -> None:
-    values = {"thread_id": thread.id, "resource_id": thread.resource_id, "token": 0, "guarded": False}
-    try:
-        db[RUNS].insert_one({"_id": run_id, **values, "state": NEW})
-    except DuplicateKeyError as error:
-        raise _taken(run_id) from error
 
 
 def _make(db: Db, thread: Thread, live: Document) -> Document | None:
@@ -162,7 +154,7 @@ def _taken(run_id: str) -> ConflictError:
     return ConflictError(f"run {run_id!r} exists already")
 
 
-def _run(doc: Document, run: Document, state: Literal["live", "committed", "discarded", "interrupted"]) -> Run:
+def _run(doc: Document, run: Document, state: RunState) -> Run:
     return Run(
         id=run["id"],
         thread_id=doc["_id"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConfigError
@@ -14,6 +13,7 @@ from diarist.storage.mongodb import events, leases, logs, resources, runs, threa
 from diarist.storage.mongodb import messages as rows_
 from diarist.storage.mongodb.client import Server, open_database
 from diarist.storage.records import (
+    EndState,
     Event,
     Forgotten,
     Lease,
@@ -117,13 +117,7 @@ class MongoDBStorage(Storage):
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         await self._server.run(rows_.rewrite_messages, run, rows, list(remove))
 
-    async def finish_run(
-        self,
-        run: Run,
-        state: Literal["committed", "discarded", "interrupted"],
-        *,
-        messages: Sequence[Message] = (),
-    ) -> list[int]:
+    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         return await self._server.run(rows_.finish_run, run, state, rows)
 

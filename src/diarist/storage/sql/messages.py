@@ -12,11 +12,11 @@ from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
-from diarist.storage.records import Forgotten, Run
-from diarist.storage.sql.row_cache import Known, KnownRow
-from diarist.storage.sql.runs import EndState, end_run, get_run, require_live
+from diarist.storage.records import COUNTS, EndState, Forgotten, Run
+from diarist.storage.sql.row_cache import Known, known_row
+from diarist.storage.sql.runs import end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
-from diarist.storage.sql.threads import COUNTING, COUNTS, lock_thread, stamp_thread
+from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
 
 _INSERT = (
     f"INSERT INTO diarist_messages (thread_id, {', '.join(MessageRow._fields)})"
@@ -196,9 +196,9 @@ async def list_messages(
     # Cache only rows before the live run's rows, which are the last ones: no row can be inserted between these.
     ended = list(takewhile(lambda row: row[0] in COUNTS, found))
     settled = known.between(after, before)
-    new = [KnownRow.of(MessageRow(*row[1:]), **place) for row in ended]
+    new = [known_row(MessageRow(*row[1:]), **place) for row in ended]
     if before == LARGEST and (ended or len(settled) < len(known.rows) or not known.rows):
         known = Known(stamp, after, [*settled, *[row for row, _ in new]])
         kept.put(thread_id, known, known.size)
     live = [decode_message(MessageRow(*row[1:]), **place) for row in found[len(ended) :]]
-    return [row.message(**place) for row in settled] + [message for _, message in new] + live
+    return [row.message(thread_id, resource_id) for row in settled] + [message for _, message in new] + live

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, ThreadBusyError
 from diarist.storage.codec import lost_run, require_resource, require_state
-from diarist.storage.records import Run, Thread
+from diarist.storage.records import EndState, Run, Thread
 from diarist.storage.sql.search import index_run
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
-
-EndState = Literal["committed", "discarded", "interrupted"]
 
 _COLUMNS = "id, thread_id, resource_id, state, token, guarded"
 # The state is a literal: with a parameter, SQLite would plan the statement again each time, and PostgreSQL would not

@@ -6,7 +6,7 @@ a deleted row until it merges the segment that contains them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -217,8 +217,18 @@ async def search_messages(
         "tie": after.tie,
         "most": limit + 1,
     }
-    find = _find_in_sqlite if connection.dialect == "sqlite" else _find_in_postgresql
-    found = await find(connection, marked, values)
+    found: Sequence[Row] = []
+    if connection.dialect == "sqlite":
+        of_thread = "" if thread_id is None else " AND s.thread_id = :thread"
+        values["wanted"] = " AND ".join(f'"{term}"' for term in marked)
+        found = await connection.fetch(f"{_IN_INDEX}{of_thread} ORDER BY i.rowid DESC LIMIT :most", **values)
+    else:
+        of_thread = "" if thread_id is None else " AND thread_id = :thread"
+        values["wanted"] = marked
+        if limit < NEWEST:
+            found = await connection.fetch(_AMONG_NEWEST.replace("{of thread}", of_thread), **values)
+        if len(found) <= limit:
+            found = await connection.fetch(_BY_TERMS.replace("{of thread}", of_thread), **values)
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:
         message = decode_message(MessageRow(*columns), thread_id=thread, resource_id=resource_id)
@@ -227,19 +237,3 @@ async def search_messages(
         return Page(items=hits, cursor=None)
     position, tie, *_ = found[limit - 1]
     return Page(items=hits, cursor=encode_place(Place(position, tie)))
-
-
-async def _find_in_sqlite(connection: Connection, terms: Collection[str], values: dict[str, Any]) -> Sequence[Row]:
-    query = _IN_INDEX if values["thread"] is None else f"{_IN_INDEX} AND s.thread_id = :thread"
-    wanted = " AND ".join(f'"{term}"' for term in terms)
-    return await connection.fetch(f"{query} ORDER BY i.rowid DESC LIMIT :most", **values, wanted=wanted)
-
-
-async def _find_in_postgresql(connection: Connection, terms: Collection[str], values: dict[str, Any]) -> Sequence[Row]:
-    values["wanted"] = list(terms)
-    of_thread = "" if values["thread"] is None else " AND thread_id = :thread"
-    if values["most"] <= NEWEST:
-        found = await connection.fetch(_AMONG_NEWEST.replace("{of thread}", of_thread), **values)
-        if len(found) == values["most"]:
-            return found
-    return await connection.fetch(_BY_TERMS.replace("{of thread}", of_thread), **values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 from diarist.byte_cache import ByteCache
 from diarist.checks import LARGEST, check_limit, check_place, checked
@@ -12,6 +11,7 @@ from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Ranges, SearchStorage, Storage
 from diarist.storage.codec import after_resource, check_thread, encode_message, encode_sent, to_json, ttl_micros
 from diarist.storage.records import (
+    EndState,
     Event,
     Forgotten,
     Hit,
@@ -123,13 +123,7 @@ class SQLStorage(Storage, SearchStorage):
         if await self._database.write(_messages.rewrite_messages, run, rows, list(remove)):
             self._rows.drop(run.thread_id)
 
-    async def finish_run(
-        self,
-        run: Run,
-        state: Literal["committed", "discarded", "interrupted"],
-        *,
-        messages: Sequence[Message] = (),
-    ) -> list[int]:
+    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         numbers = await self._database.write(_messages.finish_run, run, state, rows)
         if state != "committed":  # rows may have been deleted

@@ -26,8 +26,6 @@ from diarist.storage.sql.events import delete_event_log
 from diarist.storage.sql.logs import delete_log
 from diarist.storage.sql.resources import delete_working_memory
 
-COUNTS = ("committed", "interrupted")
-"""States of a run in which its messages are visible to other readers."""
 COUNTING = "state IN ('committed', 'interrupted')"
 
 _VISIBLE = (
