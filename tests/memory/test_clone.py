@@ -14,8 +14,7 @@ from diarist import Agent, Memory, Message
 from diarist.exceptions import ConflictError, InputError, NotFoundError, StorageError
 from diarist.memory.observational.log.coverage import Coverage, digest_rows
 from diarist.memory.rows import seq_of
-from diarist.memory.semantic.embedding_jobs import Embedding
-from diarist.storage import InMemoryStorage, Run, SQLiteStorage, Storage, Thread
+from diarist.storage import InMemoryStorage, Run, SQLiteStorage, Storage
 from tests.memory.diary_kit import everything, keeping_diary, message, told, word
 from tests.memory.stores import made_storage, storage
 from tests.scenarios.kit import answering
@@ -226,20 +225,6 @@ async def test_nothing_is_left_of_a_clone_that_failed() -> None:
     assert await everything(storage) == before
     storage.left = 10_000
     assert len(await texts(memory, (await memory.threads.clone("t", new_thread="copy")).id)) == 699
-
-
-async def test_later_derived_chunks_belong_to_it_too(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Embedding, thread: Thread) -> None:
-        raise StorageError("the vectors are down")
-
-    await told(keeping_diary(storage), [1, 2])
-    before = await everything(storage)
-    monkeypatch.setattr(Embedding, "start", broken)
-    with pytest.raises(StorageError, match="vectors"):
-        await Memory(storage=storage).threads.clone("t")
-    if isinstance(storage, InMemoryStorage):
-        assert await everything(storage) == before
-    assert [thread.id for thread in (await storage.list_threads()).items] == ["t"]
 
 
 # --- killed in the middle ----------------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import pytest
 
-from diarist import Agent, Memory
+from diarist import Agent, Memory, Message
 from diarist.exceptions import StorageError
 from diarist.storage import Observation
 from diarist.vectors import InMemoryVectorStore
 from tests.memory.diary_kit import everything, keeping_diary, message, told, word
 from tests.memory.semantic.kit import TopicEmbedder, memory_with
-from tests.memory.semantic.test_vectors_of_copies import INDEX, count, found, said
+from tests.memory.semantic.test_vectors_follow import INDEX, count
 from tests.memory.test_cancelled_by_hand import STEPS, Halting, cancelled_if_reached, when
 from tests.scenarios.kit import WatchedStorage, answering
 
@@ -117,14 +117,28 @@ async def test_a_commit_with_a_lost_reply(scope: Literal["thread", "resource"]) 
 
 
 async def test_no_vectors_are_left() -> None:
-    """A later thread of its id is embedded from its first message on."""
-    store, storage = InMemoryVectorStore(), BreakingOff()
+    """Another process embeds the copy before it is given up; a later thread of its id is embedded from the start."""
+
+    class Embedding(BreakingOff):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if (name, self.calls[name]) in self.breaks:
+                self.breaks.clear()
+                await memory.messages.embed(thread="copy")
+                assert await count(store) == 4
+                raise StorageError("the connection broke")
+            return await call()
+
+    store, storage = InMemoryVectorStore(), Embedding()
     memory = memory_with(TopicEmbedder(), storage=storage, vector=store)
-    await said(memory, "Rome is warm.", "Pizza is round.")
-    storage.breaks_at(("get_thread", 6))
+    await memory.messages.save(
+        [Message.user("Rome is warm."), Message.user("Pizza is round.")], thread="one", resource="ada"
+    )
+    await memory.settled()
+    storage.breaks_at(("get_thread", 4))
     with pytest.raises(StorageError, match="broke"):
         await memory.threads.clone("one", new_thread="copy")
     await memory.settled()
     assert (await count(store), await count(store, f"{INDEX} cursors")) == (2, 1)
-    await said(memory, "Rome is far.", thread="copy")
-    assert await found(memory, "Italy", "copy") == ["Rome is far."]
+    await memory.messages.save([Message.user("Rome is far.")], thread="copy", resource="ada")
+    await memory.settled()
+    assert [hit.message.text for hit in (await memory.recall("Italy", thread="copy")).items] == ["Rome is far."]

@@ -184,15 +184,9 @@ class Threads:
             metadata={**(found.metadata if title is None else without_mark(found.metadata)), **changes},
         )
         await self._forgetting.finished(found)
-        return await clone(
-            self._storage,
-            self._counter,
-            found,
-            copy,
-            selection,
-            derive=self._embedding.copied,
-            withdraw=self._embedding.withdraw,
-        )
+        copy = await clone(self._storage, self._counter, found, copy, selection, withdraw=self._embedding.withdraw)
+        self._embedding.start(copy)
+        return copy
 
     async def delete(self, thread: str, *, resource: str | None = None) -> Receipt:
         """Delete an existing thread, as ``memory.forget(thread=...)`` does. Raises NotFoundError, InputError."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 from diarist.exceptions import ConfigError
-from diarist.processors.base import Processor
+from diarist.processors.base import Processor, returned
 from diarist.processors.hooks import Hook
+
+T = TypeVar("T")
 
 Condition = Callable[[Any], Any]
 """Gets the hook's arguments and returns True if its processor is to run; sync or async."""
@@ -106,6 +107,13 @@ class Branch(Composition):
         self.conditions: tuple[Condition, ...] = tuple(condition for condition, _ in cases)
         self.default = default
 
+    async def chosen(self, args: Any, parts: Items[T | None]) -> T | None:
+        """Return the one of ``parts`` that is to run, in the order of this branch's parts."""
+        for condition, part in zip(self.conditions, parts, strict=False):
+            if await returned(condition, args):
+                return part
+        return parts[-1] if self.default is not None else None
+
 
 # -- plans
 
@@ -120,34 +128,6 @@ OUTPUT_HOOKS = (
 ERROR_HOOKS = ("process_api_error",)
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Nodes that run one after the other."""
-
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Nodes that run side by side; ``owner`` is the composition, for errors."""
-
-    owner: Hook
-    branches: tuple[Node, ...]
-    merge: Merge | None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Cases of which the first with a true condition runs; a part without this hook is None."""
-
-    owner: Hook
-    cases: tuple[tuple[Condition, Node | None], ...]
-    default: Node | None
-
-
-Node: TypeAlias = Hook | Chain | Fork | Choice
-
-
 def leaves(processors: Items[Processor[Any]]) -> list[Processor[Any]]:
     """Return all processors, compositions and their parts included."""
     out: list[Processor[Any]] = []
@@ -158,24 +138,13 @@ def leaves(processors: Items[Processor[Any]]) -> list[Processor[Any]]:
     return out
 
 
-def compile_plan(processors: Items[Processor[Any]], hook: str) -> tuple[Node, ...]:
-    """Return the nodes of one hook, in order; processors that do not have it are left out."""
-    nodes = (_node(processor, hook) for processor in processors)
-    return tuple(node for node in nodes if node is not None)
+def compile_plan(processors: Items[Processor[Any]], hook: str) -> tuple[Hook, ...]:
+    """Return one hook of each processor that has it, in order."""
+    return tuple(bound for processor in processors if (bound := _bound(processor, hook)) is not None)
 
 
-def _node(processor: Processor[Any], hook: str) -> Node | None:
+def _bound(processor: Processor[Any], hook: str) -> Hook | None:
     if not processor.handles(hook):
         return None
-    owner = Hook.of(processor, hook)
-    match processor:
-        case Parallel():
-            return Fork(owner, compile_plan(processor.parts, hook), processor.merge)
-        case Branch():
-            parts = [_node(part, hook) for part in processor.parts]
-            cases = tuple(zip(processor.conditions, parts, strict=False))
-            return Choice(owner, cases, parts[-1] if processor.default is not None else None)
-        case Composition():
-            return Chain(compile_plan(processor.parts, hook))
-        case _:
-            return owner
+    parts = processor.parts if isinstance(processor, Composition) else ()
+    return Hook.of(processor, hook, parts=tuple(_bound(part, hook) for part in parts))

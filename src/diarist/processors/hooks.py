@@ -39,18 +39,37 @@ class WrongType(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A bound hook."""
+    """A bound hook.
+
+    Attributes:
+        parts: For a composition, the hooks of its parts; None where a part does not have this hook.
+    """
 
     processor: Processor[Any]
     name: str
     function: Callable[[Any], Any]
     is_async: bool
+    parts: tuple[Hook | None, ...] = ()
 
     @classmethod
-    def of(cls, processor: Processor[Any], name: str, function: Callable[[Any], Any] | None = None) -> Hook:
+    def of(
+        cls,
+        processor: Processor[Any],
+        name: str,
+        function: Callable[[Any], Any] | None = None,
+        parts: tuple[Hook | None, ...] = (),
+    ) -> Hook:
         """Bind a hook; ``function`` replaces the processor's own method."""
         bound: Callable[[Any], Any] = function or getattr(processor, name)
-        return cls(processor, name, bound, inspect.iscoroutinefunction(bound))
+        return cls(processor, name, bound, inspect.iscoroutinefunction(bound), parts)
+
+    def leaves(self) -> Generator[Hook]:
+        """Yield this hook, or for a composition those of the processors in it."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            if part is not None:
+                yield from part.leaves()
 
     @property
     def key(self) -> int:

@@ -81,9 +81,6 @@ class PatternSet:
                 self._plain.append(_rule(label, given, option))
         self._begins = _beginning(known)
 
-    def __len__(self) -> int:
-        return len(self._plain) + len(self._known)
-
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
         """Return the matches that begin at ``start`` or later, and how many characters at the end may still become part
         of a match.

@@ -23,11 +23,9 @@ from diarist.processors.compose import (
     ERROR_HOOKS,
     INPUT_HOOKS,
     OUTPUT_HOOKS,
-    Chain,
-    Choice,
+    Branch,
     Composition,
-    Fork,
-    Node,
+    Parallel,
     compile_plan,
     leaves,
 )
@@ -35,7 +33,7 @@ from diarist.processors.hook_calls import HookCall, OnInput
 from diarist.processors.hooks import SKIPPED, Hook, Refused
 from diarist.processors.placement import check
 from diarist.processors.run_state import RunState, dumps
-from diarist.processors.stream import StreamHooks, hooks_of
+from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
 from diarist.tracing import span
 
@@ -76,7 +74,7 @@ class Pipeline:
         self._processors = list({id(part): part for part in leaves(list(each.values()))}.values())
         for processor in self._processors:
             dumps(processor)
-        self.plans: dict[str, tuple[Node, ...]] = {
+        self.plans: dict[str, tuple[Hook, ...]] = {
             **{name: compile_plan(input, name) for name in INPUT_HOOKS},
             **{name: compile_plan(output, name) for name in OUTPUT_HOOKS},
             **{name: compile_plan(list(each.values()), name) for name in ERROR_HOOKS},
@@ -85,7 +83,11 @@ class Pipeline:
         self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input")
         self.hold_output = any(processor.hold_output for processor in output)
         self.ids = [processor.id for processor in self._processors]
-        self.edits_in_place = any(map(_edits_in_steps, self._processors))
+        asked = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
+        self.edits_in_place = any(
+            part.edits_in_place and not isinstance(part, Composition) and any(map(part.handles, asked))
+            for part in self._processors
+        )
         self.closable = closable(self._processors)
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
@@ -123,18 +125,18 @@ class PipelineRun:
         returns, then ask the others if there is new input."""
         case = OnInput(messages=self._context.messages)
         plan = self._pipeline.plans["process_input"]
-        opening = [node for node in plan if isinstance(node, Hook) and node.processor.opens_run]
-        for node in opening:
-            await self._run(node, case)
+        opening = [hook for hook in plan if hook.processor.opens_run]
+        for hook in opening:
+            await self._run(hook, case)
         self.state.load(dumped())
-        for node in plan if new_input else ():
-            if node not in opening:
-                await self._run(node, case)
+        for hook in plan if new_input else ():
+            if hook not in opening:
+                await self._run(hook, case)
 
     async def ask(self, case: HookCall, *, last: Hook | None = None) -> None:
         """Ask all processors with the hook, in order, and apply what they return; ``last`` comes last."""
-        for node in self._pipeline.plans[case.hook]:
-            if await self._run(node, case):
+        for hook in self._pipeline.plans[case.hook]:
+            if await self._run(hook, case):
                 return
         if last is not None:
             await self._run(last, case)
@@ -143,15 +145,16 @@ class PipelineRun:
         """Start the input guards that run beside the first model call, each on a snapshot."""
         if not self._pipeline.guards:
             return None
-        return asyncio.create_task(gather_or_cancel([self._guard(node, messages) for node in self._pipeline.guards]))
 
-    async def _guard(self, node: Node, messages: MessageList) -> None:
-        case = OnInput(messages=messages.copy())
-        before = case.copy().outcome()
-        await self._run(node, case)
-        if case.outcome() != before:
-            what = "a change of the input; beside the model call (run_in_parallel) it may only look and block"
-            raise _first_hook(node).bad_result(what, None)
+        async def guard(hook: Hook) -> None:
+            case = OnInput(messages=messages.copy())
+            before = case.copy().outcome()
+            await self._run(hook, case)
+            if case.outcome() != before:
+                what = "a change of the input; beside the model call (run_in_parallel) it may only look and block"
+                raise hook.bad_result(what, None)
+
+        return asyncio.create_task(gather_or_cancel([guard(hook) for hook in self._pipeline.guards]))
 
     def open_stream(self) -> StreamHooks:
         """Return the stream hooks for one step's chunks."""
@@ -159,38 +162,34 @@ class PipelineRun:
 
     def warn_of_silence(self) -> None:
         """Warn of stream processors that returned None for every chunk of the run, once per class."""
-        silent = self.state.silent - self.state.answering
-        for node in hooks_of(self._pipeline.plans["process_output_stream"]) if silent else ():
-            if node.key in silent and type(node.processor) not in _warned:
-                _warned.add(type(node.processor))
-                logger.warning(
-                    "processor %r returned None for every chunk of a run, so that all of them were dropped; return "
-                    "the chunk from process_output_stream, or DROP where dropping is meant",
-                    node.processor.id,
-                )
+        for node in self._pipeline.plans["process_output_stream"] if self.state.dropped else ():
+            for hook in node.leaves():
+                processor = hook.processor
+                if 0 < self.state.chunks <= self.state.dropped[hook.key] and type(processor) not in _warned:
+                    _warned.add(type(processor))
+                    logger.warning(
+                        "processor %r returned None for every chunk of a run, so that all of them were dropped; return "
+                        "the chunk from process_output_stream, or DROP where dropping is meant",
+                        processor.id,
+                    )
 
-    async def _run(self, node: Node, case: HookCall) -> bool:
-        """Run a node; True if no node after it is to be asked."""
-        match node:
-            case Hook():
-                return self.state.ready(node) and await self._call(node, case)
-            case Chain():
-                for part in node.nodes:
-                    if await self._run(part, case):
+    async def _run(self, hook: Hook, case: HookCall) -> bool:
+        """Run a hook, or those of a composition's parts; True if no hook after it is to be asked."""
+        if not hook.parts:
+            return self.state.ready(hook) and await self._call(hook, case)
+        match hook.processor:
+            case Parallel() as parallel:
+                return await self._fork(hook, parallel, case)
+            case Branch() as branch:
+                args = case.args(self.state.args(hook, case.messages))
+                with hook.naming(case.step):
+                    chosen = await branch.chosen(args, hook.parts)
+                return chosen is not None and await self._run(chosen, case)
+            case _:
+                for part in hook.parts:
+                    if part is not None and await self._run(part, case):
                         return True
                 return False
-            case Choice():
-                args = case.args(self.state.args(node.owner, case.messages))
-                with node.owner.naming(case.step):
-                    for condition, part in node.cases:
-                        if await returned(condition, args):
-                            chosen = part
-                            break
-                    else:
-                        chosen = node.default
-                return chosen is not None and await self._run(chosen, case)
-            case Fork():
-                return await self._fork(node, case)
 
     async def _call(self, hook: Hook, case: HookCall) -> bool:
         with span(f"processor {hook.processor.id}", **hook.attributes) as current:
@@ -217,21 +216,23 @@ class PipelineRun:
                 )
             return done
 
-    async def _fork(self, node: Fork, case: HookCall) -> bool:
-        owner, untouched = node.owner, case.copy()
-        copies = [case.copy() for _ in node.branches]
-        await gather_or_cancel([self._run(part, copy) for part, copy in zip(node.branches, copies, strict=True)])
-        outcomes = [copy.outcome() for copy in copies]
-        if not case.edits_messages and any(copy.messages.messages != untouched.messages.messages for copy in copies):
-            raise owner.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
-        if node.merge is None:
+    async def _fork(self, hook: Hook, parallel: Parallel, case: HookCall) -> bool:
+        untouched = case.copy()
+        branches = [(part, case.copy()) for part in hook.parts if part is not None]
+        await gather_or_cancel([self._run(part, copy) for part, copy in branches])
+        outcomes = [copy.outcome() for _, copy in branches]
+        if not case.edits_messages and any(
+            copy.messages.messages != untouched.messages.messages for _, copy in branches
+        ):
+            raise hook.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
+        if parallel.merge is None:
             if any(outcome != untouched.outcome() for outcome in outcomes):
-                raise owner.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
+                raise hook.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
             return False
-        with owner.naming(case.step):
-            merged = await returned(node.merge, outcomes)
-        case.args(self.state.args(owner, case.messages))
-        return _taken(owner, case, merged)
+        with hook.naming(case.step):
+            merged = await returned(parallel.merge, outcomes)
+        case.args(self.state.args(hook, case.messages))
+        return _taken(hook, case, merged)
 
 
 def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
@@ -239,25 +240,6 @@ def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
         return case.take(result)
     except Refused as refused:
         raise hook.bad_result(refused, case.step) from refused.__cause__
-
-
-def _edits_in_steps(processor: Processor[Any]) -> bool:
-    hooks = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
-    return (
-        processor.edits_in_place
-        and not isinstance(processor, Composition)
-        and any(processor.handles(hook) for hook in hooks)
-    )
-
-
-def _first_hook(node: Node) -> Hook:
-    match node:
-        case Hook():
-            return node
-        case Chain():
-            return _first_hook(node.nodes[0])
-        case Fork() | Choice():
-            return node.owner
 
 
 # -- closing
@@ -291,11 +273,7 @@ async def in_use(processors: Sequence[Processor[Any]], brought: Collection[Proce
             if uses[id(processor)] == 0:
                 del uses[id(processor)]
                 if any(processor is other for other in brought):
-                    await _close(processor)
-
-
-async def _close(processor: Processor[Any]) -> None:
-    try:
-        await inner_cancel_as_error(processor.close())
-    except Exception as error:
-        logger.warning("processor %r could not be closed: %s", processor.id, error, exc_info=error)
+                    try:
+                        await inner_cancel_as_error(processor.close())
+                    except Exception as error:
+                        logger.warning("processor %r could not be closed: %s", processor.id, error, exc_info=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from diarist.exceptions import ConfigError
 from diarist.processors.base import Processor
@@ -41,8 +41,21 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
         if processor.id in seen:
             raise ConfigError(f"{list_name}: two processors have the id {processor.id!r}; give one another id")
         seen.add(processor.id)
-        if wrong := _slip(processor):
-            raise ConfigError(f"{list_name}: processor {processor.id!r} {wrong}")
+        who = f"{list_name}: processor {processor.id!r}"
+        if cast(str, processor.on_error) not in ("fail", "continue"):
+            raise ConfigError(f"{who} has on_error={processor.on_error!r}; allowed: 'fail', 'continue'")
+        own: Mapping[str, Any] = getattr(processor, "__dict__", {})
+        if on_object := [hook for hook in HOOKS if hook in own and not processor.handles(hook)]:
+            decorator = on_object[0].removeprefix("process_")
+            raise ConfigError(
+                f"{who} has {on_object[0]} set on the object, where it is not asked; override it in the class, or make "
+                f"a processor of the function with @processor.{decorator}"
+            )
+        if misspelt := _misspelt(type(processor)):
+            name, meant = misspelt
+            raise ConfigError(
+                f"{who} has a method {name}, which is no hook; is {meant} meant? If not, give it another name"
+            )
     if len(storing := [repr(processor.id) for processor in leaves(processors) if processor.stores_run]) > 1:
         raise ConfigError(
             f"{list_name}: {' and '.join(storing)} would each store the run's messages; put one instead of, not beside "
@@ -59,51 +72,29 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
     Args:
         lists: The lists by name.
     """
-    placed = [(name, processor) for name, processors in lists.items() for processor in processors]
-    asked, holding = set[int](), set[int]()
-    for name, processor in placed:
-        for part in leaves([processor]):
-            if any(part.handles(hook) for hook in _LIST_HOOKS[name]):
-                asked.add(id(part))
-            if part.hold_output and name in _HOLDING:
-                holding.add(id(part))
-    for name, processor in placed:
-        for part in leaves([processor]):
-            inside = "" if part is processor else f" in {processor.id!r}"
-            if not isinstance(part, Composition):
-                _check_place(f"{name}: processor {part.id!r}{inside}", name, part, asked | holding, holding)
-
-
-def _check_place(who: str, name: str, part: Processor[Any], asked: set[int], holding: set[int]) -> None:
-    if part.hold_output and id(part) not in holding:
-        raise ConfigError(f"{who} has hold_output, which holds nothing there; {_REMEDY}")
-    if id(part) in asked:
-        return
-    if any(part.handles(hook) for hook in HOOKS):
-        hooks = ", ".join(_LIST_HOOKS[name])
-        raise ConfigError(f"{who} has none of this list's hooks ({hooks}); {_REMEDY}")
-    raise ConfigError(f"{who} has no hook, so that it is never asked; override one of {', '.join(HOOKS)}")
+    placed = [
+        (name, processor, part)
+        for name, processors in lists.items()
+        for processor in processors
+        for part in leaves([processor])
+    ]
+    holding = {id(part) for name, _, part in placed if part.hold_output and name in _HOLDING}
+    asked = {id(part) for name, _, part in placed if any(map(part.handles, _LIST_HOOKS[name]))}
+    for name, processor, part in placed:
+        if isinstance(part, Composition):
+            continue
+        who = f"{name}: processor {part.id!r}{'' if part is processor else f' in {processor.id!r}'}"
+        if part.hold_output and id(part) not in holding:
+            raise ConfigError(f"{who} has hold_output, which holds nothing there; {_REMEDY}")
+        if id(part) in asked | holding:
+            continue
+        if any(map(part.handles, HOOKS)):
+            hooks = ", ".join(_LIST_HOOKS[name])
+            raise ConfigError(f"{who} has none of this list's hooks ({hooks}); {_REMEDY}")
+        raise ConfigError(f"{who} has no hook, so that it is never asked; override one of {', '.join(HOOKS)}")
 
 
 _REMEDY = "put it into processors=, which is right for every processor"
-
-
-def _slip(processor: Processor[Any]) -> str | None:
-    """Describe a mistake in how a processor was written; None if there is none."""
-    on_error: str = processor.on_error
-    if on_error not in ("fail", "continue"):
-        return f"has on_error={on_error!r}; allowed: 'fail', 'continue'"
-    own: Mapping[str, Any] = getattr(processor, "__dict__", {})
-    if on_object := [hook for hook in HOOKS if hook in own and not processor.handles(hook)]:
-        decorator = on_object[0].removeprefix("process_")
-        return (
-            f"has {on_object[0]} set on the object, where it is not asked; override it in the class, or make a "
-            f"processor of the function with @processor.{decorator}"
-        )
-    if misspelt := _misspelt(type(processor)):
-        name, meant = misspelt
-        return f"has a method {name}, which is no hook; is {meant} meant? If not, give it another name"
-    return None
 
 
 @lru_cache(maxsize=512)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
@@ -20,7 +21,8 @@ class RunState:
     Attributes:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
-        silent, answering: Keys of the hooks' processors whose stream hook has ever returned None / anything else.
+        chunks: Chunks that were streamed in this run, without data chunks.
+        dropped: Chunks for which a processor's stream hook returned None, by its key.
     """
 
     def __init__(self, processors: Sequence[Processor[Any]], context: RunContext[Any]) -> None:
@@ -29,8 +31,8 @@ class RunState:
         self._states: dict[int, Any] = {}
         self._without: set[int] = set()
         self.writer = context.writer
-        self.silent: set[int] = set()
-        self.answering: set[int] = set()
+        self.chunks = 0
+        self.dropped: Counter[int] = Counter()
         self.retry_count = 0
         self.step_number: int | None = None
 

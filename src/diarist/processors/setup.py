@@ -118,26 +118,22 @@ def tools_by_name(tools: Mapping[str, Any] | Sequence[Any]) -> dict[str, Tool]:
     """
     given: Any = tools
     if isinstance(given, Mapping):
-        values: list[Any] = [_named(str(name), value) for name, value in cast(Mapping[Any, Any], given).items()]
+        values: list[tuple[Any, Any]] = [(str(name), value) for name, value in cast(Mapping[Any, Any], given).items()]
     elif isinstance(given, list | tuple):
-        values = list(cast(Sequence[Any], given))
+        values = [(None, value) for value in cast(Sequence[Any], given)]
     else:
         raise ConfigError(f"tools must be a list of functions and Tools, or a dictionary by name, not {given!r}")
     out: dict[str, Tool] = {}
-    for value in values:
-        item = as_tool(value)
+    for name, value in values:
+        is_function = callable(value) and not isinstance(value, Tool)
+        item = tool(name=name)(value) if name is not None and is_function else as_tool(value)
+        if name is not None and item.name != name:
+            item = replace(item, name=name)
         if item.name in out and out[item.name] is not item:
             raise ConfigError(f"two tools have the name {item.name!r}")
         _ = item.definition  # a signature without a schema is refused here, not when the model is called
         out[item.name] = item
     return out
-
-
-def _named(name: str, value: Any) -> Tool:
-    if not isinstance(value, Tool) and callable(value):
-        return tool(name=name)(value)
-    item = as_tool(value)
-    return item if item.name == name else replace(item, name=name)
 
 
 def _told(names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import fields
 from functools import cache
@@ -29,7 +29,7 @@ from diarist.chunks import (
 from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
 from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
-from diarist.processors.compose import Chain, Choice, Fork, Node
+from diarist.processors.compose import Branch, Parallel
 from diarist.processors.hooks import SKIPPED, Hook, WrongType
 from diarist.processors.run_state import RunState
 from diarist.tracing import listening, record
@@ -50,23 +50,21 @@ class StreamHooks:
         complete: The response is complete; hooks may not return new content, since nothing would check it any more.
     """
 
-    def __init__(self, state: RunState, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes = [node for node in nodes if not isinstance(node, Hook) or state.ready(node)]
+    def __init__(self, state: RunState, hooks: Sequence[Hook]) -> None:
+        self._hooks = [hook for hook in hooks if hook.parts or state.ready(hook)]
         self._state = state
         self.complete = False
         self.parts: list[Chunk] = []
         self._args: dict[int, _Args] = {}
         self._changed: Counter[int] = Counter()
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._traced = bool(nodes) and listening()
+        self._traced = bool(self._hooks) and listening()
         self._began = 0
-        self._copies = any(hook.processor.edits_in_place for hook in hooks_of(nodes))
-        plain = [node for node in nodes if isinstance(node, Hook) and not node.is_async]
-        self.is_sync = len(plain) == len(nodes)
-        fast = self.is_sync and not self._traced and not any(hook.fails_open for hook in plain)
-        self._plain = plain if fast else []
-        self._calls = [(index, hook.function, self._arguments(hook)) for index, hook in enumerate(self._plain)]
-        self._all_answer = False
+        self._leaves = leaves = [leaf for hook in self._hooks for leaf in hook.leaves()]
+        self._copies = any(hook.processor.edits_in_place for hook in leaves)
+        self.is_sync = not any(hook.parts or hook.is_async for hook in self._hooks)
+        fast = self.is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
+        self._calls = [(place, hook.function, self._arguments(hook)) for place, hook in enumerate(self._hooks) if fast]
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Return what the client gets for one chunk; it passes the processors in order."""
@@ -76,10 +74,10 @@ class StreamHooks:
         if not self._calls or isinstance(chunk, DataChunk):
             if self._traced:
                 self._began = self._began or time_ns()
-            return await self._through(self._nodes, (chunk,))
-        index = 0
+            return await self._through(self._hooks, (chunk,))
+        place = 0
         try:
-            for index, function, args in self._calls:  # noqa: B007  the place of the hook that ends the loop
+            for place, function, args in self._calls:  # noqa: B007  needed after the loop
                 args.part = chunk
                 result = function(args)
                 if result is not chunk:
@@ -87,14 +85,10 @@ class StreamHooks:
                         break
                     chunk = result  # redaction replaces every text chunk
             else:
-                if not self._all_answer:
-                    self._all_answer = True
-                    self._state.answering.update(hook.key for hook in self._plain)
                 return (chunk,)
         except Exception as error:
-            result = self._plain[index].failed(error, self._state.writer, self._state.step_number)
-        self._state.answering.update(hook.key for hook in self._plain[:index])
-        return await self._through(self._nodes[index + 1 :], self._chunks(self._plain[index], chunk, result))
+            result = self._hooks[place].failed(error, self._state.writer, self._state.step_number)
+        return await self._through(self._hooks[place + 1 :], self._chunks(self._hooks[place], chunk, result))
 
     def close(self, error: BaseException | None = None) -> None:
         """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.
@@ -102,9 +96,10 @@ class StreamHooks:
         Args:
             error: What ended the stream, if anything did.
         """
+        self._state.chunks += sum(not isinstance(part, DataChunk) for part in self.parts)
         if not self._began:
             return
-        for hook in hooks_of(self._nodes):
+        for hook in self._leaves:
             if hook.key in self._args:
                 attributes = {
                     **hook.attributes,
@@ -114,45 +109,44 @@ class StreamHooks:
                 failure = error if isinstance(error, ProcessorError) and hook.raised(error) else None
                 record(f"processor {hook.processor.id}", self._began, error=failure, **attributes)
 
-    async def _through(self, nodes: Sequence[Node], chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        for node in nodes:
+    async def _through(self, hooks: Sequence[Hook | None], chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        for hook in hooks:
+            if hook is None:
+                continue
             if not chunks:
                 break
             following: list[Chunk] = []
             for part in chunks:
-                following += await self._node(node, part)
+                following += await self._one(hook, part)
             chunks = following
         return chunks
 
-    async def _node(self, node: Node, part: Chunk) -> Sequence[Chunk]:
-        if isinstance(node, Chain):
-            return await self._through(node.nodes, (part,))
-        hook = node if isinstance(node, Hook) else node.owner
+    async def _one(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
         if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
             return (part,)
+        if not hook.parts:
+            return await self._ask(hook, part) if self._state.ready(hook) else (part,)
         step = self._state.step_number
-        match node:
-            case Hook():
-                return await self._ask(node, part) if self._state.ready(node) else (part,)
-            case Choice():
-                chosen, args = node.default, self._arguments(hook)
+        match hook.processor:
+            case Branch() as branch:
+                args = self._arguments(hook)
                 async with self._turns[hook.key]:
                     args.part = part
                     with hook.naming(step):
-                        for condition, branch in node.cases:
-                            if await returned(condition, args):
-                                chosen = branch
-                                break
-                return (part,) if chosen is None else await self._node(chosen, part)
-            case Fork():
-                outcomes = [await self._node(branch, deepcopy(part)) for branch in node.branches]
-                if node.merge is None:
+                        chosen = await branch.chosen(args, hook.parts)
+                return (part,) if chosen is None else await self._one(chosen, part)
+            case Parallel() as parallel:
+                outcomes = [await self._one(each, deepcopy(part)) for each in hook.parts if each is not None]
+                if parallel.merge is None:
                     if any(list(out) != [part] for out in outcomes):
-                        raise hook.bad_result("another chunk, though Parallel has no merge to decide what holds", step)
+                        what = "another chunk, though Parallel has no merge to decide what holds"
+                        raise hook.bad_result(what, step)
                     return (part,)
                 with hook.naming(step):
-                    merged = await returned(node.merge, outcomes)
+                    merged = await returned(parallel.merge, outcomes)
                 return self._chunks(hook, part, merged)
+            case _:
+                return await self._through(hook.parts, (part,))
 
     async def _ask(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
         args = self._arguments(hook)
@@ -167,7 +161,6 @@ class StreamHooks:
             except (Exception, asyncio.CancelledError) as error:
                 result = hook.failed(error, self._state.writer, self._state.step_number)
         if result is SKIPPED:
-            self._state.answering.add(hook.key)
             return (part,)
         if before is not None and (result is not given or before != _content(given)):
             self._changed[hook.key] += 1
@@ -185,10 +178,8 @@ class StreamHooks:
     def _chunks(self, hook: Hook, part: Chunk, result: Any) -> Sequence[Chunk]:
         """Return the chunks to pass on after a hook returned ``result`` for ``part``."""
         if result is None:
-            self._state.silent.add(hook.key)
-            return ()
-        self._state.answering.add(hook.key)
-        if isinstance(result, Drop):
+            self._state.dropped[hook.key] += 1
+        if result is None or isinstance(result, Drop):
             return ()
         values = cast(Sequence[Any], result) if isinstance(result, list | tuple) else (result,)
         if bad := [value for value in values if not isinstance(value, Chunk)]:
@@ -232,19 +223,3 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 def _content(part: Chunk) -> tuple[Chunk, Any]:
     """Copy a chunk's content, to notice an edit in place."""
     return copy(part), copy(getattr(part, "payload", None))
-
-
-def hooks_of(nodes: Sequence[Node | None]) -> Generator[Hook]:
-    """Yield the processors' own hooks in a plan, those in compositions included."""
-    for node in nodes:
-        match node:
-            case Hook():
-                yield node
-            case Chain():
-                yield from hooks_of(node.nodes)
-            case Fork():
-                yield from hooks_of(node.branches)
-            case Choice():
-                yield from hooks_of([*(part for _, part in node.cases), node.default])
-            case None:
-                pass

@@ -62,7 +62,7 @@ def test_scripts_without_spaces_count_characters() -> None:
 
 
 def test_a_text_shorter_than_a_passage_is_ignored() -> None:
-    assert not Overlap(["Be kind."], words=8, label="x")
+    assert Overlap(["Be kind."], words=8, label="x").look("Be kind.") == ([], 0)
 
 
 def test_only_words_that_may_begin_a_passage_are_held() -> None:

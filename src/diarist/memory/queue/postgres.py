@@ -65,15 +65,10 @@ class PostgresQueue:
             raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
         self.name = name
         self._statement_timeout = statement_timeout
-        self._location = without_password(url)
+        self.location = without_password(url)
         self._schema = schema
         self._conninfo = _conninfo(url, schema)
         self._ready = False
-
-    @property
-    def location(self) -> str:
-        """Return the address, without its password."""
-        return self._location
 
     async def submit(self, job: Job) -> None:
         """Add a job to the queue, unless one of the same name is waiting or running.
@@ -82,7 +77,11 @@ class PostgresQueue:
             StorageError: The database cannot be reached, or rejects the job.
         """
         async with self._connected("hand over a job to") as connection:
-            if not await self._is_done_now(connection, job):  # a later job covers messages stored since
+            found = await connection.execute(
+                "SELECT 1 FROM procrastinate_jobs WHERE status = 'doing' AND queueing_lock = %s LIMIT 1",
+                [self._lock_of(job)],
+            )
+            if await found.fetchone() is None:  # otherwise a later job covers messages stored since
                 await self._put(connection, job, attempt=1, delay=0)
 
     async def put_back(self, job: Job, *, attempt: int, delay: int = 0) -> None:
@@ -106,53 +105,117 @@ class PostgresQueue:
                 .defer_async(job=job.to_json(), attempt=attempt)
             )
 
-    async def _is_done_now(self, connection: Connection, job: Job) -> bool:
-        found = await connection.execute(
-            "SELECT 1 FROM procrastinate_jobs WHERE status = 'doing' AND queueing_lock = %s LIMIT 1",
-            [self._lock_of(job)],
-        )
-        return await found.fetchone() is not None
-
     def _lock_of(self, job: Job) -> str:
         return f"{self.name}:{job.name}"
-
-    async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
-        """Run jobs until cancelled; see ``JobQueue``."""
-        await Worker(self, work, concurrency=concurrency, grace=grace).run()
 
     async def prepare(self) -> None:
         """Connect, and create the tables if they are missing. Raises StorageError."""
         async with self._connected("open"):
             pass
 
-    def connector(self) -> PsycopgConnector:
-        """Return the connection pool of a worker."""
-        return PsycopgConnector(
-            conninfo=self._conninfo, min_size=1, max_size=4, timeout=_CONNECT_TIMEOUT, name="diarist worker"
-        )
-
     @contextmanager
-    def explained(self, doing: str) -> Generator[None]:
+    def _explained(self, doing: str) -> Generator[None]:
         """Turn errors of the driver and of procrastinate into StorageError."""
         try:
             yield
         except (psycopg.Error, ConnectorException, NoAnswerError) as error:
             cause = error.__cause__ if isinstance(error, ConnectorException) and error.__cause__ else error
             words = next(iter(str(cause).splitlines()), "") or type(cause).__name__
-            raise StorageError(f"cannot {doing} the queue in {self._location}: {words}{_remedy(cause)}") from error
+            raise StorageError(f"cannot {doing} the queue in {self.location}: {words}{_remedy(cause)}") from error
 
     @asynccontextmanager
     async def _connected(self, doing: str) -> AsyncGenerator[Connection]:
-        with self.explained(doing):
+        with self._explained(doing):
             async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                 if not self._ready:
                     with _cut_after(self._statement_timeout, connection):
                         current = await is_current(connection)
                     if not current:
-                        await ensure_schema(connection, self._schema, self._location)
+                        await ensure_schema(connection, self._schema, self.location)
                     self._ready = True
                 with _cut_after(self._statement_timeout, connection):
                     yield connection
+
+    # -- the worker
+
+    async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
+        """Run jobs until cancelled; see ``JobQueue``. Raises StorageError if the queue cannot be opened."""
+        await self.prepare()
+        logger.info("working off the queue %r in %s", self.name, self.location)
+        while True:
+            try:
+                with self._explained("work off"):
+                    await self._run_once(work, concurrency, grace)
+                logger.warning("the worker lost its connection to %s; it starts again", self.location)
+            except StorageError as error:
+                logger.warning("%s; trying again", error)
+            await asyncio.sleep(_PAUSE)
+
+    async def _run_once(self, work: Callable[[Job], Awaitable[bool]], concurrency: int, grace: float) -> None:
+        """Run jobs until cancelled, or until a connection is lost: then this returns or raises."""
+        connector = PsycopgConnector(
+            conninfo=self._conninfo, min_size=1, max_size=4, timeout=_CONNECT_TIMEOUT, name="diarist worker"
+        )
+        app = App(connector=connector)
+
+        @app.task(name=QUEUED_WORK, queue=self.name)
+        async def do(job: dict[str, Any], attempt: int) -> None:  # pyright: ignore[reportUnusedFunction]
+            await self._do(work, job, attempt)
+
+        # Procrastinate watches its helper tasks only if there is a periodic task.
+        @app.periodic(cron="* * * * *", periodic_id=self.name)
+        @app.task(name="diarist.recover", queue=self.name, queueing_lock=f"{self.name}:recover")
+        async def recover(timestamp: int) -> None:  # pyright: ignore[reportUnusedFunction]
+            await self._recover(app)
+
+        async with app.open_async():
+            await self._recover(app)
+            await app.run_worker_async(
+                queues=[self.name],
+                concurrency=concurrency,
+                shutdown_graceful_timeout=grace,
+                delete_jobs="successful",
+                install_signal_handlers=False,
+                stalled_worker_timeout=_SILENCE,
+            )
+
+    async def _do(self, work: Callable[[Job], Awaitable[bool]], job: dict[str, Any], attempt: int) -> None:
+        try:
+            wanted = Job.from_json(job)
+        except InputError as error:
+            logger.warning(
+                "background work %r is not understood, and marked as failed: %s; run workers with the version of "
+                "diarist that submits jobs",
+                job.get("name"),
+                error,
+            )
+            raise
+        started = time.monotonic()
+        try:
+            done = await inner_cancel_as_error(work(wanted))
+        except asyncio.CancelledError:  # the worker stops
+            await self.put_back(wanted, attempt=attempt)
+            return  # raising would mark the job as failed
+        except Exception:
+            logger.exception("background work %s failed", wanted.name)
+            done = False
+        if done:
+            logger.info("background work %s took %.1f s", wanted.name, time.monotonic() - started)
+        elif attempt < MAX_ATTEMPTS:
+            await self.put_back(wanted, attempt=attempt + 1, delay=_FIRST_DELAY * 2 ** (attempt - 1))
+        else:
+            logger.warning("background work %s is left to the next run of its thread", wanted.name)
+
+    async def _recover(self, app: App) -> None:
+        """Return the jobs of dead workers to the queue."""
+        for job in await app.job_manager.get_stalled_jobs(queue=self.name, seconds_since_heartbeat=_SILENCE):
+            logger.warning("the worker of background work %s died", job.queueing_lock)
+            try:
+                await _put_back(app, job)
+            except ConnectorException as error:
+                if not isinstance(error.__cause__, psycopg.errors.RaiseException):
+                    raise
+                logger.debug("another worker has returned it to the queue: %s", error.__cause__)
 
 
 @contextmanager
@@ -201,101 +264,6 @@ def _remedy(cause: BaseException) -> str:
     if isinstance(cause, psycopg.OperationalError) and cause.sqlstate is None:
         return "; start PostgreSQL, or correct the URL"
     return ""
-
-
-# --- the worker ---
-
-
-class Worker:
-    """One worker of a queue.
-
-    Args:
-        work: Runs a job; returns False if it should be tried again later.
-    """
-
-    def __init__(
-        self, queue: PostgresQueue, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float
-    ) -> None:
-        self._queue = queue
-        self._work = work
-        self._concurrency = concurrency
-        self._grace = grace
-
-    async def run(self) -> None:
-        """Run jobs until cancelled. Raises StorageError if the queue cannot be opened at the start."""
-        await self._queue.prepare()
-        logger.info("working off the queue %r in %s", self._queue.name, self._queue.location)
-        while True:
-            try:
-                with self._queue.explained("work off"):
-                    await self._run_once()
-                logger.warning("the worker lost its connection to %s; it starts again", self._queue.location)
-            except StorageError as error:
-                logger.warning("%s; trying again", error)
-            await asyncio.sleep(_PAUSE)
-
-    async def _run_once(self) -> None:
-        """Run jobs until cancelled, or until a connection is lost: then this returns or raises."""
-        app = App(connector=self._queue.connector())
-        app.task(name=QUEUED_WORK, queue=self._queue.name)(self._do)
-
-        # Procrastinate watches its helper tasks only if there is a periodic task.
-        @app.periodic(cron="* * * * *", periodic_id=self._queue.name)
-        @app.task(name="diarist.recover", queue=self._queue.name, queueing_lock=f"{self._queue.name}:recover")
-        async def recover(timestamp: int) -> None:  # pyright: ignore[reportUnusedFunction]
-            await self._recover(app)
-
-        async with app.open_async():
-            await self._recover(app)
-            await app.run_worker_async(
-                queues=[self._queue.name],
-                concurrency=self._concurrency,
-                shutdown_graceful_timeout=self._grace,
-                delete_jobs="successful",
-                install_signal_handlers=False,
-                stalled_worker_timeout=_SILENCE,
-            )
-
-    async def _do(self, job: dict[str, Any], attempt: int) -> None:
-        wanted, started = _understood(job), time.monotonic()
-        try:
-            done = await inner_cancel_as_error(self._work(wanted))
-        except asyncio.CancelledError:  # the worker stops
-            await self._queue.put_back(wanted, attempt=attempt)
-            return  # raising would mark the job as failed
-        except Exception:
-            logger.exception("background work %s failed", wanted.name)
-            done = False
-        if done:
-            logger.info("background work %s took %.1f s", wanted.name, time.monotonic() - started)
-        elif attempt < MAX_ATTEMPTS:
-            await self._queue.put_back(wanted, attempt=attempt + 1, delay=_FIRST_DELAY * 2 ** (attempt - 1))
-        else:
-            logger.warning("background work %s is left to the next run of its thread", wanted.name)
-
-    async def _recover(self, app: App) -> None:
-        """Return the jobs of dead workers to the queue."""
-        for job in await app.job_manager.get_stalled_jobs(queue=self._queue.name, seconds_since_heartbeat=_SILENCE):
-            logger.warning("the worker of background work %s died", job.queueing_lock)
-            try:
-                await _put_back(app, job)
-            except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.errors.RaiseException):
-                    raise
-                logger.debug("another worker has returned it to the queue: %s", error.__cause__)
-
-
-def _understood(job: dict[str, Any]) -> Job:
-    try:
-        return Job.from_json(job)
-    except InputError as error:
-        logger.warning(
-            "background work %r is not understood, and marked as failed: %s; run workers with the version of diarist "
-            "that submits jobs",
-            job.get("name"),
-            error,
-        )
-        raise
 
 
 async def _put_back(app: App, job: QueuedJob) -> None:

@@ -32,25 +32,21 @@ async def ensure_schema(connection: AsyncConnection[Any], schema: str, location:
     await connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
     try:
         async with connection.transaction():
-            await _update(connection, schema, location)
+            migrations, last = _migrations(), await _last_migration(connection)
+            newest = max(migrations)
+            if last is not None and last > newest:
+                raise SchemaError(f"the queue in {location} belongs to a newer procrastinate; install that version")
+            if last is None:
+                await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
+                await connection.execute(SchemaManager.get_schema())
+                await connection.execute("CREATE TABLE diarist_queue (last_migration text NOT NULL)")
+                await connection.execute("INSERT INTO diarist_queue VALUES (%s)", [newest])
+            else:
+                for name in sorted(name for name in migrations if name > last):
+                    await connection.execute(migrations[name])
+                await connection.execute("UPDATE diarist_queue SET last_migration = %s", [newest])
     finally:
         await connection.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
-
-
-async def _update(connection: AsyncConnection[Any], schema: str, location: str) -> None:
-    migrations, last = _migrations(), await _last_migration(connection)
-    newest = max(migrations)
-    if last is not None and last > newest:
-        raise SchemaError(f"the queue in {location} belongs to a newer procrastinate; install that version")
-    if last is None:
-        await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
-        await connection.execute(SchemaManager.get_schema())
-        await connection.execute("CREATE TABLE diarist_queue (last_migration text NOT NULL)")
-        await connection.execute("INSERT INTO diarist_queue VALUES (%s)", [newest])
-        return
-    for name in sorted(name for name in migrations if name > last):
-        await connection.execute(migrations[name])
-    await connection.execute("UPDATE diarist_queue SET last_migration = %s", [newest])
 
 
 async def _last_migration(connection: AsyncConnection[Any]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from contextlib import aclosing
 
 from diarist.byte_cache import ByteCache, size_of
 from diarist.concurrency import inner_cancel_as_error, program_is_ending
@@ -15,7 +14,6 @@ from diarist.memory.semantic.index import SemanticIndex
 from diarist.memory.semantic.notes import cut_quotes
 from diarist.memory.semantic.removal import remove_vectors
 from diarist.memory.semantic.setup import Vector, find_vectors
-from diarist.memory.transfer.cloning import CopiedRows
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Thread
@@ -80,20 +78,15 @@ class Embedding:
             raise ConfigError("this memory has no vectors; pass embedder=..., such as embedder='wordllama'")
         return self._index
 
-    async def copied(self, source: Thread, copy: Thread, rows: CopiedRows) -> None:
-        """Copy the vectors of the copied rows; the other rows are embedded in the background."""
-        if self._index is not None:
-            async with aclosing(rows):
-                try:
-                    await inner_cancel_as_error(self._index.copy(source.id, copy, rows))
-                except Exception as error:  # any error of the user's store; the rest is embedded from the cursor on
-                    _tell(copy.resource_id, error)
-        self.start(copy)
-
     async def withdraw(self, copy: Thread) -> None:
-        """Remove the vectors of an abandoned copy. Does not raise."""
-        if self._index is not None:
-            await self._index.take_back(copy)
+        """Remove the vectors of an abandoned copy. Never raises, so the error that caused this is not hidden."""
+        if self._index is None:
+            return
+        removal = remove_vectors(self._index.vectors, resource_id=copy.resource_id, thread_id=copy.id)
+        try:
+            await inner_cancel_as_error(removal)
+        except Exception as error:  # any error of the user's store; searches remove remaining vectors
+            logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
 
     async def replace(self, row: Message, *, says_else: bool) -> None:
         """Remove the vectors of a message that stays, and rebuild them in the background.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,6 @@ from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.semantic.chunks import (
     HARMLESS,
-    Made,
     chunks_of,
     cursor_id,
     embed_pieces,
@@ -204,14 +203,7 @@ class SemanticIndex:
                 await self._drop_gone(thread.id, cursor.pending)
             count = 0
             while rows := await self._storage.list_messages(thread.id, after=cursor.seq, limit=_ROWS):
-                texts = [
-                    (row, number, text)
-                    for row in rows
-                    for number, text in enumerate(chunks_of(row, self._chunk_length))
-                ]
-                if texts:
-                    await self._store(thread, cursor, await embed_pieces(self._embedder, thread.id, texts))
-                cursor = await self._move(thread, seq_of(rows[-1]))
+                cursor = await self._embed(thread, rows, cursor)
                 count += len(rows)
                 await self._storage.renew_lease(lease, ttl=_LEASE)
             return count
@@ -261,23 +253,24 @@ class SemanticIndex:
                 behind.append(thread)
         return behind
 
-    async def _store(self, thread: Thread, cursor: _Cursor, made: Iterable[Made]) -> None:
-        """Store vectors of chunks of rows, without all-zero vectors."""
-        said = [(row, number, vector) for row, number, vector in made if any(vector)]
-        ids = list(dict.fromkeys(row.id for row, _, _ in said))
-        await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
-        await self.vectors.upsert(
-            self._name,
-            [vector_id(thread.id, row.id, number) for row, number, _ in said],
-            [vector for _, _, vector in said],
-            [metadata_of(thread, row, number) for row, number, _ in said],
-        )
-        await self._drop_gone(thread.id, ids)
-
-    async def _move(self, thread: Thread, seq: int) -> _Cursor:
-        """Move the cursor to ``seq``; if the thread was removed, remove its vectors instead."""
-        moved = _Cursor(seq)
-        if await self._storage.get_thread(thread.id) is None:
+    async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
+        """Store the vectors of these rows, and move the cursor after them."""
+        chunks = [(row, chunks_of(row, self._chunk_length)) for row in rows]
+        pieces = [(row, number, text) for row, texts in chunks for number, text in enumerate(texts)]
+        if pieces:
+            made = await embed_pieces(self._embedder, thread.id, pieces)
+            said = [(row, number, vector) for row, number, vector in made if any(vector)]
+            ids = list(dict.fromkeys(row.id for row, _, _ in said))
+            await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
+            await self.vectors.upsert(
+                self._name,
+                [vector_id(thread.id, row.id, number) for row, number, _ in said],
+                [vector for _, _, vector in said],
+                [metadata_of(thread, row, number) for row, number, _ in said],
+            )
+            await self._drop_gone(thread.id, ids)
+        moved = _Cursor(seq_of(rows[-1]))
+        if await self._storage.get_thread(thread.id) is None:  # it was removed in between
             await remove_vectors(self.vectors, resource_id=thread.resource_id, thread_id=thread.id)
         else:
             await self._save(thread, moved)
@@ -288,74 +281,6 @@ class SemanticIndex:
         known = await self._storage.existing_ids(thread_id, ids)
         if gone := [id for id in ids if id not in known]:
             await remove_messages(self.vectors, self._name, {"thread_id": thread_id}, gone)
-
-    # -- copying
-
-    async def copy(self, source_id: str, copy: Thread, rows: AsyncIterator[tuple[Message, Message]]) -> None:
-        """Copy the vectors of a thread to a copy of the thread. ``catch_up`` embeds the messages that have none yet.
-
-        Args:
-            rows: Rows of the source, in their order, each with its copy.
-
-        Raises ConfigError, StorageError.
-        """
-        await self._open()
-        async with self._claimed(copy.id) as lease:
-            if lease is None:
-                return
-            end = (await self._cursor(source_id)).seq
-            cursor = await self._cursor(copy.id)
-            async for page in self._pages(rows, cursor.seq, end):
-                ids = [row.id for row, _ in page]
-                found = await self._vectors_of(source_id, [row for row, _ in page])
-                if len(await self._storage.existing_ids(source_id, ids)) < len(ids):
-                    break  # some were removed from the source
-                copies = {row.id: copied for row, copied in page}
-                if found:
-                    made = [(copies[id], number, vector) for (id, number), vector in found.items()]
-                    await self._store(copy, cursor, made)
-                cursor = await self._move(copy, seq_of(page[-1][1]))
-                await self._storage.renew_lease(lease, ttl=_LEASE)
-
-    async def take_back(self, copy: Thread) -> None:
-        """Remove the vectors of an abandoned copy. Never raises, so the error that caused this is not hidden."""
-        try:
-            await inner_cancel_as_error(remove_vectors(self.vectors, resource_id=copy.resource_id, thread_id=copy.id))
-        except Exception as error:  # any error of the user's store; searches remove remaining vectors
-            logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
-
-    async def _pages(
-        self, rows: AsyncIterator[tuple[Message, Message]], begin: int, end: int
-    ) -> AsyncIterator[list[tuple[Message, Message]]]:
-        """Yield pages of rows that are embedded in the source and adjacent in the copy, some hundred vectors each."""
-        page: list[tuple[Message, Message]] = []
-        size = 0
-        async for row, copied in rows:
-            if seq_of(row) > end or seq_of(copied) != begin + 1:
-                break
-            begin += 1
-            page.append((row, copied))
-            size += max(1, len(chunks_of(row, self._chunk_length)))
-            if size >= _COPIES:
-                yield page
-                page, size = [], 0
-        if page:
-            yield page
-
-    async def _vectors_of(self, thread_id: str, rows: Sequence[Message]) -> dict[tuple[str, int], list[float]]:
-        """Return the vectors of messages by message id and chunk number.
-
-        Messages that were embedded with a shorter chunk length have more chunks than now, so further numbers are read
-        until one is missing.
-        """
-        found: dict[tuple[str, int], list[float]] = {}
-        asked = {row.id: range(count + 1) for row in rows if (count := len(chunks_of(row, self._chunk_length)))}
-        while asked:
-            places = {vector_id(thread_id, id, number): (id, number) for id in asked for number in asked[id]}
-            records = await self.vectors.get(self._name, list(places))
-            found |= {places[key]: record.vector for key, record in records.items()}
-            asked = {id: range(some.stop, 2 * some.stop) for id, some in asked.items() if (id, some.stop - 1) in found}
-        return found
 
     async def close(self) -> None:
         self._ready = False

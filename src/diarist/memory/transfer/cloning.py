@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from diarist.concurrency import being_cancelled, shield_until_done
@@ -24,9 +24,6 @@ from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
 
-CopiedRows = AsyncGenerator[tuple[Message, Message]]
-"""Existing rows of a thread, in order, each with its copy in the other thread."""
-
 
 async def clone(
     storage: Storage,
@@ -35,14 +32,12 @@ async def clone(
     copy: Thread,
     selection: Selection,
     *,
-    derive: Callable[[Thread, Thread, CopiedRows], Awaitable[None]],
     withdraw: Callable[[Thread], Awaitable[None]],
 ) -> Thread:
     """Create ``copy``, a new thread of the same resource (or of none, as the source), from the selected messages.
 
     Args:
-        derive: Called with both threads once the copy exists, to create other data derived from messages.
-        withdraw: Called with a copy that was removed again, to remove the data that ``derive`` created.
+        withdraw: Called with a copy that was removed again, to remove what others derived from it already.
     """
     if selection.ids is not None:
         known = await storage.existing_ids(source.id, sorted(selection.ids))
@@ -74,17 +69,10 @@ async def clone(
             if text:
                 await writer.put_working_memory(text, key=f"resource:{copy.resource_id}")
 
-    async def pairs() -> CopiedRows:
-        async for row, _ in reader.rows():
-            place = numbering.range_of(seq_of(row), seq_of(row))
-            if place is not None:
-                yield row, replace(row, id=renaming.message_id(row.id), thread_id=copy.id, seq=place[0])
-
     try:
         left = sum([taken and seq_of(row) <= numbering.end async for row, taken in reader.rows()])
         if left != numbering.count:
             raise ConflictError(f"messages of thread {source.id!r} were removed while it was copied; try again")
-        await derive(source, copy, pairs())
         found = await storage.get_thread(copy.id)
         if found is None:
             raise NotFoundError(f"thread {copy.id!r} was deleted as soon as it was there")

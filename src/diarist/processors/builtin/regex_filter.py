@@ -90,9 +90,10 @@ class RegexFilter(Redacting):
             raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single one")
         if not isinstance(patterns, Mapping):
             patterns = {f"pattern-{number}": pattern for number, pattern in enumerate(patterns, 1)}
-        self._patterns = PatternSet(rules | dict(patterns), option="RegexFilter: patterns")
-        if not len(self._patterns):
+        rules |= patterns
+        if not rules:
             raise ConfigError("RegexFilter: presets and patterns are both empty, there is nothing to look for")
+        self._patterns = PatternSet(rules, option="RegexFilter: patterns")
         self.strategy = strategy
         self.tools = tools
         self._replacement = replacement

@@ -57,9 +57,6 @@ class Overlap:
         self._words = frozenset(self._next.get((), ()))
         self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
 
-    def __bool__(self) -> bool:
-        return bool(self._passages)
-
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
         """Return the passages, which may overlap, and how many characters at the end may become part of one."""
         piece = text[start:]
