@@ -48,7 +48,7 @@ class StreamHooks:
     """
 
     def __init__(self, state: RunState, hooks: Sequence[Hook]) -> None:
-        self._hooks = [hook for hook in hooks if hook.parts or state.ready(hook)]
+        self._hooks = hooks
         self._state = state
         self.complete = False
         self.parts: list[Chunk] = []
@@ -122,7 +122,7 @@ class StreamHooks:
         if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
             return (part,)
         if not hook.parts:
-            return await self._ask(hook, part) if self._state.ready(hook) else (part,)
+            return await self._ask(hook, part)
         step = self._state.step_number
         match hook.processor:
             case Branch() as branch:
