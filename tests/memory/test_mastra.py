@@ -401,40 +401,16 @@ async def test_a_thread_was_observed_as_far_as_its_own_metadata_says(mastra: Mas
     assert (await memory.diary.get(thread="trip")).entries[0].sources[0].last_seq == 1
 
 
-async def test_observations_that_wait_go_on_waiting(mastra: Mastra) -> None:
+async def test_messages_of_buffered_observations_are_raw(mastra: Mastra) -> None:
     mastra.thread("trip", mastra={"om": {"currentTask": "fly", "suggestedResponse": "Ask when."}})
     until = mastra.says("m1", "trip", "I fly to Rome.")
-    for name in ("m2", "m3", "m4"):
-        mastra.says(name, "trip", f"talk {name}", "assistant")
-    chunks = [
-        {"id": "a", "observations": "* 🔴 notes of m2 and m3", "messageIds": ["m2", "m3", "gone"], "messageTokens": 7,
-         "lastObservedAt": until, "currentTask": "land", "suggestedContinuation": "Ask where."},
-        {"id": "b", "observations": "* 🔴 notes of what is gone", "messageIds": ["gone"]},
-        {"id": "c", "observations": ""},
-    ]  # fmt: skip
+    mastra.says("m2", "trip", "talk m2", "assistant")
+    chunks = [{"id": "a", "observations": "* 🔴 notes of m2", "messageIds": ["m2"], "lastObservedAt": until}]
     mastra.observed("thread:trip", "* 🔴 notes of m1", until, waiting=to_jsonb(chunks))
-    memory = await brought_in(
-        mastra,
-        keeping_diary(InMemoryStorage()),
-        notes=["buffered observations of missing messages, left out: 1"],
-    )
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()), notes=["buffered observations, left out: 1"])
     log = await memory.diary.get(thread="trip")
-    assert [(entry.text, entry.state) for entry in log.entries] == [
-        ("* 🔴 notes of m1", "active"),
-        ("* 🔴 notes of m2 and m3", "buffered"),
-    ]
+    assert [(entry.text, entry.message_count) for entry in log.entries] == [("* 🔴 notes of m1", 1)]
     assert (log.current_task, log.suggested_response) == ("fly", "Ask when.")
-    assert (log.entries[1].current_task, log.entries[1].suggested_response) == ("land", "Ask where.")
-    sources = (await memory.diary.sources(log.entries[1].id, thread="trip")).items
-    assert [row.id for row in sources] == ["m2", "m3"]
-
-
-async def test_only_observations_that_wait(mastra: Mastra) -> None:
-    mastra.thread("trip")
-    mastra.says("m1", "trip", "I fly to Rome.")
-    mastra.observed("thread:trip", "", None, waiting=[{"id": "a", "observations": "notes", "messageIds": ["m1"]}])
-    log = await (await brought_in(mastra, keeping_diary(InMemoryStorage()))).diary.get(thread="trip")
-    assert [(entry.state, entry.message_count) for entry in log.entries] == [("buffered", 1)]
 
 
 async def test_earlier_generations_are_history(mastra: Mastra) -> None:

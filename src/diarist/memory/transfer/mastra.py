@@ -2,7 +2,7 @@
 
 It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``mastra_resources`` and
 ``mastra_observational_memory``. Each generation of observations becomes one diary entry, which covers the messages up
-to ``lastObservedAt``. Buffered observations become buffered entries.
+to ``lastObservedAt``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diarist.memory.conversations.building import parse_time
 from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
 from diarist.memory.transfer.jsonb import read_json
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content
-from diarist.memory.transfer.mastra_diary import Covered, MastraDiary, hints_of
+from diarist.memory.transfer.mastra_diary import Covered, MastraDiary
 from diarist.memory.transfer.thread_writer import PAGE
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, too_deep
 from diarist.storage.records import Hints, ObservationLog, Source, Thread, own_resource
@@ -105,7 +105,20 @@ class _Database:
     async def items(self) -> AsyncIterator[Item]:
         for item in chain(self._threads(), self._resources()):
             yield item
-        self._note_the_rest()
+        # Rows that belong to no thread, and tables without a counterpart in diarist.
+        (homeless,) = self._connection.execute(
+            "SELECT count(*) FROM mastra_messages WHERE thread_id IS NULL OR thread_id = ''"
+        ).fetchone()
+        counts = {
+            "messages that name no thread, left out": homeless,
+            "diaries of missing threads, left out": len(self._diaries - self._read),
+        }
+        for table in sorted(self._tables - _READ):
+            if table.startswith("mastra_"):
+                (counts[f"rows of {table}, left out"],) = self._connection.execute(
+                    f'SELECT count(*) FROM "{table}"'
+                ).fetchone()
+        self.notes.update({text: count for text, count in counts.items() if count})
 
     def _threads(self) -> Iterator[Item]:
         for row in self._rows("mastra_threads", "id", "resourceId", "title", "metadata", "createdAt"):
@@ -142,11 +155,18 @@ class _Database:
             noted.add(message, own.slot(message, observed, None))
             noted_shared.add(message, shared.slot(message, observed, until))
             yield message
-        hints = hints_of(known, until or _EPOCH, thread.id, response="suggestedResponse")
-        *earlier, newest = own.logs(thread.resource_id, noted.sources(), [hints], self._note) or [None]
-        yield from (Generation(log) for log in earlier if log)
-        if newest:
-            yield newest
+        names = ("currentTask", "suggestedResponse", "threadTitle")
+        task, answer, title = (str(known.get(name) or "") or None for name in names)
+        hints = Hints(
+            current_task=task,
+            suggested_response=answer,
+            thread_title=title,
+            updated_at=until or _EPOCH if task or answer or title else None,
+            thread_id=thread.id,
+        )
+        logs = own.logs(thread.resource_id, noted.sources(), [hints])
+        yield from map(Generation, logs[:-1])
+        yield from logs[-1:]
         if covered := noted_shared.sources():
             for slot, sources in covered.items():
                 self._covered.setdefault(thread.resource_id, {}).setdefault(slot, []).extend(sources)
@@ -169,23 +189,7 @@ class _Database:
 
     def _shared_logs(self, resource_id: str) -> tuple[ObservationLog, ...]:
         sources, hints = self._covered.get(resource_id, {}), self._hints.get(resource_id, [])[-_MAX_HINTS:]
-        return tuple(self._diary(f"resource:{resource_id}").logs(resource_id, sources, hints, self._note))
-
-    def _note_the_rest(self) -> None:
-        """Note rows that belong to no thread, and tables without a counterpart in diarist."""
-        (homeless,) = self._connection.execute(
-            "SELECT count(*) FROM mastra_messages WHERE thread_id IS NULL OR thread_id = ''"
-        ).fetchone()
-        counts = {
-            "messages that name no thread, left out": homeless,
-            "diaries of missing threads, left out": len(self._diaries - self._read),
-        }
-        for table in sorted(self._tables - _READ):
-            if table.startswith("mastra_"):
-                (counts[f"rows of {table}, left out"],) = self._connection.execute(
-                    f'SELECT count(*) FROM "{table}"'
-                ).fetchone()
-        self.notes.update({text: count for text, count in counts.items() if count})
+        return tuple(self._diary(f"resource:{resource_id}").logs(resource_id, sources, hints))
 
     # -- messages
 

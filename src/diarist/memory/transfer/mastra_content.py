@@ -131,7 +131,8 @@ def _part(value: dict[str, Any], note: Note) -> Iterator[Part]:
             note("parts of the type 'text' without a text, left out")
         yield from _text(value.get("text"))
     elif kind == "reasoning":
-        text = value.get("reasoning") or value.get("text") or _details(value)
+        details = "".join(str(item.get("text") or "") for item in _objects(value.get("details")))
+        text = value.get("reasoning") or value.get("text") or details
         if text:
             yield ReasoningPart(text=str(text))
     elif kind == "tool-invocation":
@@ -156,10 +157,6 @@ def _part(value: dict[str, Any], note: Note) -> Iterator[Part]:
             yield DataPart(type=kind, data=value.get("data"), id=str(value.get("id") or ""))
     elif kind not in _NOT_SAID:
         note(f"parts of the unknown type {kind!r}, left out")
-
-
-def _details(value: dict[str, Any]) -> str:
-    return "".join(str(item.get("text") or "") for item in _objects(value.get("details")))
 
 
 def _tool(value: dict[str, Any]) -> ToolPart:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -12,8 +12,7 @@ from diarist.memory.conversations.building import parse_time
 from diarist.memory.observational.log.coverage import RowsDigest
 from diarist.memory.observational.log.transitions import cycle_id, derive_hints
 from diarist.memory.transfer.jsonb import read_json
-from diarist.memory.transfer.mastra_content import as_object
-from diarist.messages import Json, Message
+from diarist.messages import Message
 from diarist.storage.records import Hints, Observation, ObservationLog, Source
 from diarist.tokens import default_counter
 
@@ -22,20 +21,14 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """Observations up to a time.
-
-    Attributes:
-        messages: For buffered observations, the ids of the messages they cover.
-    """
+    """The observations of a generation, up to a time."""
 
     text: str
     until: datetime | None
     tokens: int
     name: str
-    generation: int = 0
-    is_reflection: bool = False
-    messages: frozenset[str] = frozenset()
-    hints: Hints = field(default_factory=Hints)
+    generation: int
+    is_reflection: bool
 
 
 class Covered:
@@ -74,7 +67,7 @@ class Covered:
 class MastraDiary:
     """The diary of a thread or a resource.
 
-    Its *slots* are the records, oldest generation first, then the buffered observations.
+    Its *slots* are the records, oldest generation first. Messages that were only observed for the buffer stay raw.
 
     Args:
         key: ``thread:<id>`` or ``resource:<id>``.
@@ -101,9 +94,9 @@ class MastraDiary:
                 is_reflection=newest.get("originType") == "reflection",
             )
         self._records = list(records.values())
-        chunks = map(as_object, _list(newest, "bufferedObservationChunks", note))
-        self._waiting = [_waiting(chunk) for chunk in chunks if chunk.get("observations")]
         self._observed = frozenset(map(str, _list(newest, "observedMessageIds", note)))
+        if _list(newest, "bufferedObservationChunks", note):
+            note("buffered observations, left out")
         if newest.get("bufferedReflection"):
             note("buffered reflections, left out")
 
@@ -115,25 +108,20 @@ class MastraDiary:
             until: Time up to which the message's thread was observed, if known.
         """
         newest = len(self._records) - 1
-        if newest >= 0 and observed is not False:
-            said = message.created_at
-            if message.id in self._observed:
-                return newest
-            if said is not None and (until is None or said <= until):
-                for slot, record in enumerate(self._records):
-                    moment = until if slot == newest and until is not None else record.until
-                    if moment is not None and said <= moment:
-                        return slot
-            if observed:
-                return newest
-        return next((newest + n for n, chunk in enumerate(self._waiting, 1) if message.id in chunk.messages), None)
+        if newest < 0 or observed is False:
+            return None
+        said = message.created_at
+        if message.id in self._observed:
+            return newest
+        if said is not None and (until is None or said <= until):
+            for slot, record in enumerate(self._records):
+                moment = until if slot == newest and until is not None else record.until
+                if moment is not None and said <= moment:
+                    return slot
+        return newest if observed else None
 
     def logs(
-        self,
-        resource_id: str,
-        sources: Mapping[int, Sequence[Source]],
-        hints: Iterable[Hints],
-        note: Callable[[str], None],
+        self, resource_id: str, sources: Mapping[int, Sequence[Source]], hints: Sequence[Hints]
     ) -> list[ObservationLog]:
         """Return the generations, oldest first.
 
@@ -145,33 +133,19 @@ class MastraDiary:
         covered: list[Source] = []
         for slot, record in enumerate(self._records):
             covered += sources.get(slot, ())
-            is_newest = slot == len(self._records) - 1
-            entry = self._entry(record, covered, tuple(hints) if is_newest else ())
-            logs.append(self._log(resource_id, record.generation, [entry]))
-        waiting: list[Observation] = []
-        for slot, record in enumerate(self._waiting, len(self._records)):
-            if slot in sources:
-                waiting.append(self._entry(record, sources[slot], (record.hints,), state="buffered"))
-            else:
-                note("buffered observations of missing messages, left out")
-        if waiting:
-            newest = logs.pop() if logs else self._log(resource_id, 0, [])
-            logs.append(self._log(resource_id, newest.generation, [*newest.entries, *waiting]))
+            entry = self._entry(record, covered, hints if slot == len(self._records) - 1 else ())
+            log = ObservationLog(
+                key=self.key,
+                scope="thread" if self.key.startswith("thread:") else "resource",
+                resource_id=resource_id,
+                generation=record.generation,
+                entries=(entry,),
+                hints=derive_hints([entry]),
+            )
+            logs.append(log)
         return logs
 
-    def _log(self, resource_id: str, generation: int, entries: Sequence[Observation]) -> ObservationLog:
-        return ObservationLog(
-            key=self.key,
-            scope="thread" if self.key.startswith("thread:") else "resource",
-            resource_id=resource_id,
-            generation=generation,
-            entries=tuple(entries),
-            hints=derive_hints(entries),
-        )
-
-    def _entry(
-        self, record: _Record, sources: Sequence[Source], hints: Sequence[Hints], *, state: Any = "active"
-    ) -> Observation:
+    def _entry(self, record: _Record, sources: Sequence[Source], hints: Sequence[Hints]) -> Observation:
         kind = "reflection" if record.is_reflection else "observation"
         cycle = cycle_id(self.key, kind, sources, [record.name])
         threads = {source.thread_id for source in sources}
@@ -185,38 +159,13 @@ class MastraDiary:
             message_count=sum(source.last_seq - source.first_seq + 1 for source in sources),
             observed_at=record.until or _EPOCH,
             kind=kind,
-            state=state,
+            state="active",
             cycle_id=cycle,
             current_task=own.current_task,
             suggested_response=own.suggested_response,
             thread_title=own.thread_title,
             hints=tuple(hints) if len(threads) > 1 else (),
         )
-
-
-def hints_of(value: Mapping[str, Json], at: datetime | None, thread_id: str = "", *, response: str) -> Hints:
-    """Return the current task, the suggested response (under the key ``response``) and the title."""
-    task, answer, title = (str(value.get(name) or "") or None for name in ("currentTask", response, "threadTitle"))
-    return Hints(
-        current_task=task,
-        suggested_response=answer,
-        thread_title=title,
-        updated_at=at if task or answer or title else None,
-        thread_id=thread_id,
-    )
-
-
-def _waiting(chunk: dict[str, Any]) -> _Record:
-    ids: Any = chunk.get("messageIds")
-    until = parse_time(chunk.get("lastObservedAt"), UTC)
-    return _Record(
-        text=str(chunk["observations"]),
-        until=until,
-        tokens=int(chunk.get("messageTokens") or 0),
-        name=str(chunk.get("id")),
-        messages=frozenset(map(str, cast("list[Any]", ids) if isinstance(ids, list) else [])),
-        hints=hints_of(chunk, until, response="suggestedContinuation"),
-    )
 
 
 def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:

@@ -40,8 +40,8 @@ class Observed:
     """
 
     text: str
-    current_task: str | None
-    suggested_response: str | None
+    current_task: str | None = None
+    suggested_response: str | None = None
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
     unnoted: tuple[str, ...] = ()

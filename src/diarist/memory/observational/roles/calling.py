@@ -107,26 +107,22 @@ class Caller:
         entries = self._entries
         if self._choose is not None:
             entries = self._choose(self._counter.count(question.instructions) + self._counter.count(question.data))
-        *others, last = entries
-        for entry in others:
-            try:
-                return await self._ask_with_retries(entry, question, spent)
-            except ModelError as error:
-                spent.warnings.append(f"{entry.model.id} failed ({error}), the next model was asked")
-        return await self._ask_with_retries(last, question, spent)
-
-    async def _ask_with_retries(self, entry: ModelEntry, question: Question, spent: Spent) -> Reply:
-        retries = 0
+        place = retries = 0
         while True:
+            entry = entries[place]
             try:
                 return await self._ask_once(entry.model, question, spent)
             except ModelError as error:
                 delay = entry.delay(error, retries)
-                if delay is None:
+                if delay is None and place + 1 == len(entries):
                     raise
-                spent.warnings.append(f"{entry.model.id} failed ({error}), it was asked again")
-            retries += 1
-            await asyncio.sleep(delay)
+                then = "the next model was asked" if delay is None else "it was asked again"
+                spent.warnings.append(f"{entry.model.id} failed ({error}), {then}")
+            if delay is None:
+                place, retries = place + 1, 0
+            else:
+                retries += 1
+                await asyncio.sleep(delay)
 
     async def _ask_once(self, model: Model, question: Question, spent: Spent) -> Reply:
         """Make one call, or several with fewer of the things that the model refuses."""

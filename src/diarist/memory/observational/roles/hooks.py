@@ -60,25 +60,22 @@ class HookedObserver:
         if shown:
             observed = await self._observer.observe(shown, earlier=earlier)
         else:
-            observed = Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model="", calls=0)
+            observed = Observed(text="", usage=Usage(), model="", calls=0)
         seen = {message.id for message in shown}
         noted = next((n for n, message in enumerate(messages) if message.id in observed.unnoted), len(messages))
         if withheld := [message for message in messages[:noted] if message.id not in seen]:
-            observed = self._with_note(observed, withheld)
+            note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
+            heading = date_heading(local_time(withheld[-1], self._zone))
+            headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
+            added = [note] if headings[-1:] == [heading] else [heading, note]
+            citations = (*observed.citations, *[()] * len(added)) if observed.citations else ()
+            text = "\n".join(filter(None, [observed.text, *added]))
+            observed = replace(observed, text=text, citations=citations)
         if self._hooks.after_observation is not None:
             observed = await _run("after_observation", self._hooks.after_observation, observed)
             if len(observed.citations) != len(observed.text.splitlines()):
                 observed = replace(observed, citations=())  # the hook added or removed lines
         return observed
-
-    def _with_note(self, observed: Observed, withheld: Sequence[Message]) -> Observed:
-        """Add a line that counts the withheld messages, under the day of the last of them."""
-        note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
-        heading = date_heading(local_time(withheld[-1], self._zone))
-        headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
-        added = [note] if headings and headings[-1] == heading else [heading, note]
-        citations = (*observed.citations, *[()] * len(added)) if observed.citations else ()
-        return replace(observed, text="\n".join(filter(None, [observed.text, *added])), citations=citations)
 
 
 class HookedReflector:

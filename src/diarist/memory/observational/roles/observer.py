@@ -48,8 +48,6 @@ _LEAST_WORDS = 60
 _SMALLER_PIECES = 2
 """How many times a copied answer is retried with half as many messages."""
 
-_NOTHING = Observed(text="", current_task=None, suggested_response=None, usage=Usage(), model="", calls=0)
-
 
 class ModelObserver:
     """Observes with a language model.
@@ -102,14 +100,21 @@ class ModelObserver:
         self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
         self._count_line = lru_cache(4_096)(self._counter.count)  # each call counts mostly the same earlier notes
+        self._render = partial(
+            render_transcript,
+            timezone=timezone,
+            counter=self._counter,
+            tool_result_tokens=tool_result_tokens,
+            message_tokens=batch_tokens,
+            temporal_markers=temporal_markers,
+            name_threads=name_threads,
+            obscure_threads=obscure_threads,
+        )
         self._timezone = timezone
         asked = [load_prompt("observer_title")] if thread_title else []
         asked += [working_updates.instructions] if working_updates else []
         self._instructions = compose_instructions("observer", instruction, language, *asked)
         self._previous_tokens = previous_tokens
-        self._tool_result_tokens = tool_result_tokens
-        self._batch_tokens = batch_tokens
-        self._temporal_markers = temporal_markers
         self._attachments = attachments
         self._thread_title = thread_title
         self._working_updates = working_updates
@@ -132,7 +137,7 @@ class ModelObserver:
         while True:
             answer = await self._ask(part, earlier, spent)
             if answer is None:
-                return replace(_NOTHING, unnoted=_ids(messages[len(part) :]))
+                return Observed(text="", unnoted=_ids(messages[len(part) :]), usage=Usage(), model="", calls=0)
             if answer.fault not in ("cut", "copy"):
                 break
             failed = True
@@ -159,16 +164,7 @@ class ModelObserver:
 
     async def _ask(self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> _Answer | None:
         """Return the model's answer about these messages; None if none has visible content."""
-        transcript = render_transcript(
-            part,
-            timezone=self._timezone,
-            counter=self._counter,
-            tool_result_tokens=self._tool_result_tokens,
-            message_tokens=self._batch_tokens,
-            temporal_markers=self._temporal_markers,
-            name_threads=self._name_threads,
-            obscure_threads=self._obscure_threads,
-        )
+        transcript = self._render(part)
         if not transcript:
             return None
         working_update = await self._working_updates.open(part) if self._working_updates else None

@@ -174,30 +174,25 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """
     reader = _Reader()
     from_json = json_as_notes(output)
-    text = from_json or dedent(_without_drafts(output))
-    for line in _NEXT_SECTION.sub(r"\1\n", text).splitlines():
+    text = from_json or output
+    if thoughts := _DRAFTS.match(text):  # reasoning right before the notes; blocks inside it are drafts
+        drafts = [tag[1] for tag in _BLOCK.finditer(thoughts["drafts"])]
+        if drafts.count("") == drafts.count("/"):  # if a block is still open, the tags are part of the notes
+            text = text[thoughts.end() :]
+    for line in _NEXT_SECTION.sub(r"\1\n", dedent(text)).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
     if cut:
         reader.drop_unfinished(mid_line=from_json is None and not output.endswith("\n"))
+    title = " ".join((_hint(reader.lines["title"]) or "").split()).strip(" :\"'“”*_#")
     loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
         text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(loose)),
         current_task=_hint(reader.lines["task"]),
         suggested_response=_hint(reader.lines["response"]),
-        thread_title=_title(reader.lines["title"]),
+        thread_title=title[:_MAX_TITLE].rstrip() or None,
         whole=not cut or not reader.in_notes,
     )
-
-
-def _without_drafts(output: str) -> str:
-    """Remove reasoning that ends right before the notes; blocks inside it are drafts. If a block is still open there,
-    the tags are part of the notes."""
-    thoughts = _DRAFTS.match(output)
-    if thoughts is None:
-        return output
-    drafts = [tag[1] for tag in _BLOCK.finditer(thoughts["drafts"])]
-    return output[thoughts.end() :] if drafts.count("") == drafts.count("/") else output
 
 
 class _Reader:
@@ -333,8 +328,3 @@ def _hint(lines: Sequence[str]) -> str | None:
     if text.lower().strip(" .*_()[]") in _NOTHING or is_form(text):
         return None
     return text[1:-1].strip() if _IN_BRACKETS.fullmatch(text) else text
-
-
-def _title(lines: Sequence[str]) -> str | None:
-    text = " ".join((_hint(lines) or "").split()).strip(" :\"'“”*_#")
-    return text[:_MAX_TITLE].rstrip() or None

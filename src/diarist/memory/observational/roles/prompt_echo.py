@@ -21,16 +21,12 @@ _FILLED_PLACE = re.compile(
 
 
 @cache
-def _form() -> frozenset[str]:
-    """Return the lines of the forms in our prompts."""
+def _form() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the lines of the forms in our prompts, and their placeholders of several words, which no real note
+    contains (unlike ``[new]``)."""
     forms = (load_prompt(name).partition("<diary>")[2].partition("</suggested-response>")[0] for name in _PROMPTS)
-    return frozenset(_words(line) for form in forms for line in form.splitlines()) - {""}
-
-
-@cache
-def _places() -> tuple[str, ...]:
-    """Return the placeholders of several words, which no real note contains (unlike ``[new]``)."""
-    return tuple({place for line in _form() for place in _PLACE.findall(line) if " " in place})
+    lines = frozenset(_words(line) for form in forms for line in form.splitlines()) - {""}
+    return lines, frozenset(place for line in lines for place in _PLACE.findall(line) if " " in place)
 
 
 def _words(line: str) -> str:
@@ -40,8 +36,8 @@ def _words(line: str) -> str:
 
 def is_form(line: str) -> bool:
     """Return whether a line is part of a form in our prompts, with its placeholder unfilled."""
-    words = _words(line)
-    return words in _form() or (not words and "HH:MM" in line) or any(place in line for place in _places())
+    words, (lines, places) = _words(line), _form()
+    return words in lines or (not words and "HH:MM" in line) or any(place in line for place in places)
 
 
 def without_form(text: str) -> str:

@@ -56,8 +56,6 @@ async def or_note_refusal(
     why = f"the Observer refused {'them' if many else 'it'} each time"
     return Observed(
         text=f"{date_heading(local_time(rows[-1], load_zone(timezone)))}\n- 🟢 {what}: {why}",
-        current_task=None,
-        suggested_response=None,
         usage=control.usage,
         model="",
         calls=control.calls,

@@ -19,6 +19,7 @@ MARKS = ("🔴", "✅", "🟡", "🟢")
 """The most important first."""
 
 _LENGTHS = (160, 100, 60)
+_STAYS = 3
 
 _LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>🔴|🟡|🟢|✅)\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
 _MEANING = re.compile(r"\s?\(meaning[^()]*\)")
@@ -102,21 +103,24 @@ class ExtractiveReflector:
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
         """See ``ReflectorRole``. Guidance has no effect, which a warning says."""
-        lines = _merged([line for entry in entries for line in read_lines(entry.text)])
+        newest: dict[str, Line] = {}
+        days: dict[str, list[Line]] = {}
+        for line in read_lines("\n".join(entry.text for entry in entries)):
+            said = fingerprint(body(line.text)) or line.text
+            if older := newest.get(said):
+                days[older.date].remove(older)
+            newest[said] = line
+            days.setdefault(line.date, []).append(line)
+        lines = [line for day in days.values() for line in day]
         if not lines:
             raise RoleError("there are no notes to reflect on")
         excess = self._counter.count(write_lines(lines)) - target_tokens
-        for drop in (0, 1, 2):
-            kept: list[Line] = []
-            below_dropped = False
-            for line in lines:
-                goes = _rank(line) == drop or (below_dropped and line.detail and _rank(line) < 3)
-                if goes and excess >= 0:
-                    excess -= self._counter.count(f"{line}\n")
-                else:
-                    kept.append(line)
-                below_dropped = (goes and excess >= 0) if not line.detail else below_dropped
-            lines = kept
+        dropped: set[int] = set()
+        for rank, place in sorted(zip(_ranks(lines), range(len(lines)), strict=True)):
+            if rank < _STAYS and excess >= 0:
+                dropped.add(place)
+                excess -= self._counter.count(f"{lines[place]}\n")
+        lines = [line for place, line in enumerate(lines) if place not in dropped]
         for length in _LENGTHS:
             if self._counter.count(write_lines(lines)) >= target_tokens:
                 lines = [replace(line, text=shorten(line.text, length)) for line in lines]
@@ -127,18 +131,13 @@ class ExtractiveReflector:
         return Reflected(text=text, usage=Usage(), model=MODEL, calls=0, warnings=tuple(warnings))
 
 
-def _merged(lines: list[Line]) -> list[Line]:
-    """Return the lines by day, in the order of each day's first line, without duplicates."""
-    newest = {fingerprint(body(line.text)) or line.text: line for line in lines}
-    days: dict[str, list[Line]] = {}
+def _ranks(lines: Sequence[Line]) -> Iterator[int]:
+    """Yield the order in which lines are dropped. A detail goes no later than the line above it, unless it stays."""
+    above = _STAYS
     for line in lines:
-        if newest[fingerprint(body(line.text)) or line.text] is line:
-            days.setdefault(line.date, []).append(line)
-    return [line for day in days.values() for line in day]
-
-
-def _rank(line: Line) -> int:
-    """Return the round that drops a line; 3 is never."""
-    if line.mark in ("🔴", "✅"):
-        return 3 if not line.detail or line.mark == "✅" else 2
-    return 0 if line.mark == "🟢" else 1
+        rank = {"🟢": 0, "🔴": 2 if line.detail else _STAYS, "✅": _STAYS}.get(line.mark, 1)
+        if line.detail:
+            yield rank if rank == _STAYS else min(rank, above)
+        else:
+            yield rank
+            above = rank
