@@ -316,7 +316,7 @@ async def test_no_query_loads_all_threads_and_a_turn_does_not_read_them_all() ->
         read: set[str]
 
         async def list_threads(self, **options: Any) -> Any:  # type: ignore[override]
-            assert options.get("limit", 101) <= 100
+            assert options.get("limit", 100) <= 100
             return await super().list_threads(**options)
 
         async def list_messages(self, thread_id: str, **options: Any) -> Any:  # type: ignore[override]

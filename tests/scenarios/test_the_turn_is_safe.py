@@ -16,6 +16,7 @@ from diarist.memory.observational import engine as engine_module
 from diarist.messages import utc_now
 from diarist.processors import ProcessInputStepArgs, ProcessOutputResultArgs
 from diarist.storage import SQLiteStorage, Storage, Thread
+from diarist.storage.records import own_resource
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.scenarios.kit import (
     Recount,
@@ -366,7 +367,7 @@ async def test_notes_that_cannot_be_closed_are_closed_by_the_next_run(blocked: b
         max_steps=20,
         output_processors=[Block()],
     )
-    await storage.create_thread(Thread(id="t", resource_id="t"))
+    await storage.create_thread(Thread(id="t", resource_id=own_resource("t")))
     result = await agent.generate("go", thread="t")
     assert (result.tripwire is not None) is blocked
     await memory.settled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from diarist.exceptions import ConflictError, StorageError, ThreadBusyError
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
@@ -20,12 +21,12 @@ from diarist.memory.observational.other_threads import (
     observe_side_by_side,
     oldest_of,
     pack_threads,
-    unobserved_rows,
-    unobserved_threads,
+    unobserved,
 )
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.selection import split_batches
 from diarist.memory.observational.thread_diary import NotSmallerError, Outcome
+from diarist.memory.rows import threads_of
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
 from diarist.tokens import TokenCounter
@@ -66,7 +67,7 @@ async def observe_by_hand(
     any_thread = thread_id or await engine.any_thread(resource_id)
     if any_thread:
         turn = await engine.open(any_thread, resource_id, None, emit=emit, manual=True)
-        await _Observing(engine, turn, thread_id, progress, emit).run()
+        await _Observing(turn, thread_id, progress).run()
 
 
 async def reflect_by_hand(
@@ -137,14 +138,10 @@ class _Tries:
 class _Observing:
     """Observes the uncovered rows, oldest first."""
 
-    def __init__(
-        self, engine: Engine, turn: Turn, thread_id: str | None, progress: Progress | None, emit: Emit | None
-    ) -> None:
-        self._engine = engine
+    def __init__(self, turn: Turn, thread_id: str | None, progress: Progress | None) -> None:
         self._turn = turn
         self._thread_id = thread_id
         self._progress = progress
-        self._emit = emit
         self._resource_id = turn.diary.resource_id
         self._storage: Storage = turn.diary.storage
         self._counter: TokenCounter = turn.diary.counter
@@ -190,7 +187,13 @@ class _Observing:
 
     async def _observe_all(self) -> bool:
         await self._activate()
-        threads = sorted(await self._unobserved(), key=lambda thread: oldest_of(thread.raw))
+        ids = (
+            [self._thread_id]
+            if self._thread_id is not None
+            else [thread.id async for thread in threads_of(self._storage, self._resource_id)]
+        )
+        found = await unobserved(self._storage, self._turn.window.stored, ids, self._counter)
+        threads = sorted(found, key=lambda thread: oldest_of(thread.raw))
         self._total = self._done + sum(thread.tokens for thread in threads)
         self._busy = []
         if not threads:
@@ -220,15 +223,6 @@ class _Observing:
         if waiting:
             await turn.activate(waiting, tokens, "manual")
 
-    async def _unobserved(self) -> list[Unobserved]:
-        """Return the threads with rows to observe."""
-        log = self._turn.window.stored
-        if self._thread_id is None:
-            found = unobserved_threads(self._storage, log, counter=self._counter)
-            return [thread async for thread in found if thread.units]
-        thread = await unobserved_rows(self._storage, log, self._thread_id, self._counter)
-        return [thread] if thread is not None and thread.units else []
-
     def _groups(self, threads: Sequence[Unobserved]) -> Iterator[list[Unobserved]]:
         """Yield groups of threads, each with about as many tokens as one round of parallel calls takes."""
         most = AT_ONCE * self._turn.config.observation.max_tokens_per_batch
@@ -243,8 +237,7 @@ class _Observing:
     async def _batches(self, thread_ids: Sequence[str]) -> list[Batch]:
         """Return the batches for these threads."""
         log = self._turn.window.stored
-        read = [await unobserved_rows(self._storage, log, thread_id, self._counter) for thread_id in thread_ids]
-        threads = [thread for thread in read if thread is not None]
+        threads = await unobserved(self._storage, log, thread_ids, self._counter)
         refused = log.observer_failures.refused
         if self._thread_id is None:
             batches = pack_threads(threads, self._turn.config.observation.max_tokens_per_batch, refused)
@@ -260,8 +253,7 @@ class _Observing:
         turn = self._turn
         before = turn.window.stored
         ids = [batch.rows[0].thread_id or "" for batch in batches]
-        diaries = [self._engine.diary(before, id, self._resource_id, self._emit, manual=True) for id in ids]
-        work = list(zip(diaries, batches, strict=True))
+        work = [(replace(turn.diary, thread_id=id), batch) for id, batch in zip(ids, batches, strict=True)]
         outcomes = await observe_side_by_side(work, visible_log(before, None), timeout=None)
         await turn.refresh()
         await turn.adopt(turn.window.stored)

@@ -62,446 +62,6 @@ _SHORTEST_WAIT = 0.001
 """In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
 
 
-class Patience:
-    """The time that a run may still wait for memory, in seconds, for all waits together."""
-
-    def __init__(self, seconds: float) -> None:
-        self.left = seconds
-
-    @property
-    def exhausted(self) -> bool:
-        return self.left < _SHORTEST_WAIT
-
-    def spend(self, started: float) -> float:
-        """Subtract the seconds since ``started`` (event loop time), and return the current event loop time."""
-        now = asyncio.get_running_loop().time()
-        self.left -= now - started
-        return now
-
-    def lose(self) -> None:
-        """Allow no further waits."""
-        self.left = 0
-
-
-class Turn:
-    """A thread's memory for one run, opened by ``Engine.open``.
-
-    The shown diary changes only when this run activates, observes or reflects, so that the prompt stays stable.
-
-    Attributes:
-        window: The shown diary, the raw rows, and their sizes.
-        diary: The stored diary with its writers.
-        patience: The time that the run may still wait.
-    """
-
-    def __init__(self, engine: Engine, window: Window) -> None:
-        self.window = window
-        self.diary = diary = window.diary
-        self.patience = Patience(diary.config.observe_timeout)
-        self._engine = engine
-        self._started_a_job = False
-        self._jobs: dict[Operation, str] = {
-            "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
-            "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
-        }
-        self._for_others = Patience(_WAIT_FOR_OTHERS)
-        self._opened_with = window.log
-        self._just_read = True  # open() has read the diary, so the first step does not read it again
-        self._reason = ""
-
-    @property
-    def log(self) -> ObservationLog:
-        """The diary that the run shows."""
-        return self.window.log
-
-    @property
-    def config(self) -> ObservationalMemoryConfig:
-        """The configuration with the overrides of this thread or resource."""
-        return self.diary.config
-
-    # -- what a loop calls
-
-    async def prepare(self, pinned: Collection[str], *, cold: Trigger | None = None) -> None:
-        """Prepare a model call: activate buffered notes, observe, reflect and start background work, each if due.
-
-        Errors and timeouts of the Observer, the Reflector or the diary are not raised. They become a failed event, the
-        raw rows stay, and this run does not wait again. All waits of a run together last at most ``observe_timeout``.
-
-        Args:
-            pinned: Ids of rows that must stay raw: the run's input and its newest finished step.
-            cold: Why the provider's prompt cache has expired; None if it has not.
-        """
-        just_read, self._just_read = self._just_read, False
-        before = self.log
-        try:
-            if not just_read:
-                await self.refresh()
-            await self._observe_when_due(pinned, cold)
-            await self.window.find_opener()
-            await self._reflect_when_due(pinned)
-            if self.log is not before:
-                await self.update_title()
-        except StorageError as error:
-            await self._give_up(error)
-
-    async def send_status(self, step_number: int, pinned: Collection[str]) -> None:
-        """Send the sizes of the prompt before a model call. ``step_number`` counts the steps of the run from 0."""
-        part = events.status(
-            self._sizes(pinned),
-            self.log,
-            self.window.limits(),
-            thread_id=self.diary.thread_id,
-            step_number=step_number,
-        )
-        await self.diary.send(part, self.log.key)
-
-    async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
-        """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
-
-        The other rows of such notes become raw again; rewritten rows are shown in their new form. If the diary cannot
-        be saved, an event reports it, and notes of this run's rows are removed when the run has ended.
-        """
-        seqs = {seq_of(message) for message in (*changed, *removed)}
-        try:
-            await self.refresh()
-            loose = [entry for entry in self.window.stored.entries if entry.run_id or entry.state == "buffered"]
-            covers = [(entry.id, Coverage([entry], self.diary.thread_id)) for entry in loose]
-            stale = {id for id, covered in covers if any(seq in covered for seq in seqs)}
-            if stale:
-                logs, key = self.diary.logs, self.log.key
-                log = await self.diary.update(
-                    lambda log: transitions.drop_entries(log, stale),
-                    check=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
-                )
-                await self._learn(log)
-                await self._show(transitions.drop_entries(self.log, stale))
-        except StorageError as error:
-            await self._give_up(error)
-        self.window.remove(removed)
-        self.window.add(changed)
-
-    async def make_room(self, pinned: Collection[str]) -> bool:
-        """Activate all notes and observe all observable rows, after the provider rejected the prompt as too long.
-
-        Returns True if the shown diary changed. Handles errors as ``prepare`` does.
-        """
-        before = self.log
-        try:
-            while self._running("observation") and not self.patience.exhausted:
-                await self._wait_for_job("observation")
-            await self.refresh()
-            if self.window.stored.version != self.log.version:
-                await self.adopt(self.window.stored)
-                self._reason = "overflow"
-            if chunks := self.window.chunks(pinned, everything=True):
-                await self.activate([entry for entry, _ in chunks], _tokens_of_chunks(chunks), "overflow")
-            while not self.patience.exhausted and await self._observe_now(pinned, everything=True):
-                pass
-            await self.window.find_opener()
-        except StorageError as error:
-            await self._give_up(error)
-        return self.log is not before
-
-    async def commit(self, rows: Sequence[Message]) -> None:
-        """Close the notes of a run that has ended, and start background work for the time until the next turn.
-
-        Raises StorageError; the next ``open`` then closes the notes.
-
-        Args:
-            rows: The run's messages as they are stored. Empty if the run was interrupted.
-        """
-        own = any(entry.run_id == self.window.run_id for entry in self.window.stored.entries)
-        if self.window.run_id is not None and (self._started_a_job or own):
-            await self.diary.close_run(self.window.run_id)
-        if rows:
-            self.window.add(rows)
-            self.buffer_when_due()
-            await self.update_title()
-
-    async def discard(self, rows: Sequence[Message]) -> None:
-        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
-        if self.window.run_id is not None:
-            seqs = [message.seq for message in rows if message.seq is not None]
-            await self.diary.drop_run(self.window.run_id, in_flight=self._started_a_job, seqs=seqs)
-
-    def buffer_when_due(self) -> None:
-        """Start background work that the end of a run has made worthwhile."""
-        if self.log.scope == "resource" and self.config.buffers:
-            self._start("observation", others=True)
-        limits = self.window.limits()
-        if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits) and worth_buffering(
-            sizes := self._sizes(), limits
-        ):
-            self.diary.decided("observation", Action.BUFFER, sizes)
-            self._start("observation")
-
-    async def update_title(self) -> None:
-        """Set the thread's title to the Observer's, if titles are enabled. Raises StorageError.
-
-        Ignores notes of live runs, since the messages of those runs may still be rewritten.
-        """
-        if self.log is not self._opened_with and self.config.observation.thread_title:
-            await self.refresh()
-            await self.diary.rename_thread(visible_log(self.window.stored, None, self.diary.thread_id))
-
-    async def remember_model(self, model_id: str) -> None:
-        """Record the model that saw this diary last; a failure is sent as an event."""
-        try:
-            self.window.stored = await self.diary.update(lambda log: transitions.seen_by(log, model_id))
-        except StorageError as error:
-            await self.report(error)
-
-    async def report(self, error: Exception) -> None:
-        """Send an event about an error."""
-        await self.diary.report(self.log, error, tokens_of(self.window.rows))
-
-    def take_reason(self) -> str:
-        """Return why the shown diary changed since the last call of this method; empty if it did not."""
-        reason, self._reason = self._reason, ""
-        return reason
-
-    # -- the diary, as stored and as shown
-
-    async def refresh(self) -> bool:
-        """Read the stored diary if it has changed. The shown diary stays the same, unless something was forgotten.
-
-        Returns True if the stored diary has changed.
-        """
-        newer = await self.diary.logs.newer(self.window.stored)
-        if newer is not None:
-            await self._learn(newer)
-        return newer is not None
-
-    async def _learn(self, log: ObservationLog) -> None:
-        """Keep a newer stored diary without showing it, unless something was forgotten."""
-        self.window.stored = log
-        if was_forgotten(self.log, log):
-            await self.adopt(log)
-
-    async def adopt(self, log: ObservationLog) -> None:
-        """Show this diary from now on."""
-        self.window.stored = log
-        await self._show(visible_log(log, self.window.run_id, self.diary.thread_id))
-
-    async def _show(self, log: ObservationLog) -> None:
-        if log is not self.log:
-            await self.window.show(log)
-
-    def _sizes(self, pinned: Collection[str] = (), *, cold: bool = False) -> Sizes:
-        """Return the sizes of the window, with the current flags."""
-        stored, now = self.window.stored, self.diary.clock()
-        return replace(
-            self.window.sizes(pinned),
-            observing=self._running("observation"),
-            reflecting=self._running("reflection"),
-            observer_ready=not backing_off(stored.observer_failures, now),
-            reflector_ready=not backing_off(stored.reflector_failures, now),
-            may_wait=not self.patience.exhausted,
-            cold=cold,
-        )
-
-    async def _give_up(self, error: Exception) -> None:
-        self.patience.lose()
-        await self.report(error)
-
-    # -- observation
-
-    async def _observe_when_due(self, pinned: Collection[str], cold: Trigger | None) -> None:
-        while True:
-            limits = self.window.limits()
-            sizes = self._sizes(pinned, cold=cold is not None)
-            action = decide_observation(sizes, limits)
-            self.diary.decided("observation", action, sizes)
-            if action is Action.ACTIVATE:
-                count = choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold)
-                chunks = self.window.chunks(pinned)[:count]
-                full = sizes.message_tokens >= limits.message_tokens
-                trigger: Trigger = "threshold" if full or cold is None else cold
-                entries = [*self.window.facts.foreign, *(entry for entry, _ in chunks)]
-                if not await self.activate(entries, _tokens_of_chunks(chunks), trigger):
-                    return
-                cold = None  # an expired cache justifies only one activation
-            elif action is Action.OBSERVE and self._running("observation"):
-                await self._wait_for_job("observation")
-            elif action is Action.OBSERVE:
-                if not await self._observe_now(pinned):
-                    return
-            else:
-                if action is Action.BUFFER:
-                    self._start("observation", pinned)
-                return
-
-    async def activate(self, entries: Sequence[Observation], tokens: int, trigger: Trigger) -> bool:
-        """Show buffered entries in place of their rows; returns False if none of them still existed."""
-        ids = {entry.id for entry in entries}
-        log = await self.diary.update(lambda log: transitions.activate(log, ids))
-        there = [entry for entry in log.active if entry.id in ids]
-        if not there:
-            await self._learn(log)
-            return False
-        await self.adopt(log)
-        self._reason = "overflow" if trigger == "overflow" else "activation"
-        await self.diary.activated(self.log, there, "observation", tokens, trigger)
-        return True
-
-    async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
-        """Observe due rows, batch by batch, while the run waits. ``everything``: all rows that may be observed.
-
-        Returns True if the caller must decide again: the diary has changed, or enough is done for now.
-        """
-        window, limits, since = self.window, self.window.limits(), self.diary.clock()
-        async with self._claim("observation") as mine:
-            if not mine:
-                await self._stop_waiting("observation", since)
-                return await self.refresh()
-            if self.patience.exhausted:
-                return False  # no time is left for the Observer; the next turn has some
-            if await self.refresh() and not everything:
-                return True
-            units = window.fresh(pinned)
-            if not everything:
-                units = select_rows(window.rows, units, limits)
-            least, refused = limits.least_batch_tokens, window.stored.observer_failures.refused
-            batches = split_batches(units, limits.batch_tokens, window.run_id, least=least, refused=refused)
-            for number, rows in enumerate(batches):
-                unnoted = {row.id for row in window.rows} - window.facts.noted
-                if not unnoted.issuperset([row.id for row in rows]):
-                    return True  # another process observed them
-                started = asyncio.get_running_loop().time()
-                outcome = await self.observe(rows, timeout=self.patience.left, forgive_timeout=number > 0)
-                if not await self._take(outcome, started, "observation"):
-                    return False
-                if outcome.short:
-                    return True  # the rest of these rows must be observed before the next batch
-                if limits.buffer_tokens and not everything and window.facts.tokens < limits.message_tokens:
-                    return True  # the background does the rest
-        return False
-
-    async def observe(
-        self, rows: Sequence[Message], *, timeout: float | None, forgive_timeout: bool = False
-    ) -> Outcome:
-        """Call the Observer once for these raw rows. The caller holds the lease, and adopts the outcome."""
-        log = visible_log(self.window.stored, self.window.run_id)
-        return await observe(self.diary, log, self.window.batch(rows), timeout=timeout, forgive_timeout=forgive_timeout)
-
-    # -- reflection
-
-    async def _reflect_when_due(self, pinned: Collection[str]) -> None:
-        while True:
-            sizes = self._sizes(pinned)
-            action = decide_reflection(sizes, self.window.limits())
-            self.diary.decided("reflection", action, sizes)
-            if action is Action.REFLECT and self._running("reflection"):
-                await self._wait_for_job("reflection")
-            elif action is Action.REFLECT:
-                if not await self._reflect_now():
-                    return
-            else:
-                if action is Action.ACTIVATE:
-                    await self.activate_reflection()
-                elif action is Action.BUFFER:
-                    self._start("reflection")
-                return
-
-    async def activate_reflection(self) -> None:
-        """Show the buffered reflection in place of its entries."""
-        waiting = self.window.stored.reflection
-        log = await self.diary.update(transitions.activate_reflection)
-        if waiting is None or not transitions.has_cycle(log, waiting.entry.cycle_id):
-            await self._learn(log)
-            return
-        await self.adopt(log)
-        self._reason = "reflection"
-        await self.diary.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
-
-    async def _reflect_now(self) -> bool:
-        """Reflect while the run waits; returns as ``_observe_now`` does."""
-        since = self.diary.clock()
-        async with self._claim("reflection") as mine:
-            if not mine:
-                await self._stop_waiting("reflection", since)
-                return False
-            if self.patience.exhausted:
-                return False
-            if await self.refresh():
-                return True
-            plan = self.window.reflection_plan()
-            if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
-                await self.adopt(self.window.stored)  # another run has replaced these entries already
-                self._reason = "reflection"
-                return True
-            if plan:
-                started = asyncio.get_running_loop().time()
-                outcome = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-                await self._take(outcome, started, "reflection")
-        return False
-
-    # -- background jobs, and waiting
-
-    def _start(self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False) -> None:
-        """Start a job, unless it is running in this process. ``others``: for the other threads of the resource."""
-        diary, rows = self.diary, self.window.rows
-        job = Job(
-            name=diary.logs.job_name(OTHER_THREADS, diary.resource_id, operation) if others else self._jobs[operation],
-            operation=operation,
-            thread_id=diary.thread_id,
-            resource_id=diary.resource_id,
-            run_id=None if others else self.window.run_id,
-            pinned=tuple(sorted(pinned)),
-            before=seq_of(rows[-1]) + 1 if rows and not others else None,
-            others=others,
-        )
-        self._started_a_job |= self._engine.start(job, diary.emit)
-
-    def _running(self, operation: Operation) -> bool:
-        return self._engine.background.running(self._jobs[operation])
-
-    async def settled(self) -> None:
-        """Wait until no job of the thread, or of its resource's other threads, is running in this process."""
-        others = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
-        for name in (*self._jobs.values(), others):
-            await self._engine.background.wait(name)
-
-    async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
-        self.patience.spend(started)
-        if outcome.log is None:
-            self.patience.lose()
-            return False
-        self._reason = reason
-        await self.adopt(outcome.log)
-        return not self.patience.exhausted
-
-    async def _wait_for_job(self, operation: Operation) -> None:
-        """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
-        since, started = self.diary.clock(), asyncio.get_running_loop().time()
-        while self._running(operation) and not self.patience.exhausted and not await self.refresh():
-            await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN))
-            started = self.patience.spend(started)
-        await self.refresh()
-        if self._running(operation):
-            await self._stop_waiting(operation, since)
-
-    async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
-        """Send an event if the run may not wait longer while the work continues; at most once per run."""
-        if self.patience.exhausted:
-            tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
-            await self.diary.stop_waiting(operation, self.log, tokens, since=since)
-
-    @asynccontextmanager
-    async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
-        """Claim the work, after waiting for other processes; yields False if another one still holds it.
-
-        All such waits of a run share one limit, since a killed process holds its claims for up to a minute.
-        """
-        wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
-        started = asyncio.get_running_loop().time()
-        diary = self.diary
-        async with diary.logs.claim(diary.thread_id, diary.resource_id, operation, wait=wait) as mine:
-            self.patience.spend(started)
-            self._for_others.spend(started)
-            yield mine
-
-
 class Engine:
     """Observational memory over a storage. Its only state is background work, so many threads and runs can share it.
 
@@ -659,5 +219,438 @@ class Engine:
         await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
 
 
-def _tokens_of_chunks(chunks: Sequence[tuple[Observation, Sequence[Message]]]) -> int:
-    return sum(tokens_of(rows) for _, rows in chunks)
+class Patience:
+    """The time that a run may still wait for memory, in seconds, for all waits together."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    @property
+    def exhausted(self) -> bool:
+        return self.left < _SHORTEST_WAIT
+
+    def spend(self, started: float) -> float:
+        """Subtract the seconds since ``started`` (event loop time), and return the current event loop time."""
+        now = asyncio.get_running_loop().time()
+        self.left -= now - started
+        return now
+
+    def lose(self) -> None:
+        """Allow no further waits."""
+        self.left = 0
+
+
+class Turn:
+    """A thread's memory for one run, opened by ``Engine.open``.
+
+    The shown diary changes only when this run activates, observes or reflects, so that the prompt stays stable.
+
+    Attributes:
+        window: The shown diary, the raw rows, and their sizes.
+        diary: The stored diary with its writers.
+        patience: The time that the run may still wait.
+    """
+
+    def __init__(self, engine: Engine, window: Window) -> None:
+        self.window = window
+        self.diary = diary = window.diary
+        self.patience = Patience(diary.config.observe_timeout)
+        self._engine = engine
+        self._started_a_job = False
+        self._jobs: dict[Operation, str] = {
+            "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
+            "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
+        }
+        self._for_others = Patience(_WAIT_FOR_OTHERS)
+        self._opened_with = window.log
+        self._just_read = True  # open() has read the diary, so the first step does not read it again
+        self._reason = ""
+
+    @property
+    def log(self) -> ObservationLog:
+        """The diary that the run shows."""
+        return self.window.log
+
+    @property
+    def config(self) -> ObservationalMemoryConfig:
+        """The configuration with the overrides of this thread or resource."""
+        return self.diary.config
+
+    # -- a model call
+
+    async def prepare(self, pinned: Collection[str], *, cold: Trigger | None = None) -> None:
+        """Prepare a model call: activate buffered notes, observe, reflect and start background work, each if due.
+
+        Errors and timeouts of the Observer, the Reflector or the diary are not raised. They become a failed event, the
+        raw rows stay, and this run does not wait again. All waits of a run together last at most ``observe_timeout``.
+
+        Args:
+            pinned: Ids of rows that must stay raw: the run's input and its newest finished step.
+            cold: Why the provider's prompt cache has expired; None if it has not.
+        """
+        just_read, self._just_read = self._just_read, False
+        before = self.log
+        try:
+            if not just_read:
+                await self.refresh()
+            await self._observe_when_due(pinned, cold)
+            await self.window.find_opener()
+            await self._reflect_when_due(pinned)
+            if self.log is not before:
+                await self.update_title()
+        except StorageError as error:
+            await self._give_up(error)
+
+    async def _observe_when_due(self, pinned: Collection[str], cold: Trigger | None) -> None:
+        while True:
+            limits = self.window.limits()
+            sizes = self._sizes(pinned, cold=cold is not None)
+            action = decide_observation(sizes, limits)
+            self.diary.decided("observation", action, sizes)
+            if action is Action.ACTIVATE:
+                count = choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold)
+                chunks = [entry for entry, _ in self.window.chunks(pinned)[:count]]
+                full = sizes.message_tokens >= limits.message_tokens
+                trigger: Trigger = "threshold" if full or cold is None else cold
+                tokens = sum(sizes.chunks[:count])
+                if not await self.activate([*self.window.facts.foreign, *chunks], tokens, trigger):
+                    return
+                cold = None  # an expired cache justifies only one activation
+            elif action is Action.OBSERVE and self._running("observation"):
+                await self._wait_for_job("observation")
+            elif action is Action.OBSERVE:
+                if not await self._observe_now(pinned):
+                    return
+            else:
+                if action is Action.BUFFER:
+                    self._start("observation", pinned)
+                return
+
+    async def activate(self, entries: Sequence[Observation], tokens: int, trigger: Trigger) -> bool:
+        """Show buffered entries in place of their rows; returns False if none of them still existed."""
+        ids = {entry.id for entry in entries}
+        log = await self.diary.update(lambda log: transitions.activate(log, ids))
+        there = [entry for entry in log.active if entry.id in ids]
+        if not there:
+            await self._learn(log)
+            return False
+        await self.adopt(log)
+        self._reason = "overflow" if trigger == "overflow" else "activation"
+        await self.diary.activated(self.log, there, "observation", tokens, trigger)
+        return True
+
+    async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
+        """Observe due rows, batch by batch, while the run waits. ``everything``: all rows that may be observed.
+
+        Returns True if the caller must decide again: the diary has changed, or enough is done for now.
+        """
+        window, limits, since = self.window, self.window.limits(), self.diary.clock()
+        async with self._claim("observation") as mine:
+            if not mine:
+                await self._stop_waiting("observation", since)
+                return await self.refresh()
+            if self.patience.exhausted:
+                return False  # no time is left for the Observer; the next turn has some
+            if await self.refresh() and not everything:
+                return True
+            units = window.fresh(pinned)
+            if not everything:
+                units = select_rows(window.rows, units, limits)
+            least, refused = limits.least_batch_tokens, window.stored.observer_failures.refused
+            batches = split_batches(units, limits.batch_tokens, window.run_id, least=least, refused=refused)
+            for number, rows in enumerate(batches):
+                unnoted = {row.id for row in window.rows} - window.facts.noted
+                if not unnoted.issuperset([row.id for row in rows]):
+                    return True  # another process observed them
+                started = asyncio.get_running_loop().time()
+                outcome = await self.observe(rows, timeout=self.patience.left, forgive_timeout=number > 0)
+                if not await self._take(outcome, started, "observation"):
+                    return False
+                if outcome.short:
+                    return True  # the rest of these rows must be observed before the next batch
+                if limits.buffer_tokens and not everything and window.facts.tokens < limits.message_tokens:
+                    return True  # the background does the rest
+        return False
+
+    async def observe(
+        self, rows: Sequence[Message], *, timeout: float | None, forgive_timeout: bool = False
+    ) -> Outcome:
+        """Call the Observer once for these raw rows. The caller holds the lease, and adopts the outcome."""
+        log = visible_log(self.window.stored, self.window.run_id)
+        return await observe(self.diary, log, self.window.batch(rows), timeout=timeout, forgive_timeout=forgive_timeout)
+
+    async def _reflect_when_due(self, pinned: Collection[str]) -> None:
+        while True:
+            sizes = self._sizes(pinned)
+            action = decide_reflection(sizes, self.window.limits())
+            self.diary.decided("reflection", action, sizes)
+            if action is Action.REFLECT and self._running("reflection"):
+                await self._wait_for_job("reflection")
+            elif action is Action.REFLECT:
+                if not await self._reflect_now():
+                    return
+            else:
+                if action is Action.ACTIVATE:
+                    await self.activate_reflection()
+                elif action is Action.BUFFER:
+                    self._start("reflection")
+                return
+
+    async def activate_reflection(self) -> None:
+        """Show the buffered reflection in place of its entries."""
+        waiting = self.window.stored.reflection
+        log = await self.diary.update(transitions.activate_reflection)
+        if waiting is None or not transitions.has_cycle(log, waiting.entry.cycle_id):
+            await self._learn(log)
+            return
+        await self.adopt(log)
+        self._reason = "reflection"
+        await self.diary.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
+
+    async def _reflect_now(self) -> bool:
+        """Reflect while the run waits; returns as ``_observe_now`` does."""
+        since = self.diary.clock()
+        async with self._claim("reflection") as mine:
+            if not mine:
+                await self._stop_waiting("reflection", since)
+                return False
+            if self.patience.exhausted:
+                return False
+            if await self.refresh():
+                return True
+            plan = self.window.reflection_plan()
+            if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
+                await self.adopt(self.window.stored)  # another run has replaced these entries already
+                self._reason = "reflection"
+                return True
+            if plan:
+                started = asyncio.get_running_loop().time()
+                outcome = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
+                await self._take(outcome, started, "reflection")
+        return False
+
+    async def send_status(self, step_number: int, pinned: Collection[str]) -> None:
+        """Send the sizes of the prompt before a model call. ``step_number`` counts the steps of the run from 0."""
+        part = events.status(
+            self._sizes(pinned),
+            self.log,
+            self.window.limits(),
+            thread_id=self.diary.thread_id,
+            step_number=step_number,
+        )
+        await self.diary.send(part, self.log.key)
+
+    def _sizes(self, pinned: Collection[str] = (), *, cold: bool = False) -> Sizes:
+        """Return the sizes of the window, with the current flags."""
+        stored, now = self.window.stored, self.diary.clock()
+        return replace(
+            self.window.sizes(pinned),
+            observing=self._running("observation"),
+            reflecting=self._running("reflection"),
+            observer_ready=not backing_off(stored.observer_failures, now),
+            reflector_ready=not backing_off(stored.reflector_failures, now),
+            may_wait=not self.patience.exhausted,
+            cold=cold,
+        )
+
+    # -- the end of a run
+
+    async def commit(self, rows: Sequence[Message]) -> None:
+        """Close the notes of a run that has ended, and start background work for the time until the next turn.
+
+        Raises StorageError; the next ``open`` then closes the notes.
+
+        Args:
+            rows: The run's messages as they are stored. Empty if the run was interrupted.
+        """
+        own = any(entry.run_id == self.window.run_id for entry in self.window.stored.entries)
+        if self.window.run_id is not None and (self._started_a_job or own):
+            await self.diary.close_run(self.window.run_id)
+        if rows:
+            self.window.add(rows)
+            self.buffer_when_due()
+            await self.update_title()
+
+    def buffer_when_due(self) -> None:
+        """Start background work that the end of a run has made worthwhile."""
+        if self.log.scope == "resource" and self.config.buffers:
+            self._start("observation", others=True)
+        limits = self.window.limits()
+        if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits):
+            sizes = self._sizes()
+            if worth_buffering(sizes, limits):
+                self.diary.decided("observation", Action.BUFFER, sizes)
+                self._start("observation")
+
+    async def discard(self, rows: Sequence[Message]) -> None:
+        """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
+        if self.window.run_id is not None:
+            seqs = [message.seq for message in rows if message.seq is not None]
+            await self.diary.drop_run(self.window.run_id, in_flight=self._started_a_job, seqs=seqs)
+
+    async def update_title(self) -> None:
+        """Set the thread's title to the Observer's, if titles are enabled. Raises StorageError.
+
+        Ignores notes of live runs, since the messages of those runs may still be rewritten.
+        """
+        if self.log is not self._opened_with and self.config.observation.thread_title:
+            await self.refresh()
+            await self.diary.rename_thread(visible_log(self.window.stored, None, self.diary.thread_id))
+
+    async def settled(self) -> None:
+        """Wait until no job of the thread, or of its resource's other threads, is running in this process."""
+        others = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
+        for name in (*self._jobs.values(), others):
+            await self._engine.background.wait(name)
+
+    # -- what happens in between
+
+    async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
+        """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
+
+        The other rows of such notes become raw again; rewritten rows are shown in their new form. If the diary cannot
+        be saved, an event reports it, and notes of this run's rows are removed when the run has ended.
+        """
+        seqs = {seq_of(message) for message in (*changed, *removed)}
+        try:
+            await self.refresh()
+            loose = [entry for entry in self.window.stored.entries if entry.run_id or entry.state == "buffered"]
+            covers = [(entry.id, Coverage([entry], self.diary.thread_id)) for entry in loose]
+            stale = {id for id, covered in covers if any(seq in covered for seq in seqs)}
+            if stale:
+                logs, key = self.diary.logs, self.log.key
+                log = await self.diary.update(
+                    lambda log: transitions.drop_entries(log, stale),
+                    check=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
+                )
+                await self._learn(log)
+                await self.window.show(transitions.drop_entries(self.log, stale))
+        except StorageError as error:
+            await self._give_up(error)
+        self.window.remove(removed)
+        self.window.add(changed)
+
+    async def make_room(self, pinned: Collection[str]) -> bool:
+        """Activate all notes and observe all observable rows, after the provider rejected the prompt as too long.
+
+        Returns True if the shown diary changed. Handles errors as ``prepare`` does.
+        """
+        before = self.log
+        try:
+            while self._running("observation") and not self.patience.exhausted:
+                await self._wait_for_job("observation")
+            await self.refresh()
+            if self.window.stored.version != self.log.version:
+                await self.adopt(self.window.stored)
+                self._reason = "overflow"
+            if chunks := self.window.chunks(pinned, everything=True):
+                tokens = sum(tokens_of(rows) for _, rows in chunks)
+                await self.activate([entry for entry, _ in chunks], tokens, "overflow")
+            while not self.patience.exhausted and await self._observe_now(pinned, everything=True):
+                pass
+            await self.window.find_opener()
+        except StorageError as error:
+            await self._give_up(error)
+        return self.log is not before
+
+    async def remember_model(self, model_id: str) -> None:
+        """Record the model that saw this diary last; a failure is sent as an event."""
+        try:
+            self.window.stored = await self.diary.update(lambda log: transitions.seen_by(log, model_id))
+        except StorageError as error:
+            await self.report(error)
+
+    async def report(self, error: Exception) -> None:
+        """Send an event about an error."""
+        await self.diary.report(self.log, error, tokens_of(self.window.rows))
+
+    def take_reason(self) -> str:
+        """Return why the shown diary changed since the last call of this method; empty if it did not."""
+        reason, self._reason = self._reason, ""
+        return reason
+
+    # -- the diary, as stored and as shown
+
+    async def refresh(self) -> bool:
+        """Read the stored diary if it has changed. The shown diary stays the same, unless something was forgotten.
+
+        Returns True if the stored diary has changed.
+        """
+        newer = await self.diary.logs.newer(self.window.stored)
+        if newer is not None:
+            await self._learn(newer)
+        return newer is not None
+
+    async def _learn(self, log: ObservationLog) -> None:
+        """Keep a newer stored diary without showing it, unless something was forgotten."""
+        self.window.stored = log
+        if was_forgotten(self.log, log):
+            await self.adopt(log)
+
+    async def adopt(self, log: ObservationLog) -> None:
+        """Show this diary from now on."""
+        self.window.stored = log
+        await self.window.show(visible_log(log, self.window.run_id, self.diary.thread_id))
+
+    # -- background jobs, and waiting
+
+    def _start(self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False) -> None:
+        """Start a job, unless it is running in this process. ``others``: for the other threads of the resource."""
+        diary, rows = self.diary, self.window.rows
+        job = Job(
+            name=diary.logs.job_name(OTHER_THREADS, diary.resource_id, operation) if others else self._jobs[operation],
+            operation=operation,
+            thread_id=diary.thread_id,
+            resource_id=diary.resource_id,
+            run_id=None if others else self.window.run_id,
+            pinned=tuple(sorted(pinned)),
+            before=seq_of(rows[-1]) + 1 if rows and not others else None,
+            others=others,
+        )
+        self._started_a_job |= self._engine.start(job, diary.emit)
+
+    def _running(self, operation: Operation) -> bool:
+        return self._engine.background.running(self._jobs[operation])
+
+    async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
+        self.patience.spend(started)
+        if outcome.log is None:
+            self.patience.lose()
+            return False
+        self._reason = reason
+        await self.adopt(outcome.log)
+        return not self.patience.exhausted
+
+    async def _wait_for_job(self, operation: Operation) -> None:
+        """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
+        since, started = self.diary.clock(), asyncio.get_running_loop().time()
+        while self._running(operation) and not self.patience.exhausted and not await self.refresh():
+            await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN))
+            started = self.patience.spend(started)
+        await self.refresh()
+        if self._running(operation):
+            await self._stop_waiting(operation, since)
+
+    async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
+        """Send an event if the run may not wait longer while the work continues; at most once per run."""
+        if self.patience.exhausted:
+            tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
+            await self.diary.stop_waiting(operation, self.log, tokens, since=since)
+
+    @asynccontextmanager
+    async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
+        """Claim the work, after waiting for other processes; yields False if another one still holds it.
+
+        All such waits of a run share one limit, since a killed process holds its claims for up to a minute.
+        """
+        wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
+        started = asyncio.get_running_loop().time()
+        diary = self.diary
+        async with diary.logs.claim(diary.thread_id, diary.resource_id, operation, wait=wait) as mine:
+            self.patience.spend(started)
+            self._for_others.spend(started)
+            yield mine
+
+    async def _give_up(self, error: Exception) -> None:
+        self.patience.lose()
+        await self.report(error)

@@ -79,12 +79,10 @@ def _first_pending(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]
     """Return the index of the first row with a pending call; a new user message closes the calls before it."""
     last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
     done = {part.call_id for index, part in tools if raw[index].role == "tool" and part.state != "call"}
-    pending = (index for index, part in tools if _pending(part) and part.call_id not in done)
-    return next((index for index in pending if index > last_user), len(raw))
-
-
-def _pending(part: ToolPart) -> bool:
-    return part.state == "call" and not part.provider_executed
+    for index, part in tools:
+        if index > last_user and part.state == "call" and not part.provider_executed and part.call_id not in done:
+            return index
+    return len(raw)
 
 
 def free_chunks(
@@ -121,14 +119,11 @@ def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) 
     Args:
         cuts: How many times to halve; 0 only ensures the user message at the beginning.
     """
-    kept = _newest_share(rows, pinned, 2**cuts) if cuts else rows
+    kept = rows
+    if cuts:
+        sizes = list(map(message_tokens, rows))
+        start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), sum(sizes) / 2**cuts)
+        kept = [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]
     first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
     kept = list(kept[first:])
     return kept if not kept or kept[0].role == "user" else [stand_in(kept[0]), *kept]
-
-
-def _newest_share(rows: Sequence[Message], pinned: Collection[str], divisor: int) -> list[Message]:
-    sizes = list(map(message_tokens, rows))
-    room = sum(sizes) / divisor
-    start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), room)
-    return [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]

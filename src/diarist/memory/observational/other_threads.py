@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -50,34 +50,17 @@ class Unobserved:
         return sum(tokens_of(unit) for unit in self.units)
 
 
-async def unobserved_threads(
-    storage: Storage, log: ObservationLog, *, counter: TokenCounter, pages: int | None = None, but: str | None = None
-) -> AsyncIterator[Unobserved]:
-    """Yield the threads of the log's resource with uncovered rows, newest thread first.
-
-    Args:
-        pages: Maximum number of pages of a hundred threads to read; None reads all.
-        but: Id of a thread to leave out.
-    """
-    cursor: str | None = None
-    seen = 0
-    while pages is None or seen < pages:
-        page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE, cursor=cursor)
-        for thread in page.items:
-            if thread.id != but and (found := await unobserved_rows(storage, log, thread.id, counter)):
-                yield found
-        cursor, seen = page.cursor, seen + 1
-        if cursor is None:
-            return
-
-
-async def unobserved_rows(
-    storage: Storage, log: ObservationLog, thread_id: str, counter: TokenCounter
-) -> Unobserved | None:
-    """Return the uncovered rows of a thread; None if there are none."""
-    raw = await uncovered_rows(storage, Coverage(log.entries, thread_id), thread_id)
-    ensure_counted(raw, counter)
-    return Unobserved(thread_id, raw, observable_units(raw, ())) if raw else None
+async def unobserved(
+    storage: Storage, log: ObservationLog, thread_ids: Iterable[str], counter: TokenCounter
+) -> list[Unobserved]:
+    """Return the uncovered rows of those of these threads that have any that may be observed."""
+    found: list[Unobserved] = []
+    for thread_id in thread_ids:
+        raw = await uncovered_rows(storage, Coverage(log.entries, thread_id), thread_id)
+        ensure_counted(raw, counter)
+        if units := observable_units(raw, ()):
+            found.append(Unobserved(thread_id, raw, units))
+    return found
 
 
 def pack_threads(threads: Sequence[Unobserved], limit: int, refused: Sequence[Source] = ()) -> list[list[Message]]:
@@ -112,15 +95,15 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
     fewer than ``buffer_tokens`` in total. Leaves out rows of live runs, and threads that another process is observing.
     """
     storage, limits, counter = diary.storage, diary.limits, diary.counter
-    found = unobserved_threads(storage, log, counter=counter, pages=1, but=diary.thread_id)
-    threads = [thread async for thread in found if thread.units]
+    page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
+    others = [thread.id for thread in page.items if thread.id != diary.thread_id]
+    threads = await unobserved(storage, log, others, counter)
     if sum(thread.tokens for thread in threads) < (limits.buffer_tokens or limits.message_tokens):
         return
     ids = [thread.thread_id for thread in threads]
     async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
         log = await diary.logs.newer(log) or log
-        read = [await unobserved_rows(storage, log, thread_id, counter) for thread_id in mine]
-        left = [thread for thread in read if thread is not None]
+        left = await unobserved(storage, log, mine, counter)
         packed = pack_threads(left, diary.config.observation.max_tokens_per_batch, log.observer_failures.refused)
         batches = [batch_of(rows, left, log) for rows in packed]
         for start in range(0, len(batches), AT_ONCE):

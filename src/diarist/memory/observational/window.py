@@ -86,6 +86,8 @@ class Window:
 
     async def show(self, log: ObservationLog) -> None:
         """Show this diary from now on; rows that it no longer covers become raw again."""
+        if log is self.log:
+            return
         self.log = log
         before, self._coverage = self._coverage, Coverage(log.active, self.thread_id)
         if self._coverage >= before:

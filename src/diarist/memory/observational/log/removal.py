@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import datetime
 
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.memory_note import keep_date
@@ -52,7 +51,11 @@ async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenC
     stones = row_stones(log)
     if not stones:
         return log
-    mine = await _of_resource(storage, stones, log.resource_id)
+    mine = list(stones)
+    for thread_id in {stone.thread_id for stone in stones}:
+        thread = await storage.get_thread(thread_id)
+        if thread is not None and thread.resource_id != log.resource_id:  # created again; the rows are gone
+            mine = [stone for stone in mine if stone.thread_id != thread_id]
     if mine and await remove_rows(storage, [log], mine, counter) != Receipt():
         await storage.purge()
     return await drop_stones(storage, log, stones)
@@ -67,16 +70,6 @@ async def finish_earlier_removals(storage: Storage, thread: Thread, counter: Tok
     log = await LogStore(storage, "resource").read(thread.id, thread.resource_id)
     if any(stone.thread_id == thread.id for stone in row_stones(log)):
         await finish_removals(storage, log, counter)
-
-
-async def _of_resource(storage: Storage, stones: Sequence[Tombstone], resource_id: str) -> list[Tombstone]:
-    """Return the tombstones without those of threads that now belong to another resource; their rows are gone."""
-    others: set[str] = set()
-    for thread_id in {stone.thread_id for stone in stones}:
-        thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.resource_id != resource_id:
-            others.add(thread_id)
-    return [stone for stone in stones if stone.thread_id not in others]
 
 
 async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:
@@ -195,8 +188,20 @@ async def _clean(
     erasure = Erasure(tuple(stones))
     before, after = await _mark(storage, log, erasure, rows, stays=stays)
     history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda past: erase_past(past, erasure))
-    receipt = _compare(before, after, history, erasure, names)
-    receipt += await _clean_titles(storage, [before, *history], erasure)
+    reached = [e for old in (*history, before) for e in _all_entries(old) if erasure.reaches(e)]
+    known = {entry.id for entry in before.entries}
+    receipt = Receipt(
+        observation_ids=tuple(dict.fromkeys(entry.id for entry in reached)),
+        restored_ids=tuple(entry.id for entry in after.entries if entry.id not in known),
+        mentioning_ids=tuple(e.id for e in _all_entries(after) if not names.isdisjoint(text_terms(e.text))),
+    )
+    made = {entry.thread_title for entry in reached}
+    named = [stone.thread_id for stone in stones] + [s.thread_id for e in reached for s in e.sources]
+    for thread_id in dict.fromkeys(named):
+        thread = await storage.get_thread(thread_id)
+        if thread is not None and thread.title and thread.title in made:
+            await storage.update_thread(thread_id, title="")
+            receipt += Receipt(title_ids=(thread_id,))
     return receipt + await _clean_notes(storage, after, stones, counter)
 
 
@@ -221,36 +226,7 @@ async def _mark(
     return before, after
 
 
-def _compare(
-    before: ObservationLog,
-    after: ObservationLog,
-    history: Sequence[ObservationLog],
-    erasure: Erasure,
-    names: set[str],
-) -> Receipt:
-    entries = [entry for log in (*history, before) for entry in _all_entries(log)]
-    known = {entry.id for entry in before.entries}
-    return Receipt(
-        observation_ids=tuple(dict.fromkeys(entry.id for entry in entries if erasure.reaches(entry))),
-        restored_ids=tuple(entry.id for entry in after.entries if entry.id not in known),
-        mentioning_ids=tuple(e.id for e in _all_entries(after) if not names.isdisjoint(text_terms(e.text))),
-    )
-
-
 # --- copies of its words ---------------------------------------------------------------------------------------
-
-
-async def _clean_titles(storage: Storage, logs: Sequence[ObservationLog], erasure: Erasure) -> Receipt:
-    emptied: list[str] = []
-    reached = [e for log in logs for e in _all_entries(log) if erasure.reaches(e)]
-    made = {entry.thread_title for entry in reached}
-    named = [stone.thread_id for stone in erasure.stones] + [s.thread_id for e in reached for s in e.sources]
-    for thread_id in dict.fromkeys(named):
-        thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.title and thread.title in made:
-            await storage.update_thread(thread_id, title="")
-            emptied.append(thread_id)
-    return Receipt(title_ids=tuple(emptied))
 
 
 async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:
@@ -288,31 +264,25 @@ async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: s
 async def _clean_notes(
     storage: Storage, log: ObservationLog, stones: Sequence[Tombstone], counter: TokenCounter
 ) -> Receipt:
-    """Cut the memory notes that were sent since the rows were stored, as they may quote the log."""
-    receipt = Receipt()
+    """Cut the memory notes that were sent since the rows were stored, as they may quote the log.
+
+    Such notes are in the log's own thread, or in those of its resource that were used since then.
+    """
     first: dict[str, int] = {}
     for stone in stones:
         first[stone.thread_id] = min(stone.first_seq, first.get(stone.thread_id, stone.first_seq))
-    for thread_id in await _readers(storage, log, first):
+    if log.scope == "thread":
+        readers = [thread_of(log)]
+    else:
+        named = [await storage.get_thread(thread_id) for thread_id in first]
+        created = [thread.created_at for thread in named if thread is not None and thread.created_at is not None]
+        since = min(created) if len(created) == len(first) else None
+        threads = [thread async for thread in threads_of(storage, log.resource_id)]
+        readers = [t.id for t in threads if since is None or t.updated_at is None or t.updated_at >= since]
+    receipt = Receipt()
+    for thread_id in readers:
         receipt += await cut_notes(storage, thread_id, counter, after=first.get(thread_id, 0))
     return receipt
-
-
-async def _readers(storage: Storage, log: ObservationLog, named: dict[str, int]) -> list[str]:
-    """Return the threads with the log in their prompts: its own, or those of the resource used since then."""
-    if log.scope == "thread":
-        return [thread_of(log)]
-    since = await _oldest(storage, named)
-    threads = [thread async for thread in threads_of(storage, log.resource_id)]
-    return [thread.id for thread in threads if since is None or thread.updated_at is None or thread.updated_at >= since]
-
-
-async def _oldest(storage: Storage, named: dict[str, int]) -> datetime | None:
-    """Return a moment before which none of the named rows was stored, or None if unknown."""
-    created = [thread.created_at for id in named if (thread := await storage.get_thread(id)) is not None]
-    if len(created) < len(named) or None in created:
-        return None
-    return min(moment for moment in created if moment is not None)
 
 
 async def cut_notes(storage: Storage, thread_id: str, counter: TokenCounter, *, after: int = 0) -> Receipt:

@@ -63,8 +63,10 @@ def compose_diary_note(
         tails: News of other threads that the log does not cover yet.
     """
     today = in_zone(now, ZoneInfo(timezone)).date()
-    said = _said(earlier)
-    items = [item for item in (*_items(log, today), *_tails(tails)) if said.get(item.name) != item.value]
+    said: dict[str, Json] = {}
+    for block in earlier:
+        said |= block.made_from
+    items = [item for item in _items(log, today, tails) if said.get(item.name) != item.value]
     if since and (pause := name_pause(since, now)):
         items.append(NoteItem("pause", now.isoformat(), [f"This message came {pause}."]))
     if not items:
@@ -95,14 +97,7 @@ def distance(day: date, today: date) -> str:
     return f"{months} months ago" if months < 24 else f"{months // 12} years ago"
 
 
-def _said(earlier: Sequence[SentBlock]) -> dict[str, Json]:
-    said: dict[str, Json] = {}
-    for block in earlier:
-        said |= block.made_from
-    return said
-
-
-def _items(log: ObservationLog, today: date) -> Iterator[NoteItem]:
+def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[NoteItem]:
     yield date_item(today)
     entries = [_dated(entry.text) for entry in log.active]
     if days := _past_days(entries, today):
@@ -115,9 +110,6 @@ def _items(log: ObservationLog, today: date) -> Iterator[NoteItem]:
         yield NoteItem("current_task", task, [f"Current task: {task}"])
     if response := log.hints.suggested_response:
         yield NoteItem("suggested_response", response, [f"Suggested response: {response}"])
-
-
-def _tails(tails: Sequence[Tail]) -> Iterator[NoteItem]:
     for tail in tails:
         yield NoteItem(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 
@@ -161,19 +153,16 @@ def _dated(text: str) -> _Dated:
     headings = list(_HEADING.finditer(text))
     places = [heading.start() for heading in headings]
     for match in _MEANING.finditer(text):
-        start, end = _line_around(text, match.start())
+        start, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
+        end = end if end >= 0 else len(text)
         last = bisect_left(places, end) - 1
         said = iso_date(headings[last][1]) if last >= 0 else None
         day = _meant(match)
         if day is not None and said is not None and said < day:
-            plans.append(_Plan(day, _shorten(text[start:end].strip().lstrip("-* "))))
+            line = text[start:end].strip().lstrip("-* ")
+            plans.append(_Plan(day, line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 1] + "…"))
     days = {day for heading in headings if (day := iso_date(heading[1])) is not None}
     return _Dated(tuple(sorted(days)), tuple(sorted(plans, key=_day_of)))
-
-
-def _line_around(text: str, place: int) -> tuple[int, int]:
-    end = text.find("\n", place)
-    return text.rfind("\n", 0, place) + 1, end if end >= 0 else len(text)
 
 
 def _meant(match: re.Match[str]) -> date | None:
@@ -186,7 +175,3 @@ def _meant(match: re.Match[str]) -> date | None:
         return date(int(match["year"] or match["year2"]), MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
     except ValueError:
         return None
-
-
-def _shorten(line: str) -> str:
-    return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 1] + "…"
