@@ -89,11 +89,8 @@ class LibSQLDatabase(ThreadDatabase):
     """A libSQL file, or the database of a libSQL server.
 
     Args:
-        place: The path of a file, which is created if it is missing, or a URL: ``libsql://``, ``https://`` or
-            ``http://``.
+        place, auth_token, busy_timeout: As for ``LibSQLStorage``.
         schema: The tables that this object uses.
-        auth_token: The server's token; it may be in the URL as ``?authToken=`` instead.
-        busy_timeout: Seconds to wait while another program writes, before StorageError.
     """
 
     def __init__(
@@ -178,9 +175,10 @@ _BY_MESSAGE = {
 }
 
 
-def made_error(message: str, code: str | None = None) -> sqlite3.Error:
-    """Return the error that ``sqlite3`` would raise."""
-    if code is None or not code.startswith("SQLITE_"):
+def made_error(found: Mapping[str, Any]) -> sqlite3.Error:
+    """Return the error that ``sqlite3`` would raise for a message and perhaps a code."""
+    message, code = found["message"], found.get("code") or ""
+    if not code.startswith("SQLITE_"):
         code = next((name for words, name in _BY_MESSAGE.items() if words in message), "SQLITE_ERROR")
     kind = sqlite3.IntegrityError if code.startswith("SQLITE_CONSTRAINT") else sqlite3.OperationalError
     error = kind(message)
@@ -256,7 +254,7 @@ def _mapped(call: Callable[[], T]) -> T:
     except ValueError as error:  # the driver's only error type
         if isinstance(error, UnicodeError):
             raise
-        raise made_error(str(error)) from error
+        raise made_error({"message": str(error)}) from error
 
 
 # --- server ------------------------------------------------------------------------------------------------
@@ -303,13 +301,10 @@ class RemoteConnection(LibSQLConnection):
             if is_busy(error):
                 self._end_stream()
             else:
-                self._begin_is_done()
+                self._held, self._has_begun = [], True
             raise
-        self._begin_is_done()
-        return results
-
-    def _begin_is_done(self) -> None:
         self._held, self._has_begun = [], True
+        return results
 
     def _batch(self, steps: Sequence[tuple[str, Sequence[Value]]], *, last: bool = False) -> list[dict[str, Any]]:
         """Return the results of statements. Each one runs only if the one before it succeeded."""
@@ -324,11 +319,11 @@ class RemoteConnection(LibSQLConnection):
         requests = [{"type": "batch", "batch": {"steps": batch}}, *([{"type": "close"}] if last else [])]
         outcome = self._post(requests)[0]
         if outcome["type"] == "error":
-            raise _error(outcome["error"])
+            raise made_error(outcome["error"])
         result: dict[str, Any] = outcome["response"]["result"]
         for found in result["step_errors"]:
             if found is not None:
-                raise _error(found)
+                raise made_error(found)
         return result["step_results"]
 
     def commit(self) -> None:
@@ -374,17 +369,27 @@ class RemoteConnection(LibSQLConnection):
             self._forget_stream()
             raise _refused(status, answer)
         found = orjson.loads(answer)
-        self._follow(found)
+        self._baton = found["baton"]
+        if self._baton is None:
+            self._forget_stream()
+        elif found.get("base_url"):
+            self._move(parsed(found["base_url"], None)[0])
         return found["results"]
 
     def _exchange(self, body: bytes) -> tuple[int, bytes]:
-        if self._http is None:
-            self._http = _connected(self._stream_address)
+        address = self._stream_address
+        if self._http is None and address.tls:
+            context = ssl.create_default_context()
+            self._http = http.client.HTTPSConnection(
+                address.host, address.port, timeout=REQUEST_TIMEOUT, context=context
+            )
+        elif self._http is None:
+            self._http = http.client.HTTPConnection(address.host, address.port, timeout=REQUEST_TIMEOUT)
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            self._http.request("POST", f"{self._stream_address.path}/v3/pipeline", body, headers)
+            self._http.request("POST", f"{address.path}/v3/pipeline", body, headers)
             response = self._http.getresponse()
             if response.status == 200:
                 return 200, response.read()
@@ -394,14 +399,6 @@ class RemoteConnection(LibSQLConnection):
         except BaseException:
             self._hang_up()
             raise
-
-    def _follow(self, answer: dict[str, Any]) -> None:
-        """Continue the stream as the server's answer says."""
-        self._baton = answer["baton"]
-        if self._baton is None:
-            self._forget_stream()
-        elif answer.get("base_url"):
-            self._move(parsed(answer["base_url"], None)[0])
 
     def _forget_stream(self) -> None:
         self._baton = None
@@ -422,13 +419,6 @@ class RemoteConnection(LibSQLConnection):
         self._forget_stream()
         words = str(error) or type(error).__name__
         return sqlite3.OperationalError(f"{words}; start the server there, or correct the URL")
-
-
-def _connected(address: Address) -> http.client.HTTPConnection:
-    if address.tls:
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(address.host, address.port, timeout=REQUEST_TIMEOUT, context=context)
-    return http.client.HTTPConnection(address.host, address.port, timeout=REQUEST_TIMEOUT)
 
 
 def _argument(value: Value) -> dict[str, Any]:
@@ -455,10 +445,6 @@ def _value(found: dict[str, Any]) -> Value:
             return b64decode(found["base64"] + "=" * (-len(found["base64"]) % 4))
         case _:
             return found["value"]
-
-
-def _error(found: dict[str, Any]) -> Exception:
-    return made_error(found["message"], found.get("code"))
 
 
 def _refused(status: int, answer: bytes) -> sqlite3.OperationalError:

@@ -421,15 +421,15 @@ class _Pool:
             ended.result()
         self._thread.join()
 
-    def abandon(self) -> None:
-        """Release the connections without waiting. Called in any thread when the owner is garbage-collected."""
-        if self.pid == os.getpid():
-            self._end(cancel=True)
+    def abandon(self, *, wait: float = 0) -> None:
+        """Cancel running work and release the connections; ``wait`` at most so many seconds.
 
-    def close_at_exit(self) -> None:
+        Called in any thread when the owner is garbage-collected.
+        """
         if self.pid == os.getpid():
             self._end(cancel=True)
-            self._thread.join(timeout=2)
+            if wait:
+                self._thread.join(wait)
 
     def _serve(self) -> None:
         try:
@@ -465,7 +465,7 @@ _living: set[_Pool] = set()
 @atexit.register
 def _close_at_exit() -> None:
     for pool in list(_living):
-        pool.close_at_exit()
+        pool.abandon(wait=2)
 
 
 # --- addresses ---------------------------------------------------------------------------------------------

@@ -166,6 +166,19 @@ def check_thread(thread: Thread) -> None:
     checked(thread.title, f"the title of thread {thread.id!r}")
 
 
+def encode_thread(thread: Thread) -> dict[str, Any]:
+    """Return the columns of a new thread; times that are not given are None. Raises InputError."""
+    check_thread(thread)
+    return {
+        "id": thread.id,
+        "resource_id": thread.resource_id,
+        "title": thread.title,
+        "metadata": to_json(merge_metadata({}, thread.metadata)),
+        "created_at": to_micros(thread.created_at, f"created_at of thread {thread.id!r}"),
+        "updated_at": to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}"),
+    }
+
+
 def decode_thread(row: ThreadRow) -> Thread:
     return Thread(
         id=row.id,

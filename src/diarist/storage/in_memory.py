@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import gt, lt
+from typing import Any
 
 from diarist.byte_cache import cached
 from diarist.checks import check_limit, check_place, checked
@@ -32,16 +33,15 @@ from diarist.storage.codec import (
     encode_message,
     encode_resource,
     encode_sent,
+    encode_thread,
     encode_working_memory,
     from_json,
-    merge_metadata,
     own_log,
     page_of_resources,
     page_of_threads,
     require_resource,
     require_state,
     to_json,
-    to_micros,
     ttl_micros,
 )
 from diarist.storage.records import (
@@ -180,18 +180,9 @@ class InMemoryStorage(Storage, SearchStorage):
             return self._threads.pop(thread_id, None) is not None
 
     def _insert_thread(self, thread: Thread, *, created_by: str | None) -> _Thread:
-        check_thread(thread)
         moment = _now()
-        created = to_micros(thread.created_at, f"created_at of thread {thread.id!r}")
-        updated = to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}")
-        row = ThreadRow(
-            id=thread.id,
-            resource_id=thread.resource_id,
-            title=thread.title,
-            metadata=to_json(merge_metadata({}, thread.metadata)),
-            created_at=moment if created is None else created,
-            updated_at=moment if updated is None else updated,
-        )
+        values: dict[str, Any] = {k: moment if value is None else value for k, value in encode_thread(thread).items()}
+        row = ThreadRow(**values)
         self._threads[thread.id] = _Thread(row, created_by)
         return self._threads[thread.id]
 

@@ -66,7 +66,7 @@ class InMemoryVectorStore(VectorStore):
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
         with self._lock:
             found = self._index(index)
-            return {id: record for id in ids if (record := found.record(id)) is not None}
+            return {id: found.record(id) for id in ids if id in found.places}
 
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         node = check_delete(ids, filter)
@@ -125,11 +125,8 @@ class _Index:
             del self._parts[partition]
         return True
 
-    def record(self, id: str) -> VectorRecord | None:
-        if id not in self.places:
-            return None
-        part = self._parts[self.places[id]]
-        return VectorRecord(id=id, vector=part.vector(id) or [], metadata=part.metadata(id))
+    def record(self, id: str) -> VectorRecord:
+        return self._parts[self.places[id]].record(id)
 
     def asked(self, node: Node) -> list[Matrix]:
         """Return the partitions that can contain matches of a filter."""

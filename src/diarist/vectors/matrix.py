@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from diarist.vectors.base import Metric, Value, VectorHit
+from diarist.vectors.base import Metric, Value, VectorHit, VectorRecord
 from diarist.vectors.filters import AllOf, Node, Test, predicate
 
 _FIRST_LOOK = 64
@@ -73,12 +73,9 @@ class Matrix:
             self._vectors[slot] = self._vectors[len(self._ids)]
         return True
 
-    def vector(self, id: str) -> list[float] | None:
-        slot = self._slots.get(id)
-        return None if slot is None else [float(number) for number in self._vectors[slot]]
-
-    def metadata(self, id: str) -> dict[str, Value]:
-        return dict(self._metadata[self._slots[id]])
+    def record(self, id: str) -> VectorRecord:
+        slot = self._slots[id]
+        return VectorRecord(id=id, vector=self._vectors[slot].tolist(), metadata=dict(self._metadata[slot]))
 
     def matching(self, node: Node) -> list[str]:
         """Return the ids of vectors that match the filter."""

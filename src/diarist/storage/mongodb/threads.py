@@ -25,11 +25,10 @@ from diarist.storage.codec import (
     canonical,
     changed_thread,
     decode_thread,
+    encode_thread,
     from_json,
-    merge_metadata,
     page_of_threads,
     to_json,
-    to_micros,
 )
 from diarist.storage.mongodb.client import NOW, Db, Document, literal, literals, raised
 from diarist.storage.mongodb.events import delete_event_log
@@ -53,15 +52,13 @@ def create_thread(db: Db, thread: Thread) -> Thread:
 
 def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
     """Insert a thread. Returns False if it exists. ``more`` has expressions for additional or other fields."""
-    metadata = to_json(merge_metadata({}, thread.metadata))
-    created = to_micros(thread.created_at, f"created_at of thread {thread.id!r}")
-    updated = to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}")
+    row = encode_thread(thread)
+    times = {name: NOW if row[name] is None else literal(row[name]) for name in ("created_at", "updated_at")}
     values: Document = {
-        **literals({"resource_id": thread.resource_id, "title": thread.title, **_metadata_fields(metadata)}),
+        **literals({"resource_id": thread.resource_id, "title": thread.title, **_metadata_fields(row["metadata"])}),
         **literals({"last_seq": 0, "token": 0, "rev": 0, "edit": 0, "created_by": None, "deleted_at": None}),
         **literals({"live": None, "ended": [], "jobs": [], "keeps_runs": False}),
-        "created_at": NOW if created is None else literal(created),
-        "updated_at": NOW if updated is None else literal(updated),
+        **times,
     }
     try:
         place = {"_id": thread.id, "epoch": ObjectId()}  # no document has this epoch, so this only inserts

@@ -15,11 +15,10 @@ from diarist.storage.codec import (
     canonical,
     changed_thread,
     decode_thread,
+    encode_thread,
     from_json,
-    merge_metadata,
     page_of_threads,
     to_json,
-    to_micros,
 )
 from diarist.storage.records import Page, Thread
 from diarist.storage.sql.events import delete_event_log
@@ -35,8 +34,9 @@ _VISIBLE = (
 _GET = f"{_VISIBLE} AND t.id = :thread"
 _INSERT = (
     "INSERT INTO diarist_threads"
-    " (id, resource_id, title, metadata, created_at, updated_at, last_seq, created_by, stamp) VALUES"
-    " (:id, :resource, :title, :metadata, coalesce(:created, {now}), coalesce(:updated, {now}), 0, :created_by, :stamp)"
+    " (id, resource_id, title, metadata, created_at, updated_at, last_seq, created_by, stamp)"
+    " VALUES (:id, :resource_id, :title, :metadata, coalesce(:created_at, {now}), coalesce(:updated_at, {now}),"
+    " 0, :created_by, :stamp)"
 )
 
 
@@ -72,19 +72,9 @@ async def create_thread(connection: Connection, thread: Thread) -> Thread:
 
 
 async def insert_thread(connection: Connection, thread: Thread, *, created_by: str | None = None) -> None:
-    metadata = to_json(merge_metadata({}, thread.metadata))
-    await connection.execute(
-        _INSERT,
-        id=thread.id,
-        resource=thread.resource_id,
-        title=thread.title,
-        metadata=metadata,
-        created=to_micros(thread.created_at, f"created_at of thread {thread.id!r}"),
-        updated=to_micros(thread.updated_at, f"updated_at of thread {thread.id!r}"),
-        created_by=created_by,
-        stamp=new_stamp(),
-    )
-    await _index_metadata(connection, thread.id, metadata)
+    values = encode_thread(thread)
+    await connection.execute(_INSERT, **values, created_by=created_by, stamp=new_stamp())
+    await _index_metadata(connection, thread.id, values["metadata"])
 
 
 async def get_thread(connection: Connection, thread_id: str) -> Thread | None:
