@@ -64,7 +64,7 @@ def render_transcript(
     """
     zone = load_zone(timezone)
     files = {id(file): number for number, file in numbered_files(messages)}
-    writer = _Writer(counter or default_counter(), tool_result_tokens, message_tokens, files)
+    counter = counter or default_counter()
     lines: list[str] = []
     threads = by_thread(messages)
     for thread_id, section in threads.items():
@@ -72,7 +72,7 @@ def render_transcript(
         heading = ""
         before: datetime | None = None
         for number, message in section:
-            body = writer.message(message)
+            body = _entries(message, files, counter, tool_result_tokens, message_tokens)
             if not body:
                 continue
             said = local_time(message, zone)
@@ -162,51 +162,42 @@ def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
     return f"{head}\n[… {total - tokens:,} of {total:,} tokens left out …]\n{tail}"
 
 
-class _Writer:
-    """Writes messages as lines of the transcript."""
-
-    def __init__(
-        self, counter: TokenCounter, tool_result_tokens: int, limit: int | None, files: Mapping[int, int]
-    ) -> None:
-        self._counter = counter
-        self._tool_result_tokens = tool_result_tokens
-        self._limit = limit
-        self._files = files
-
-    def message(self, message: Message) -> list[str]:
-        """Return one entry per part with visible content, further lines indented."""
-        if message.role == "system":
-            return []
-        who = speaker(message)
-        sizes: Sequence[int | None] = message.part_tokens or ()
-        if len(sizes) != len(message.parts):
-            sizes = [None] * len(message.parts)
-        blocks: list[tuple[str, str]] = []
-        for part, size in zip(message.parts, sizes, strict=True):
-            match part:
-                case TextPart() if part.text.strip():
-                    blocks.append((f"{who}: ", part.text.strip()))
-                case ToolPart():
-                    name = escape_tags(_SPACE.sub(" ", part.name))
-                    pending = " (no result yet)" if part.state == "call" else ""
-                    blocks.append((f"Tool call {name}", f"({outline_arguments(part.args)}){pending}"))
-                    text = part.result_text.strip()
-                    if size is None or size > self._tool_result_tokens:
-                        text = cut_text(text, self._tool_result_tokens, self._counter)
-                    if part.state != "call":
-                        blocks.append((f"{_OUTCOMES[part.state]} {name}: ", text or "(empty)"))
-                case FilePart():
-                    name = f" {part.name!r}" if part.name else ""
-                    blocks.append((f"{who}: ", f"(attachment {self._files[id(part)]}:{name} {part.media_type})"))
-                case SourcePart():
-                    blocks.append((f"{who} cited: ", f"{part.title} {part.url}".strip()))
-                case _:
-                    pass
-        if self._limit is not None and sum(_bytes(text) for _, text in blocks) > self._limit:
-            share = _fair_share([self._counter.count(text) for _, text in blocks], self._limit)
-            blocks = [(title, cut_text(text, share, self._counter)) for title, text in blocks]
-        # Every kind of line break becomes a plain newline.
-        return [f"{title}{_INDENT.join(escape_tags(text).splitlines())}" for title, text in blocks]
+def _entries(
+    message: Message, files: Mapping[int, int], counter: TokenCounter, tool_result_tokens: int, limit: int | None
+) -> list[str]:
+    """Return one entry per part of a message with visible content, further lines indented."""
+    if message.role == "system":
+        return []
+    who = speaker(message)
+    sizes: Sequence[int | None] = message.part_tokens or ()
+    if len(sizes) != len(message.parts):
+        sizes = [None] * len(message.parts)
+    blocks: list[tuple[str, str]] = []
+    for part, size in zip(message.parts, sizes, strict=True):
+        match part:
+            case TextPart() if part.text.strip():
+                blocks.append((f"{who}: ", part.text.strip()))
+            case ToolPart():
+                name = escape_tags(_SPACE.sub(" ", part.name))
+                pending = " (no result yet)" if part.state == "call" else ""
+                blocks.append((f"Tool call {name}", f"({outline_arguments(part.args)}){pending}"))
+                text = part.result_text.strip()
+                if size is None or size > tool_result_tokens:
+                    text = cut_text(text, tool_result_tokens, counter)
+                if part.state != "call":
+                    blocks.append((f"{_OUTCOMES[part.state]} {name}: ", text or "(empty)"))
+            case FilePart():
+                name = f" {part.name!r}" if part.name else ""
+                blocks.append((f"{who}: ", f"(attachment {files[id(part)]}:{name} {part.media_type})"))
+            case SourcePart():
+                blocks.append((f"{who} cited: ", f"{part.title} {part.url}".strip()))
+            case _:
+                pass
+    if limit is not None and sum(_bytes(text) for _, text in blocks) > limit:
+        share = _fair_share([counter.count(text) for _, text in blocks], limit)
+        blocks = [(title, cut_text(text, share, counter)) for title, text in blocks]
+    # Every kind of line break becomes a plain newline.
+    return [f"{title}{_INDENT.join(escape_tags(text).splitlines())}" for title, text in blocks]
 
 
 def _fair_share(sizes: list[int], limit: int) -> int:

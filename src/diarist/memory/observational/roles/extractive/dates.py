@@ -62,7 +62,7 @@ _PAST = re.compile(
 
 
 def annotate_dates(sentence: str, said: date | None) -> str:
-    """Add ``(meaning 13 March 2026)`` after each phrase whose date can be computed.
+    """Add ``(meaning 13 March 2026)`` after each phrase with a date that can be computed.
 
     ``said`` is the day of the message in the user's time zone; without it nothing is computed. "Today" gets no date,
     since each note is under its date.
