@@ -85,7 +85,9 @@ class StreamHooks:
                 return (chunk,)
         except Exception as error:
             result = self._hooks[place].failed(error, self._state.writer, self._state.step_number)
-        return await self._through(self._hooks[place + 1 :], self._chunks(self._hooks[place], chunk, result))
+        passed = self._chunks(self._hooks[place], chunk, result)
+        following = self._hooks[place + 1 :]
+        return await self._through(following, passed) if passed and following else passed
 
     def close(self, error: BaseException | None = None) -> None:
         """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.
