@@ -17,6 +17,7 @@ from diarist.checks import (
 from diarist.exceptions import InputError
 from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
+from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.title_marks import without_mark
@@ -174,7 +175,9 @@ class Threads:
         if message_ids is not None:
             check_ids("message_ids", message_ids)
         selection = Selection(
-            ids=None if message_ids is None else frozenset(message_ids), since=since, until=until, limit=limit
+            ids=None if message_ids is None else frozenset(message_ids),
+            filter=MessageFilter(since=since, until=until),
+            limit=limit,
         )
         name = new_id("thread") if new_thread is None else new_thread
         copy = Thread(

@@ -11,16 +11,7 @@ from diarist.processors.base import Processor
 
 Function = Callable[[Any], Any]
 
-_OPTIONS = {
-    "id",
-    "name",
-    "description",
-    "process_data_parts",
-    "hold_output",
-    "on_error",
-    "run_in_parallel",
-    "edits_in_place",
-}
+_OPTIONS = Processor.__annotations__.keys() - {"opens_run", "stores_run"}
 
 
 class FunctionProcessor(Processor[Any]):

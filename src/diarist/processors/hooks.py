@@ -19,7 +19,7 @@ logger = logging.getLogger("diarist")
 
 
 class Skipped:
-    """Result of a hook that failed and whose processor fails open."""
+    """Result of a hook that failed, of a processor that fails open."""
 
 
 SKIPPED = Skipped()

@@ -176,7 +176,7 @@ class PipelineRun:
     async def _run(self, hook: Hook, case: HookCall) -> bool:
         """Run a hook, or those of a composition's parts; True if no hook after it is to be asked."""
         if not hook.parts:
-            return self.state.ready(hook) and await self._call(hook, case)
+            return await self._call(hook, case)
         match hook.processor:
             case Parallel() as parallel:
                 return await self._fork(hook, parallel, case)

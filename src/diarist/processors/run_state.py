@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from diarist.exceptions import ConfigError, ProcessorError, StorageError
+from diarist.exceptions import ConfigError
 from diarist.message_list import MessageList
 from diarist.messages import Json
 from diarist.processors.base import Processor
@@ -29,7 +29,6 @@ class RunState:
         self._processors = processors
         self._context = context
         self._states: dict[int, Any] = {}
-        self._without: set[int] = set()
         self.writer = context.writer
         self.chunks = 0
         self.dropped: Counter[int] = Counter()
@@ -47,23 +46,6 @@ class RunState:
             "state": self._states[hook.key],
             "retry_count": self.retry_count,
         }
-
-    def ready(self, hook: Hook) -> bool:
-        """Return False if the hook's processor fails open and its ``create_state`` failed: it is left out of the run.
-
-        Raises ProcessorError if it does not fail open.
-        """
-        if hook.key in self._states:
-            return True
-        if hook.key in self._without:
-            return False
-        try:
-            self.args(hook)
-        except (ProcessorError, StorageError) as error:
-            Hook.of(hook.processor, "create_state").failed(error, self.writer, None)
-            self._without.add(hook.key)
-            return False
-        return True
 
     def dump(self) -> list[dict[str, Json]]:
         """Return each processor's id, and its state if it dumps one. Raises ProcessorError, ProcessorResultError."""

@@ -10,9 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import fields
-from functools import cache
 from time import time_ns
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from diarist.chunks import (
     Chunk,
@@ -34,8 +33,6 @@ from diarist.processors.hooks import SKIPPED, Hook, WrongType
 from diarist.processors.run_state import RunState
 from diarist.tracing import listening, record
 
-T = TypeVar("T")
-
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallChunk, FileChunk, SourceChunk)
 
 _Args = ProcessOutputStreamArgs[Any]
@@ -51,7 +48,7 @@ class StreamHooks:
     """
 
     def __init__(self, state: RunState, hooks: Sequence[Hook]) -> None:
-        self._hooks = [hook for hook in hooks if hook.parts or state.ready(hook)]
+        self._hooks = hooks
         self._state = state
         self.complete = False
         self.parts: list[Chunk] = []
@@ -125,7 +122,7 @@ class StreamHooks:
         if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
             return (part,)
         if not hook.parts:
-            return await self._ask(hook, part) if self._state.ready(hook) else (part,)
+            return await self._ask(hook, part)
         step = self._state.step_number
         match hook.processor:
             case Branch() as branch:
@@ -193,31 +190,21 @@ class StreamHooks:
 
 def _own(chunk: Chunk) -> Chunk:
     """Copy a chunk for hooks that may edit it; the original stays in ``stream_parts``. Finish is not copied."""
-    if isinstance(chunk, TextDelta):  # nearly all chunks; skipping constructors makes it 3x as fast
-        payload, own = object.__new__(TextPayload), object.__new__(TextDelta)
+    if isinstance(chunk, TextDelta | ReasoningDelta):  # nearly all chunks; skipping constructors makes it 3x as fast
+        payload, own = object.__new__(TextPayload), object.__new__(type(chunk))
         payload.text, payload.id = chunk.payload.text, chunk.payload.id
         own.payload, own.run_id, own.from_ = payload, chunk.run_id, chunk.from_
         return own
     if isinstance(chunk, Finish):
         return chunk
-    own = _copied(chunk)
+    own = copy(chunk)
     if not isinstance(own, Start | DataChunk):
-        own.payload = cast(Any, _copied(own.payload))
+        own.payload = cast(Any, copy(own.payload))
+    thing: Any = own if isinstance(own, Start | DataChunk) else own.payload
+    for item in fields(thing):
+        if isinstance(value := getattr(thing, item.name), dict | list):
+            setattr(thing, item.name, copy_json(cast(Any, value)))
     return own
-
-
-def _copied(thing: T) -> T:
-    """Copy a dataclass; lists and dictionaries in it are copied deeply."""
-    own = object.__new__(type(thing))
-    for name in _names(cast(Any, type(thing))):
-        value = getattr(thing, name)
-        setattr(own, name, copy_json(value) if isinstance(value, dict | list) else value)
-    return own
-
-
-@cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 def _content(part: Chunk) -> tuple[Chunk, Any]:

@@ -49,7 +49,7 @@ async def observe(
     """Observe a batch and add its entry to the diary. The entry covers only the rows that the Observer noted.
 
     A unit that the Observer has refused too often gets a line that says so instead of notes. Errors of the Observer or
-    the storage are not raised: the outcome has them.
+    the storage are returned, not raised.
 
     Args:
         log: The diary with the earlier notes for the Observer's prompt.

@@ -113,7 +113,7 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
-            if any(outcome.log is None or outcome.short for outcome in outcomes):
+            if any(isinstance(outcome, Exception) or outcome.short for outcome in outcomes):
                 return  # do not keep calling a failing Observer; unnoted rows come before newer ones
             log = await diary.logs.newer(log) or log
 

@@ -73,9 +73,17 @@ class HybridSearch:
         items: list[Hit] = []
         while start < len(order) and len(items) < limit:
             place = order[start]
-            hit = words.get(place) or await self._hit(near[place], resource_id)
-            items += [hit] if hit is not None else []
             start += 1
+            if place in words:
+                items.append(words[place])
+                continue
+            rows = await self._index.load(near[place], resource_id)
+            if not rows:
+                await self._index.discard([near[place]])
+            elif self._wanted.takes(rows[0]):
+                text = " ".join(self._index.excerpt(near[place], rows[0]).split())
+                excerpt = text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+                items.append(Hit(message=rows[0], excerpt=excerpt))
         more = urlsafe_b64encode(f"ranked {start}".encode()).decode().rstrip("=")
         return Page(items=items, cursor=more if start < len(order) else None)
 
@@ -114,16 +122,6 @@ class HybridSearch:
             logger.warning("the search by meaning failed, so only words were searched: %r", error)
             return {}
         return {one.place: one for one in found}
-
-    async def _hit(self, near: Near, resource_id: str) -> Hit | None:
-        rows = await self._index.load(near, resource_id)
-        if not rows:
-            await self._index.discard([near])
-            return None
-        if not self._wanted.takes(rows[0]):
-            return None
-        text = " ".join(self._index.excerpt(near, rows[0]).split())
-        return Hit(message=rows[0], excerpt=text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…")
 
 
 def _conditions(wanted: MessageFilter) -> Filter:

@@ -39,7 +39,6 @@ from diarist.vectors import Filter, Metadata, Metric, VectorStore
 from diarist.vectors.checks import LONGEST_NAME
 
 _ROWS = 64
-_COPIES = 256
 _LEASE = 60.0
 _PATIENCE = 10.0
 _TRIES = 120

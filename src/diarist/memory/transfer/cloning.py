@@ -15,7 +15,7 @@ from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
 from diarist.memory.title_marks import MARK, made_from, mark_of
 from diarist.memory.transfer.numbering import map_entries
-from diarist.memory.transfer.thread_reader import EVERYTHING, Selection, ThreadReader, read_working_memory
+from diarist.memory.transfer.thread_reader import Selection, ThreadReader, read_working_memory
 from diarist.memory.transfer.thread_writer import ThreadWriter, written
 from diarist.messages import Message
 from diarist.storage.base import Storage
@@ -54,7 +54,7 @@ async def clone(
             match item:
                 case Message():
                     sent = item.sent
-                    if sent is not None and selection != EVERYTHING:
+                    if sent is not None and not selection.takes_all:
                         sent = keep_date(sent, counter)  # it may quote messages that are not copied
                     await writer.add(replace(item, id=renaming.message_id(item.id), sent=sent))
                 case Forgotten():

@@ -133,31 +133,29 @@ class Importer:
         self._check_logs(logs, key, "resource", whole.id)
         kept = await self._storage.get_resource(whole.id)
         working = WorkingMemoryStore(self._storage, "resource")
-        has_text = bool((await working.read(key)).text)
-        has_log = await self._storage.get_log(key) is not None
-        taken = [
-            name
-            for name, clash in (
-                ("metadata", bool(kept.metadata and whole.metadata and kept.metadata != whole.metadata)),
-                ("a working memory", has_text and bool(whole.working_memory)),
-                ("a diary", has_log and bool(logs)),
-            )
-            if clash
-        ]
+        has = {
+            "metadata": bool(kept.metadata),
+            "a working memory": bool((await working.read(key)).text),
+            "a diary": await self._storage.get_log(key) is not None,
+        }
+        brings = {
+            "metadata": bool(whole.metadata) and whole.metadata != kept.metadata,
+            "a working memory": bool(whole.working_memory),
+            "a diary": bool(logs),
+        }
+        taken = [name for name in has if has[name] and brings[name]]
         if taken and self._existing == "refuse":
             raise ConflictError(f"resource {whole.id!r} has {' and '.join(taken)} already; its threads are imported")
-        new_metadata = bool(whole.metadata) and not kept.metadata
-        new_text = bool(whole.working_memory) and not has_text
-        new_log = bool(logs) and not has_log
-        if new_metadata:
+        new = {name for name in has if brings[name] and not has[name]}
+        if "metadata" in new:
             await self._storage.save_resource(Resource(id=whole.id, metadata=whole.metadata, version=kept.version))
-        if new_text:
+        if "a working memory" in new:
             text = whole.working_memory  # keep a working memory that was written since
             await working.update(key, lambda memory: memory if memory.text else replace(memory, text=text))
-        if new_log:
+        if "a diary" in new:
             for version, log in enumerate(begun(*logs)):
                 await self._storage.save_log(log, expected_version=version)
-        self._moved.resources += new_metadata or new_text or new_log
+        self._moved.resources += bool(new)
         self._on_progress(self._moved)
 
     def _known_part(self, logs: Sequence[ObservationLog]) -> list[ObservationLog]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 
-from diarist.exceptions import InputError
 from diarist.memory.memory_note import without_diary
+from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE
 from diarist.memory.rows import rows_between, seq_of
@@ -25,36 +24,20 @@ class Selection:
     """Conditions on the messages to copy; a message must meet all of them.
 
     Attributes:
-        since, until: Aware times: sent at ``since`` or later, and before ``until``.
         limit: Only this many of the matching messages, the newest.
     """
 
     ids: frozenset[str] | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    filter: MessageFilter = field(default_factory=MessageFilter)
     limit: int | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("since", "until"):
-            moment: object = getattr(self, name)
-            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-                raise InputError(f"{name} needs a datetime with a time zone, not {moment!r}")
+    @property
+    def takes_all(self) -> bool:
+        return self.ids is None and self.filter.takes_all and self.limit is None
 
     def takes(self, row: Message) -> bool:
         """Return True if a row passes, regardless of the limit."""
-        if self.ids is not None and row.id not in self.ids:
-            return False
-        if self.since is None and self.until is None:
-            return True
-        said = row.created_at
-        return (
-            said is not None
-            and (self.since is None or said >= self.since)
-            and (self.until is None or said < self.until)
-        )
-
-
-EVERYTHING = Selection()
+        return (self.ids is None or row.id in self.ids) and self.filter.takes(row)
 
 
 class ThreadReader:
@@ -64,9 +47,10 @@ class ThreadReader:
         numbering: The new numbers of the rows read so far.
     """
 
-    def __init__(self, storage: Storage, thread: Thread, selection: Selection = EVERYTHING) -> None:
+    def __init__(self, storage: Storage, thread: Thread, selection: Selection | None = None) -> None:
         self.numbering = Numbering(thread.id)
-        self._storage, self._thread, self._selection = storage, thread, selection
+        self._storage, self._thread = storage, thread
+        self._selection = selection or Selection()
         self._first = 0
 
     async def content(self) -> AsyncIterator[Content]:

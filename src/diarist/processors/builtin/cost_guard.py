@@ -91,7 +91,7 @@ class CostGuard(Processor[Any, _Run]):
         max_cost: US dollars.
         scope: ``"run"`` (default), ``"thread"`` or ``"resource"``. For a run without a thread, the run.
         window: Seconds to look back, for a thread or resource. Default None: no limit.
-        strategy: ``"block"`` (default): a tripwire whose metadata has ``spent``, ``max_cost`` and ``scope``.
+        strategy: ``"block"`` (default): a tripwire with ``spent``, ``max_cost`` and ``scope`` in its metadata.
             ``"warn"``: one log line and one transient ``data-cost-warning`` chunk per run.
         ledger: ``InMemoryLedger()`` (default), ``StorageLedger(storage)``, or a ``CostLedger`` of your own.
         unknown_price: For a model without a known price, ``"warn"`` (default) logs once per run and counts the call

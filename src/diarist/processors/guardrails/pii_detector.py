@@ -55,8 +55,8 @@ class PIIDetector(RedactingGuard):
         detection_types: Types to find: ``email``, ``phone``, ``credit-card``, ``iban``, ``ip-address``, ``ssn``,
             ``api-key``, ``url-credentials``, ``date-of-birth``. Default: all but the last. With a model, types of
             your own such as ``"person"`` too.
-        strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire whose metadata has
-            ``categories`` and ``scores``. ``"warn"``: a log line and a ``data-pii`` chunk, once per type.
+        strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire with ``categories``
+            and ``scores`` in its metadata. ``"warn"``: a log line and a ``data-pii`` chunk, once per type.
             ``"filter"``: an input message is removed, a tool result becomes an error, and in the output the data is
             removed.
         redaction_method: ``"mask"`` (default): letters and digits become ``*``. ``"hash"``: type and a keyed hash;

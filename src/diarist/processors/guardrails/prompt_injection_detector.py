@@ -112,8 +112,8 @@ class PromptInjectionDetector(InputGuard):
         detection_types: The types to detect. Default: ``injection``, ``jailbreak``, ``system-override`` and
             ``tool-exfiltration``. With a model or function, types of your own too.
         threshold: Lowest score that is flagged. Default 0.7.
-        strategy: ``"block"`` (default): the run ends with a tripwire whose metadata has ``categories`` and
-            ``scores``. ``"warn"``: a log line and a ``data-prompt-injection`` chunk. ``"filter"``: the message is
+        strategy: ``"block"`` (default): the run ends with a tripwire with ``categories`` and ``scores`` in
+            its metadata. ``"warn"``: a log line and a ``data-prompt-injection`` chunk. ``"filter"``: the message is
             removed, a tool result becomes an error. ``"rewrite"``: the text is replaced by the model's version, or
             by its sentences without a match; if none remains, as ``"filter"``.
         instructions: Added to the model's task.

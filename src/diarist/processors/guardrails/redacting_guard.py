@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,8 +20,8 @@ from diarist.processors.base import (
     ToolResultResult,
 )
 from diarist.processors.builtin.redaction import Redacting, RedactingState, RedactingStream
-from diarist.processors.guardrails.guard import Guard, HeldOutput, OnError, Where
-from diarist.processors.guardrails.sentences import SentenceBuffer
+from diarist.processors.guardrails.guard import Guard, OnError, Where
+from diarist.processors.guardrails.sentences import HeldOutput
 
 logger = logging.getLogger("diarist")
 
@@ -61,7 +60,7 @@ class RedactingGuard(Redacting, Guard):
         return text
 
     def create_state(self) -> RedactingGuardState:
-        return RedactingGuardState(held=HeldOutput(SentenceBuffer(self.span_chars), deque(maxlen=0)), found=set())
+        return RedactingGuardState(held=HeldOutput(self.span_chars), found=set())
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Redact everything that streams, and thereby the stored messages."""
@@ -75,7 +74,7 @@ class RedactingGuard(Redacting, Guard):
             return await self.rewrite(args, text, "output")
 
         stream = self._output(args)
-        ready = await self.judged(args, args.state.held, change)
+        ready = await args.state.held.feed(args.part, args.stream_parts, change)
         return [out for chunk in ready for out in stream.feed(chunk, args.stream_parts)] or DROP
 
     def _output(self, args: ProcessOutputStreamArgs[Any]) -> RedactingStream:

@@ -1,12 +1,14 @@
-"""Collect text deltas into spans that are long enough to be judged."""
+"""Hold output until it was judged, in spans of whole sentences."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
-from diarist.chunks import ReasoningDelta, TextDelta
+from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
+from diarist.processors.builtin.redaction import provider_identity
 
 Delta = TextDelta | ReasoningDelta
 
@@ -15,6 +17,10 @@ _END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[”’」』）]*
 
 _STRETCH = 4
 """Longest span without a sentence end, as a multiple of ``span_chars``."""
+
+
+def _with_text(delta: Delta, text: str) -> Delta:
+    return replace(delta, payload=replace(delta.payload, text=text))
 
 
 class SentenceBuffer:
@@ -39,14 +45,14 @@ class SentenceBuffer:
         self._text += delta.payload.text
         while (end := self._end()) is not None:
             text, self._text = self._text[:end], self._text[end:]
-            yield with_text(delta, text)
+            yield _with_text(delta, text)
 
     def flush(self) -> Iterator[Delta]:
         """Yield the rest as one span, if there is any."""
         text, like = self._text, self._like
         self.clear()
         if text and like is not None:
-            yield with_text(like, text)
+            yield _with_text(like, text)
 
     def clear(self) -> None:
         """Discard held text."""
@@ -67,6 +73,61 @@ class SentenceBuffer:
         return space + 1 if space >= 0 else most
 
 
-def with_text(delta: Delta, text: str) -> Delta:
-    """Return a delta of the same block with another text."""
-    return replace(delta, payload=replace(delta.payload, text=text))
+class HeldOutput:
+    """A guard's view of the output: text is held until the span that it belongs to was judged.
+
+    Args:
+        span_chars: As for ``SentenceBuffer``.
+        window: Number of spans that passed to keep as context for the next.
+        reasoning: Hold reasoning too.
+
+    Attributes:
+        passed: The last spans that passed.
+    """
+
+    def __init__(self, span_chars: int | None, *, window: int = 0, reasoning: bool = True) -> None:
+        self._spans = SentenceBuffer(span_chars)
+        self._reasoning = reasoning
+        self._changed: set[type[Chunk]] = set()  # kinds of delta with a change since their block began
+        self._of: object = None
+        self.passed: deque[str] = deque(maxlen=window)
+
+    async def feed(self, part: Chunk, of: object, change: Callable[[str], Awaitable[str]]) -> list[Chunk]:
+        """Return the chunks to send now that ``part`` has arrived.
+
+        Args:
+            part: The next chunk.
+            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, whatever is
+                held of the previous one is discarded.
+            change: Returns what takes the place of a span.
+        """
+        if self._of is not of:
+            self._of = of
+            self._spans.clear()
+            self.passed.clear()
+            self._changed.clear()
+        if isinstance(part, DataChunk):
+            return [part]
+        delta = part if isinstance(part, TextDelta | ReasoningDelta) else None
+        if isinstance(delta, ReasoningDelta) and not self._reasoning:
+            delta = None
+        out: list[Chunk] = []
+        for span in self._spans.flush() if delta is None else self._spans.feed(delta):
+            text = await change(span.payload.text)
+            if text == span.payload.text:
+                self.passed.append(text)
+            else:
+                self._changed.add(type(span))
+            if text:
+                out.append(_with_text(span, text))
+        if delta is not None:
+            return out
+        # The data of a block's end are about the text before its change: a signature, citations that quote it.
+        if isinstance(part, ReasoningEnd) and ReasoningDelta in self._changed:
+            self._changed.discard(ReasoningDelta)
+            part = replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
+        elif isinstance(part, TextEnd) and TextDelta in self._changed:
+            self._changed.discard(TextDelta)
+            data = provider_identity(part.payload.provider_data)
+            part = replace(part, payload=replace(part.payload, provider_data=data))
+        return [*out, part]
