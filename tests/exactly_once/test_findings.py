@@ -12,6 +12,7 @@ import pytest
 from diarist import Memory
 from diarist.exceptions import ConflictError
 from diarist.memory.observational.by_hand import observe_by_hand
+from diarist.memory.observational.observe import observe
 from diarist.memory.observational.roles.base import Observed
 from diarist.messages import Message
 from diarist.storage import InMemoryStorage, Observation, ObservationLog, Run, Thread
@@ -164,7 +165,8 @@ async def test_notes_that_come_with_the_end_of_a_run_do_not_vouch_for_its_other_
     redacted.tool_parts[0].result = "nothing to see"
     await storage.rewrite_messages(run, [redacted])
     storage.ending = run
-    await memory.observe([row for row in memory.window.rows if row.id == "s1"], timeout=None)
+    batch = memory.window.batch([row for row in memory.window.rows if row.id == "s1"])
+    await observe(memory.diary, memory.window.stored, batch, timeout=None)
     await chat.close_run(run.id)
     log = await chat.log()
     assert "s0" not in log.text

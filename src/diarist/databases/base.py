@@ -182,14 +182,12 @@ class Database(ABC):
     a thread without an event loop.
     """
 
-    @property
-    @abstractmethod
-    def location(self) -> str:
-        """Location of the data, without password, to show to users."""
+    location: str
+    """Location of the data, without password, to show to users."""
 
-    @abstractmethod
     async def open(self) -> None:
         """Connect, and create or migrate the tables. Does nothing if the database is open."""
+        await self.read(_open_database)
 
     @abstractmethod
     async def close(self) -> None:
@@ -221,8 +219,8 @@ class Database(ABC):
         """Remove deleted data from a file's write-ahead log in the background, without a guarantee."""
 
 
-async def do_nothing(connection: Connection) -> None:
-    """Do nothing: running it opens the database."""
+async def _open_database(connection: Connection) -> None:
+    pass
 
 
 def name_of(work: Callable[..., object]) -> str:

@@ -29,7 +29,6 @@ from diarist.databases.base import (
     Row,
     Schema,
     Work,
-    do_nothing,
     in_postgresql,
     name_of,
 )
@@ -139,7 +138,7 @@ class PostgresDatabase(Database):
             raise ConfigError(f"busy_timeout must be a positive number of seconds, not {busy_timeout}")
         if not statement_timeout > 0:
             raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
-        self._location = without_password(url)
+        self.location = without_password(url)
         settings = {
             "lock_timeout": str(max(1, int(busy_timeout * 1000))),
             # A machine that disappears during a transaction must not hold its locks for hours.
@@ -163,13 +162,6 @@ class PostgresDatabase(Database):
         self._statement_timeout = busy_timeout + statement_timeout
         self._pool: _Pool | None = None
         self._lock = threading.Lock()
-
-    @property
-    def location(self) -> str:
-        return self._location
-
-    async def open(self) -> None:
-        await self.read(do_nothing)
 
     async def close(self) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, do_nothing, name_of
+from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
 T = TypeVar("T")
@@ -85,16 +85,9 @@ class ThreadDatabase(Database):
     ) -> None:
         if not busy_timeout >= 0:
             raise ConfigError(f"busy_timeout must be zero or more seconds, not {busy_timeout}")
-        self._schema, self._location, self._connect, self._remedies = schema, location, connect, remedies
+        self._schema, self.location, self._connect, self._remedies = schema, location, connect, remedies
         self._open: _Open | None = None
         self._lock = threading.Lock()
-
-    @property
-    def location(self) -> str:
-        return self._location
-
-    async def open(self) -> None:
-        await self.read(do_nothing)
 
     async def close(self) -> None:
         with self._lock:
@@ -131,11 +124,11 @@ class ThreadDatabase(Database):
                     if opened is None or opened.pid != os.getpid():
                         self._open = opened = _Open(self._connect)
                         weakref.finalize(self, opened.close, wait=False)
-            now_doing, where = "open", self._location
+            now_doing, where = "open", self.location
             try:
                 if not opened.ready:
                     await opened.writing.submit(partial(self._make_ready, opened))
-                now_doing, where = doing, f"in {self._location}"
+                now_doing, where = doing, f"in {self.location}"
                 return await (opened.writing if writes else opened.reading).submit(job, after)
             except ClosedError:
                 continue  # another task closed it between opening and submitting: open again
@@ -148,8 +141,8 @@ class ThreadDatabase(Database):
     def _make_ready(self, opened: _Open, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
         """Create or migrate the tables. Runs in the single writing thread, so it happens once."""
         if not opened.ready:
-            if not _transaction("BEGIN", lambda c: self._schema.is_current(c, self._location), connection, _never):
-                _transaction("BEGIN IMMEDIATE", lambda c: self._schema.ensure(c, self._location), connection, _never)
+            if not _transaction("BEGIN", lambda c: self._schema.is_current(c, self.location), connection, _never):
+                _transaction("BEGIN IMMEDIATE", lambda c: self._schema.ensure(c, self.location), connection, _never)
             opened.ready = True
 
 
@@ -249,7 +242,7 @@ class _Workers:
                     failure = error
             with suppress(RuntimeError):  # the loop is closed: no caller is left
                 task.loop.call_soon_threadsafe(_answer, task.result, found, failure)
-            if connection is not None and connection.in_transaction:  # the rollback failed
+            if connection is not None and failure is not None and not _is_idle(connection):
                 with suppress(sqlite3.Error):
                     connection.close()
                 connection = None
@@ -274,6 +267,14 @@ class _Workers:
         if wait:
             for thread in self._threads:
                 thread.join()
+
+
+def _is_idle(connection: ThreadConnection) -> bool:
+    """Return False if the rollback failed."""
+    try:
+        return not connection.in_transaction
+    except (sqlite3.Error, ValueError):
+        return False
 
 
 def _answer(result: asyncio.Future[Any], found: object, error: BaseException | None) -> None:

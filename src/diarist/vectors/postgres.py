@@ -513,22 +513,18 @@ def _where(node: Node, values: dict[str, Any]) -> str:
         case Not(inner):
             return f"NOT ({_where(inner, values)})"
         case Compare():
-            return _comparison(node, values)
-
-
-def _comparison(node: Compare, values: dict[str, Any]) -> str:
-    found = f"metadata -> CAST({_named(node.key, values)} AS text)"
-    match node.operator:
-        case "$exists":
-            return f"({found}) IS {'NOT ' if node.value else ''}NULL"
-        case "$eq":
-            return f"coalesce({found} = {_json(node.value, values)}, false)"
-        case "$in":
-            return " OR ".join(f"coalesce({found} = {_json(each, values)}, false)" for each in node.value) or "false"
-        case ordered:
-            # JSON booleans sort above all numbers, so check the type.
-            compared = f"{found} {_SIGNS[ordered]} {_json(node.value, values)}"
-            return f"coalesce(jsonb_typeof({found}) = 'number' AND {compared}, false)"
+            found = f"metadata -> CAST({_named(node.key, values)} AS text)"
+            match node.operator:
+                case "$exists":
+                    return f"({found}) IS {'NOT ' if node.value else ''}NULL"
+                case "$eq" | "$in":
+                    several = node.value if node.operator == "$in" else [node.value]
+                    tests = [f"coalesce({found} = {_json(each, values)}, false)" for each in several]
+                    return " OR ".join(tests) or "false"
+                case ordered:
+                    # JSON booleans sort above all numbers, so check the type.
+                    compared = f"{found} {_SIGNS[ordered]} {_json(node.value, values)}"
+                    return f"coalesce(jsonb_typeof({found}) = 'number' AND {compared}, false)"
 
 
 def _json(value: object, values: dict[str, Any]) -> str:

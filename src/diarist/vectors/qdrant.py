@@ -283,21 +283,17 @@ def _condition(node: Node) -> q.Filter:
         case Not(inner):
             return q.Filter(must_not=[_condition(inner)])
         case Compare():
-            return _comparison(node)
-
-
-def _comparison(node: Compare) -> q.Filter:
-    key = _key(node.key)
-    match node.operator:
-        case "$eq":
-            return q.Filter(must=[_equals(key, node.value)])
-        case "$in":
-            return q.Filter(should=[_equals(key, value) for value in node.value] or [_NOTHING])
-        case "$exists":
-            missing = q.IsEmptyCondition(is_empty=q.PayloadField(key=key))
-            return q.Filter(must_not=[missing]) if node.value else q.Filter(must=[missing])
-        case ordered:
-            return q.Filter(must=[q.FieldCondition(key=key, range=q.Range(**{ordered[1:]: node.value}))])
+            key = _key(node.key)
+            match node.operator:
+                case "$eq":
+                    return q.Filter(must=[_equals(key, node.value)])
+                case "$in":
+                    return q.Filter(should=[_equals(key, value) for value in node.value] or [_NOTHING])
+                case "$exists":
+                    missing = q.IsEmptyCondition(is_empty=q.PayloadField(key=key))
+                    return q.Filter(must_not=[missing]) if node.value else q.Filter(must=[missing])
+                case ordered:
+                    return q.Filter(must=[q.FieldCondition(key=key, range=q.Range(**{ordered[1:]: node.value}))])
 
 
 def _equals(key: str, value: Value) -> q.FieldCondition:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from diarist.exceptions import ConflictError, StorageError, ThreadBusyError
+from diarist.exceptions import ConflictError, ThreadBusyError
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.events import Emit
@@ -25,7 +25,7 @@ from diarist.memory.observational.other_threads import (
 )
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.selection import split_batches
-from diarist.memory.observational.thread_diary import NotSmallerError, Outcome
+from diarist.memory.observational.thread_diary import Done, NotSmallerError, Outcome
 from diarist.memory.rows import threads_of
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
@@ -127,12 +127,12 @@ class _Tries:
 
     def log_of(self, outcome: Outcome, piece: str) -> ObservationLog | None:
         """Return the diary after a cycle; None to retry the piece. Raises other errors, and the third ConflictError."""
-        if outcome.log is not None:
+        if isinstance(outcome, Done):
             return outcome.log
         self._lost[piece] += 1
-        if isinstance(outcome.error, ConflictError) and self._lost[piece] < _MAX_TRIES:
+        if isinstance(outcome, ConflictError) and self._lost[piece] < _MAX_TRIES:
             return None
-        raise outcome.error or StorageError("the cycle ended without a diary")
+        raise outcome
 
 
 class _Observing:
@@ -261,13 +261,13 @@ class _Observing:
             self._tries.log_of(outcome, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
             for batch, outcome in zip(batches, outcomes, strict=True)
         ]
-        self._done += sum(outcome.tokens for outcome in outcomes)
+        self._done += sum(outcome.entry.message_tokens for outcome in outcomes if isinstance(outcome, Done))
         if self._thread_id is None and turn.config.observation.thread_title:
             for diary, batch in work:
                 if len({source.thread_id for source in batch.sources}) == 1:
                     await diary.rename_thread(visible_log(turn.window.stored, None, diary.thread_id))
         reflected = await self._reflect_when_due()
-        short = any(outcome.short for outcome in outcomes)
+        short = any(isinstance(outcome, Done) and outcome.short for outcome in outcomes)
         forgotten = was_forgotten(before, turn.window.stored)  # rows of the next batches may have been removed
         return all(saved) and not short and not forgotten and reflected
 

@@ -45,7 +45,7 @@ from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.selection import select_rows, split_batches
-from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
+from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, utc_now
@@ -361,23 +361,22 @@ class Turn:
             for number, rows in enumerate(batches):
                 unnoted = {row.id for row in window.rows} - window.facts.noted
                 if not unnoted.issuperset([row.id for row in rows]):
-                    return True  # another process observed them
+                    return True  # forgotten, or noted by another process, while the batch before was observed
                 started = asyncio.get_running_loop().time()
-                outcome = await self.observe(rows, timeout=self.patience.left, forgive_timeout=number > 0)
+                outcome = await observe(
+                    self.diary,
+                    visible_log(window.stored, window.run_id),
+                    window.batch(rows),
+                    timeout=self.patience.left,
+                    forgive_timeout=number > 0,
+                )
                 if not await self._take(outcome, started, "observation"):
                     return False
-                if outcome.short:
+                if isinstance(outcome, Done) and outcome.short:
                     return True  # the rest of these rows must be observed before the next batch
                 if limits.buffer_tokens and not everything and window.facts.tokens < limits.message_tokens:
                     return True  # the background does the rest
         return False
-
-    async def observe(
-        self, rows: Sequence[Message], *, timeout: float | None, forgive_timeout: bool = False
-    ) -> Outcome:
-        """Call the Observer once for these raw rows. The caller holds the lease, and adopts the outcome."""
-        log = visible_log(self.window.stored, self.window.run_id)
-        return await observe(self.diary, log, self.window.batch(rows), timeout=timeout, forgive_timeout=forgive_timeout)
 
     async def _reflect_when_due(self, pinned: Collection[str]) -> None:
         while True:
@@ -556,7 +555,9 @@ class Turn:
     async def remember_model(self, model_id: str) -> None:
         """Record the model that saw this diary last; a failure is sent as an event."""
         try:
-            self.window.stored = await self.diary.update(lambda log: transitions.seen_by(log, model_id))
+            self.window.stored = await self.diary.update(
+                lambda log: log if log.actor == model_id else replace(log, actor=model_id)
+            )
         except StorageError as error:
             await self.report(error)
 
@@ -614,7 +615,7 @@ class Turn:
 
     async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
         self.patience.spend(started)
-        if outcome.log is None:
+        if isinstance(outcome, Exception):
             self.patience.lose()
             return False
         self._reason = reason

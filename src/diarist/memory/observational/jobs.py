@@ -105,7 +105,7 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog)
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
-            if outcome.log is None:
+            if isinstance(outcome, Exception):
                 return
             log, short = outcome.log, outcome.short
             if short:

@@ -49,7 +49,7 @@ async def observe(
     """Observe a batch and add its entry to the diary. The entry covers only the rows that the Observer noted.
 
     A unit that the Observer has refused too often gets a line that says so instead of notes. Errors of the Observer or
-    the storage are not raised: the outcome has them.
+    the storage are returned, not raised.
 
     Args:
         log: The diary with the earlier notes for the Observer's prompt.
@@ -80,6 +80,7 @@ async def observe(
         thread_ids=sorted({source.thread_id for source in batch.sources}),
         rows=_ends(diary, batch),
         sources=batch.sources,
+        run_id=batch.run_id,
         forgive_timeout=forgive_timeout,
     )
 

@@ -46,29 +46,25 @@ class NotSmallerError(RoleError):
     """The Reflector's text is hardly smaller than the entries it should replace."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The diary after a cycle, or the error that ended it.
-
-    Attributes:
-        tokens: Size of the messages that were noted.
-        short: Some of the rows were not noted and stay raw: plan again before observing newer ones.
-    """
-
-    log: ObservationLog | None = None
-    error: Exception | None = None
-    tokens: int = 0
-    short: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a cycle: the saved diary, its new entry, the notes' shortfall, and ``short`` as in ``Outcome``."""
+    """The result of a cycle.
+
+    Attributes:
+        log: The saved diary.
+        entry: Its new entry.
+        shortfall: Description of missing notes, without quotations.
+        short: Some of the rows were not noted and stay raw: plan again before observing newer ones.
+    """
 
     log: ObservationLog
     entry: Observation
     shortfall: str = ""
     short: bool = False
+
+
+Outcome = Done | Exception
+"""The result of a cycle, or the error that ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +195,15 @@ class ThreadDiary:
         thread_ids: Sequence[str],
         rows: Sequence[RowRef] = (),
         sources: Sequence[Source] = (),
+        run_id: str | None = None,
         forgive_timeout: bool = False,
     ) -> Outcome:
-        """Run a cycle and send its events. Errors are not raised: the outcome has them.
+        """Run a cycle and send its events. Errors are returned, not raised.
 
         Args:
             rows: First and last rows of the input, which must still be stored to count a failure.
             sources: Recorded if the Observer refuses them, so that they are not sent forever.
+            run_id: The live run that the input belongs to, if any.
             forgive_timeout: Do not count a timeout as a failure.
         """
         await self.send(events.cycle_start(cycle, self.limits, thread_ids=thread_ids), cycle.log.key)
@@ -213,16 +211,16 @@ class ThreadDiary:
             done = await work()
         except Exception as error:  # a turn does not fail because of a role
             failed_at, there = self.clock(), True
-            with suppress(StorageError):
-                there = await self.storage.get_thread(self.thread_id) is not None
+            with suppress(StorageError):  # a thread that a live run created is not visible yet
+                there = run_id is not None or await self.storage.get_thread(self.thread_id) is not None
             await self._tell_failure(cycle, error, at=failed_at, stored=there)
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             if not isinstance(error, harmless):
                 await self._count_failure(cycle, error, sources if is_refusal(error) else (), rows, at=failed_at)
-            return Outcome(error=error)
+            return error
         part = events.cycle_end(cycle, done.entry, at=self.clock(), shortfall=done.shortfall)
         await self.send(part, cycle.log.key)
-        return Outcome(log=done.log, tokens=done.entry.message_tokens, short=done.short)
+        return done
 
     async def call(self, role: Awaitable[Made], cycle: Cycle, timeout: float | None) -> Made:
         """Await a role's call; no lock and no transaction is open during it.

@@ -51,9 +51,6 @@ class Window:
         self.stored = log
         self.log = visible_log(log, run_id, self.thread_id)
         self.rows: list[Message] = []
-        self._storage = diary.storage
-        self._counter = diary.counter
-        self._limits = diary.limits
         self._coverage = Coverage(self.log.active, self.thread_id)
         self._opener: Message | None = None
         self._opened_for: str | None = None
@@ -65,17 +62,17 @@ class Window:
         """Read the raw rows, that is those that the diary does not cover. ``found``: these rows, if already read."""
         rows = found
         if rows is None:
-            rows = await uncovered_rows(self._storage, self._coverage, self.thread_id, run_id=self.run_id)
+            rows = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
         known = {row.id: row for row in self.rows}
         self.rows = [known.get(row.id, row) for row in rows] if known else rows
-        ensure_counted(self.rows, self._counter)
+        ensure_counted(self.rows, self.diary.counter)
         await self.find_opener()
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add rows that were just stored; a row with a known id replaces the old one."""
         fresh = [m for m in messages if m.role != "system" and seq_of(m) not in self._coverage]
         if fresh:
-            ensure_counted(fresh, self._counter)
+            ensure_counted(fresh, self.diary.counter)
             ids = {message.id for message in fresh}
             self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=_SEQ)
 
@@ -115,7 +112,7 @@ class Window:
         self._opener, self._opened_for = None, self.rows[0].id
         before = seq_of(self.rows[0])
         for _ in range(_OPENER_ROWS // _OPENER_PAGE):
-            page = await self._storage.list_messages(
+            page = await self.diary.storage.list_messages(
                 self.thread_id, before=before, limit=_OPENER_PAGE, newest_first=True, run_id=self.run_id
             )
             page.sort(key=seq_of)
@@ -144,7 +141,7 @@ class Window:
             now=now,
             timezone=self.config.timezone,
             earlier=[row.sent for row in others if row.sent is not None],
-            counter=self._counter,
+            counter=self.diary.counter,
             since=said_before if self.config.temporal_markers else None,
             tails=tails,
         )
@@ -185,7 +182,7 @@ class Window:
     def limits(self) -> Limits:
         """Return the thresholds in force."""
         if not self.config.share_token_budget:
-            return self._limits
+            return self.diary.limits
         facts = self.facts
         return limits_of(self.config, message_tokens=facts.tokens, observation_tokens=facts.observation_tokens)
 

@@ -78,7 +78,7 @@ class Server:
                 opened = self._open
                 if opened is None or opened.pid != os.getpid():
                     self._open = opened = _Open(self._url, self.name, self._timeout)
-                    weakref.finalize(self, opened.abandon)
+                    weakref.finalize(self, opened.close, wait=False)
             try:
                 future = opened.threads.submit(self._ready, opened, work, *args, **kwargs)
             except RuntimeError:
@@ -90,7 +90,7 @@ class Server:
     async def close(self) -> None:
         with self._lock:
             opened, self._open = self._open, None
-        if opened is not None and opened.pid == os.getpid():
+        if opened is not None:
             await asyncio.to_thread(opened.close)
 
     def _ready(self, opened: _Open, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,10 +103,8 @@ class Server:
             return work(opened.database, *args, **kwargs)
         except UnicodeEncodeError as error:
             raise InputError(f"cannot {doing}: {error.object!r} is not valid Unicode") from error
-        except DocumentTooLarge as error:
-            raise InputError(f"cannot {doing}: MongoDB takes at most 16 MB at once: {error}") from error
         except (PyMongoError, BSONError) as error:
-            if isinstance(error, OperationFailure) and error.code in _TOO_LARGE:
+            if isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE:
                 raise InputError(f"cannot {doing}: MongoDB takes at most 16 MB at once: {error}") from error
             raise StorageError(f"cannot {doing} in {self.location}: {_explained(error)}") from error
 
@@ -126,16 +124,11 @@ class _Open:
             name, write_concern=WriteConcern("majority"), read_concern=ReadConcern("majority")
         )
 
-    def close(self) -> None:
-        """Reject new work and wait for running work; blocks."""
-        self.closed = True
-        self.threads.shutdown()
-        self.client.close()
-
-    def abandon(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
+        """Reject new work; with ``wait``, block until running work is done."""
         if self.pid == os.getpid():
             self.closed = True
-            self.threads.shutdown(wait=False)
+            self.threads.shutdown(wait=wait)
             self.client.close()
 
 
