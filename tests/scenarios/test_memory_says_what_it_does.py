@@ -125,6 +125,12 @@ async def test_failures(storage: Storage) -> None:
     assert failed["tokensAttempted"] == start["tokensToObserve"]
 
 
+async def test_the_event_log_has_failures_of_the_first_run_of_a_thread(storage: Storage) -> None:
+    played = await play(looping(storage, 9, observer_model=failing()), "go", thread="t")
+    kept = [e for e in await storage.list_events("thread:t") if e.type == "data-om-observation-failed"]
+    assert len(kept) == len(played.data("observation-failed")) > 0
+
+
 async def test_the_event_log_has_them_all(storage: Storage) -> None:
     agent = looping(storage, 9)
     played = [await play(agent, "go", thread="t"), await play(agent, words("and", 60), thread="t")]

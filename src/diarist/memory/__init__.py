@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from diarist.memory.observational.config import (
@@ -44,30 +45,19 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "Memory": "memory",
+    "Moved": "transfer.format",
+    "ObservationalMemory": "observational.standalone",
+    "TitleConfig": "titles",
+    "mastra_lines": "transfer.mastra",
+    "read_conversation": "conversations",
+    "read_conversations": "conversations",
+}
+"""Names that are loaded on first access, with their modules."""
+
+
 def __getattr__(name: str) -> Any:
-    """Load parts of memory on first access."""
-    if name == "Memory":
-        from diarist.memory.memory import Memory
-
-        return Memory
-    if name == "ObservationalMemory":
-        from diarist.memory.observational.standalone import ObservationalMemory
-
-        return ObservationalMemory
-    if name in ("read_conversation", "read_conversations"):
-        from diarist.memory import conversations
-
-        return getattr(conversations, name)
-    if name == "Moved":
-        from diarist.memory.transfer.format import Moved
-
-        return Moved
-    if name == "mastra_lines":
-        from diarist.memory.transfer.mastra import mastra_lines
-
-        return mastra_lines
-    if name == "TitleConfig":
-        from diarist.memory.titles import TitleConfig
-
-        return TitleConfig
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from zoneinfo import ZoneInfo
-
-import orjson
 
 from diarist.checks import check_limit
 from diarist.chunks import DataChunk
@@ -28,6 +25,7 @@ from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
+from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Event, Observation, ObservationLog, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
 from diarist.tokens import TokenCounter
@@ -157,7 +155,7 @@ class Diary:
         if entry is None:
             whose = f"thread {thread!r}" if thread is not None else f"resource {resource!r}"
             raise NotFoundError(f"the diary of {whose} has no observation {observation_id!r}")
-        place = ("", 0) if cursor is None else _decode(cursor)
+        place = ("", 0) if cursor is None else tuple(decode_cursor(cursor, "sources", str, int))
         rows: list[Message] = []
         for source in sorted(entry.sources, key=lambda source: (source.thread_id, source.first_seq)):
             if (source.thread_id, source.last_seq) > place:
@@ -168,7 +166,8 @@ class Diary:
             if len(rows) > limit:
                 break
         page = rows[:limit]
-        return Page(items=page, cursor=_encode(page[-1]) if len(rows) > limit else None)
+        more = encode_cursor(page[-1].thread_id or "", seq_of(page[-1])) if len(rows) > limit else None
+        return Page(items=page, cursor=more)
 
     async def search(
         self, query: str, *, resource: str | None = None, thread: str | None = None, limit: int = 20
@@ -419,16 +418,3 @@ class Diary:
             return log if overrides == log.overrides else replace(log, overrides=overrides)
 
         return dict((await self._change(thread, resource, change)).overrides)
-
-
-def _encode(row: Message) -> str:
-    return urlsafe_b64encode(orjson.dumps([row.thread_id, seq_of(row)])).decode().rstrip("=")
-
-
-def _decode(cursor: str) -> tuple[str, int]:
-    """Return the position of the last message of a page. Raises InputError."""
-    try:
-        thread_id, seq = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return str(thread_id), int(seq)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"not a cursor of sources: {cursor!r}") from error

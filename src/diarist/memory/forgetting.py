@@ -16,6 +16,7 @@ from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.run_lifecycle import check_owner
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.removal import lease_of
+from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import (
     Forgotten,
@@ -89,15 +90,16 @@ class Forgetting:
             await finish_removals(self.storage, log, self.counter)
         receipt = Receipt()
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            places = await self.places(thread.id, ids)
-            stones = tombstones_of(thread.id, [place.seq for place in places])
-            rows = [RowRef(thread.id, place.seq, place.id) for place in places]
+            rows = await self.rows_with(thread.id, ids)
+            stones = tombstones_of(thread.id, [seq_of(row) for row in rows])
+            refs = [RowRef(thread.id, seq_of(row), row.id) for row in rows]
             try:
                 if stones:
                     # Before the deletion: a client that resends its history at this moment must not restore them.
+                    places = [Forgotten(seq_of(row), row.id, row.role) for row in rows]
                     await self.storage.note_forgotten(thread.id, places)
                     logs = await self.logs_with(thread)
-                    receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=rows)
+                    receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=refs)
                 break
             except ConflictError:  # another call removed some of them: look again
                 if attempt == MAX_ATTEMPTS:
@@ -112,17 +114,17 @@ class Forgetting:
         logs = [await LogStore(self.storage, scope).read(thread.id, thread.resource_id) for scope in scopes]
         return [log for log in logs if log.version or log.key == mine]
 
-    async def places(self, thread_id: str, ids: set[str]) -> list[Forgotten]:
-        """Return the places of stored messages with these ids."""
+    async def rows_with(self, thread_id: str, ids: set[str]) -> list[Message]:
+        """Return the stored messages with these ids."""
         wanted = await self.storage.existing_ids(thread_id, sorted(ids))
-        places: list[Forgotten] = []
+        found: list[Message] = []
         if wanted:
             async for row in rows_between(self.storage, thread_id):
                 if row.id in wanted:
-                    places.append(Forgotten(seq_of(row), row.id, row.role))
-                if len(places) == len(wanted):
+                    found.append(row)
+                if len(found) == len(wanted):
                     break
-        return places
+        return found
 
     # -- threads and resources
 

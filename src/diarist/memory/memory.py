@@ -148,7 +148,19 @@ class Memory:
             self._models.check()
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
         self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
-        self._semantic = [self._recaller(recalls)] if self.semantic is not None else []
+        self._semantic: list[Processor[Any]] = []
+        if self.semantic is not None:
+            recall = SemanticRecall(
+                self.semantic,
+                recalls,
+                self.storage,
+                counter=self.counter,
+                embed=self._embedding.start if not read_only else lambda thread: None,
+                settle=self._embedding.settled if await_background else None,
+                timezone=self.config.timezone if self.config is not None else "UTC",
+                obscured=self.config.obscures_threads if self.config is not None else False,
+            )
+            self._semantic.append(recall)
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
@@ -219,19 +231,6 @@ class Memory:
             await_background=self._await_background,
             search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None,
             prompts=self._prompts,
-        )
-
-    def _recaller(self, config: SemanticRecallConfig | None) -> SemanticRecall:
-        assert self.semantic is not None
-        return SemanticRecall(
-            self.semantic,
-            config,
-            self.storage,
-            counter=self.counter,
-            embed=self._embedding.start if not self.read_only else lambda thread: None,
-            settle=self._embedding.settled if self._await_background else None,
-            timezone=self.config.timezone if self.config is not None else "UTC",
-            obscured=self.config.obscures_threads if self.config is not None else False,
         )
 
     def _made_engine(self, model: Model | None) -> Engine:

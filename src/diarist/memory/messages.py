@@ -163,7 +163,9 @@ class Messages:
         found = await self._addressing.thread(thread, resource)
         run = await open_run(self._storage, new_id("run"), found, wait=self._thread_wait)
         try:
-            row = await self._row(found, message_id)
+            row = next(iter(await self._forgetting.rows_with(found.id, {message_id})), None)
+            if row is None:
+                raise NotFoundError(f"there is no message {message_id!r} in thread {found.id!r}")
             new = replace(
                 row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else said
             )
@@ -247,12 +249,6 @@ class Messages:
         """Return the messages that the thread does not have and did not forget."""
         known = await self._storage.existing_ids(thread, [message.id for message in messages], forgotten=True)
         return [message for message in messages if message.id not in known]
-
-    async def _row(self, thread: Thread, message_id: str) -> Message:
-        for place in await self._forgetting.places(thread.id, {message_id}):
-            for row in await self._storage.list_messages(thread.id, after=place.seq - 1, before=place.seq + 1):
-                return row
-        raise NotFoundError(f"there is no message {message_id!r} in thread {thread.id!r}")
 
     async def _forget_old(self, thread: Thread, row: Message, new: Message) -> None:
         """Delete data made from the old words."""

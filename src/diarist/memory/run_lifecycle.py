@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
-from functools import partial
 
 from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done
 from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
@@ -47,7 +46,9 @@ async def open_run(
     pause = _FIRST_WAIT
     while True:
         try:
-            return await acquire_or_release(_begin(storage, run_id, thread, ttl, guarded), partial(_discard, storage))
+            return await acquire_or_release(
+                _begin(storage, run_id, thread, ttl, guarded), lambda run: end_run(storage, run, "discarded")
+            )
         except ThreadBusyError as error:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -90,13 +91,6 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guar
             if run is not None and run.state == "live":
                 return run
         raise
-
-
-async def _discard(storage: Storage, run: Run) -> None:
-    try:
-        await end_run(storage, run, "discarded")
-    except StorageError as error:
-        logger.warning("the cancelled run %s holds thread %s until its time is up: %s", run.id, run.thread_id, error)
 
 
 class Heartbeat:

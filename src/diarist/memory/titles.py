@@ -117,8 +117,14 @@ class TitleMaker(Processor[Any]):
         try:
             thread = await self._storage.get_thread(thread_id)
             first = None if thread is None or thread.title else await self._first(thread_id)
-            if first is not None and (title := await self._ask(first)):
-                await self._save(thread_id, title, first)
+            title = "" if first is None else await self._ask(first)
+            if first is None or not title:
+                return
+            mark = mark_of(title, first.id)
+            await self._storage.update_thread(thread_id, title=title, metadata=mark, expected_title="")
+            now = await self._first(thread_id)
+            if now is None or (now.id, now.text) != (first.id, first.text):  # changed or deleted in between
+                await self._storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=title)
         except (ConflictError, NotFoundError) as error:
             logger.info("thread %s needs no title any more: %s", thread_id, error)
         except DiaristError as error:
@@ -134,11 +140,3 @@ class TitleMaker(Processor[Any]):
         said = _THOUGHTS.sub("", writable(reply.text))
         line = next((line for line in said.splitlines() if line.strip()), "")
         return " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
-
-    async def _save(self, thread_id: str, title: str, message: Message) -> None:
-        """Set the title, unless the thread now has one or the message was changed."""
-        mark = mark_of(title, message.id)
-        await self._storage.update_thread(thread_id, title=title, metadata=mark, expected_title="")
-        first = await self._first(thread_id)
-        if first is None or (first.id, first.text) != (message.id, message.text):
-            await self._storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=title)

@@ -136,8 +136,9 @@ async def test_noted_rows_are_not_noted_again() -> None:
 async def test_something_is_always_noted() -> None:
     for text in ("ok", "👍", "Thanks!", "...", "```\nx = 1\n```"):
         assert "- 🟢 09:12 User said: " in await notes(user(text))
-    known = await notes(user("I live in Turku."))
-    assert await notes(user("I live in Turku."), earlier=known) == known
+    known = await notes(user("I live in Turku. I like rye bread."))
+    again = await notes(user("I live in Turku. I like rye bread."), earlier=known)
+    assert again == "Date: 2026-03-02\n- 🔴 09:12 User stated: I live in Turku."
 
 
 async def test_hints_follow_the_last_request() -> None:

@@ -555,7 +555,9 @@ class Turn:
     async def remember_model(self, model_id: str) -> None:
         """Record the model that saw this diary last; a failure is sent as an event."""
         try:
-            self.window.stored = await self.diary.update(lambda log: transitions.seen_by(log, model_id))
+            self.window.stored = await self.diary.update(
+                lambda log: log if log.actor == model_id else replace(log, actor=model_id)
+            )
         except StorageError as error:
             await self.report(error)
 

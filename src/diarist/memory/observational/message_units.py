@@ -39,13 +39,7 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
 
 def is_unit(rows: Sequence[Message]) -> bool:
     """Return True if these consecutive rows form a single unit."""
-    answers = _answers(rows, _tool_parts(rows))
-    end = 0
-    for index in range(len(rows)):
-        if index > end:
-            return False
-        end = max(end, answers.get(index, index))
-    return True
+    return whole_units(rows, len(rows) - 1) == 0
 
 
 def whole_units(rows: Sequence[Message], count: int) -> int:

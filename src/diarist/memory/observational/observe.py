@@ -80,6 +80,7 @@ async def observe(
         thread_ids=sorted({source.thread_id for source in batch.sources}),
         rows=_ends(diary, batch),
         sources=batch.sources,
+        run_id=batch.run_id,
         forgive_timeout=forgive_timeout,
     )
 

@@ -18,7 +18,7 @@ from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, Source, Thread
+from diarist.storage.records import ObservationLog, Source
 from diarist.tokens import TokenCounter
 
 AT_ONCE = 8
@@ -171,7 +171,8 @@ async def tails_of(
     page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
     others = [thread for thread in page.items if thread.id != but]
     tails: list[Tail] = []
-    for thread in sorted(others, key=_last_used, reverse=True)[:TAIL_THREADS]:
+    others.sort(key=lambda thread: thread.updated_at or thread.created_at or _BEGINNING, reverse=True)
+    for thread in others[:TAIL_THREADS]:
         coverage = Coverage(log.active, thread.id)
         tail = Tail(thread_label(thread.id, obscured=obscured), [])
         left = room - counter.count(tail.heading)
@@ -230,10 +231,6 @@ def oldest_of(rows: Sequence[Message]) -> Place:
     """Return the sort key of rows: the time of the oldest, then the position of the first."""
     first = min((row.created_at for row in rows if row.created_at is not None), default=_BEGINNING)
     return first, rows[0].thread_id or "", seq_of(rows[0])
-
-
-def _last_used(thread: Thread) -> datetime:
-    return thread.updated_at or thread.created_at or _BEGINNING
 
 
 def _line(row: Message) -> str:

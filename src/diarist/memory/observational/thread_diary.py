@@ -195,6 +195,7 @@ class ThreadDiary:
         thread_ids: Sequence[str],
         rows: Sequence[RowRef] = (),
         sources: Sequence[Source] = (),
+        run_id: str | None = None,
         forgive_timeout: bool = False,
     ) -> Outcome:
         """Run a cycle and send its events. Errors are returned, not raised.
@@ -202,6 +203,7 @@ class ThreadDiary:
         Args:
             rows: First and last rows of the input, which must still be stored to count a failure.
             sources: Recorded if the Observer refuses them, so that they are not sent forever.
+            run_id: The live run that the input belongs to, if any.
             forgive_timeout: Do not count a timeout as a failure.
         """
         await self.send(events.cycle_start(cycle, self.limits, thread_ids=thread_ids), cycle.log.key)
@@ -209,8 +211,8 @@ class ThreadDiary:
             done = await work()
         except Exception as error:  # a turn does not fail because of a role
             failed_at, there = self.clock(), True
-            with suppress(StorageError):
-                there = await self.storage.get_thread(self.thread_id) is not None
+            with suppress(StorageError):  # a thread that a live run created is not visible yet
+                there = run_id is not None or await self.storage.get_thread(self.thread_id) is not None
             await self._tell_failure(cycle, error, at=failed_at, stored=there)
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             if not isinstance(error, harmless):

@@ -61,20 +61,18 @@ def _element(data: bytes, at: int, end: int) -> tuple[Json, int]:
     stop = at + size
     if stop > end:
         raise ValueError("cut off")
-    if kind in (11, 12):
-        items: list[Json] = []
-        while at < stop:
-            item, at = _element(data, at, stop)
-            items.append(item)
-        return (items if kind == 11 else _object(items)), stop
-    return _single(kind, data[at:stop]), stop
-
-
-def _object(items: list[Json]) -> dict[str, Json]:
+    if kind not in (11, 12):
+        return _single(kind, data[at:stop]), stop
+    items: list[Json] = []
+    while at < stop:
+        item, at = _element(data, at, stop)
+        items.append(item)
+    if kind == 11:
+        return items, stop
     keys, values = items[::2], items[1::2]
     if len(keys) != len(values) or not all(isinstance(key, str) for key in keys):
         raise ValueError("an object must consist of pairs of a text and a value")
-    return dict(zip(cast("list[str]", keys), values, strict=True))
+    return dict(zip(cast("list[str]", keys), values, strict=True)), stop
 
 
 def _single(kind: int, payload: bytes) -> Json:

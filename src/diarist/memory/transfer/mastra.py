@@ -123,10 +123,10 @@ class _Database:
     def _threads(self) -> Iterator[Item]:
         for row in self._rows("mastra_threads", "id", "resourceId", "title", "metadata", "createdAt"):
             yield from self._thread(row)
-        owner = 'min("resourceId")' if "resourceId" in self._columns("mastra_messages") else "NULL"
+        messages = self._select("mastra_messages", "thread_id", "resourceId", "createdAt")
         for row in self._connection.execute(
-            f'SELECT thread_id AS id, {owner} AS "resourceId", NULL AS title, NULL AS metadata,'
-            ' min("createdAt") AS "createdAt" FROM mastra_messages AS message'
+            'SELECT thread_id AS id, min("resourceId") AS "resourceId", NULL AS title, NULL AS metadata,'
+            f' min("createdAt") AS "createdAt" FROM ({messages}) AS message'
             " WHERE thread_id <> '' AND NOT EXISTS (SELECT 1 FROM mastra_threads WHERE id = message.thread_id)"
             " GROUP BY thread_id ORDER BY 5, 1"
         ):

@@ -79,24 +79,21 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> Content:
         for file in _objects(content.get("experimental_attachments"))
         if file.get("url")
     ]
-    return Content(parts or _signalled(metadata, note), metadata, _is_observed(content.get("parts"), note))
+    if not parts:  # early versions stored the content of a signal in the metadata
+        contents = as_object(metadata.get("signal")).get("contents")
+        if isinstance(contents, dict) and "content" in contents:
+            contents = cast("dict[str, Json]", contents)["content"]
+        parts = _text(contents) if isinstance(contents, str) else _parts(contents, note)
+    return Content(parts, metadata, _is_observed(content.get("parts")))
 
 
-def _is_observed(values: Json, note: Note) -> bool | None:
+def _is_observed(values: Json) -> bool | None:
     """Return True if no content follows the last mark of observation; None without a mark."""
     kinds = [part.get("type") for part in _objects(values)]
     if _OBSERVED not in kinds:
         return None
     end = len(kinds) - kinds[::-1].index(_OBSERVED)
     return not _parts(_objects(values)[end:], lambda _: None)
-
-
-def _signalled(metadata: dict[str, Json], note: Note) -> list[Part]:
-    """Return the content of a signal, which early versions stored in the metadata."""
-    contents = as_object(metadata.get("signal")).get("contents")
-    if isinstance(contents, dict) and "content" in contents:
-        contents = cast("dict[str, Json]", contents)["content"]
-    return _text(contents) if isinstance(contents, str) else _parts(contents, note)
 
 
 def _text(value: Json) -> list[Part]:

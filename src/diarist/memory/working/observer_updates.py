@@ -47,9 +47,6 @@ class ObserverUpdate:
         """Reminder for the Observer, placed after the transcript."""
         return load_prompt("observer_request")
 
-    def answered(self, section: str | None) -> ObserverUpdate:
-        return replace(self, section=section)
-
 
 class ObserverUpdates:
     """Lets an Observer update working memory together with its notes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,28 +39,26 @@ TAG = "working-memory"
 logger = logging.getLogger("diarist")
 
 
+@dataclass(slots=True)
 class RunState:
     """State of working memory for one request.
 
     Attributes:
         key: Key of the value in storage; set at the first step, when the run's resource is known.
         text: The working memory at the start of the run, as shown to the model; None if it could not be read.
-        updates: Updates that the run made, in order; the first ``written`` of them wait in storage.
-        called_in: For each update the id of the message with its tool call.
+        updates: Updates that the run made, in order, each with the id of the message with its tool call. The first
+            ``written`` of them wait in storage.
         shown: The system text of the current step.
         keeps: True if the model has the update tool.
     """
 
-    def __init__(self) -> None:
-        self.key = ""
-        self.opened = False
-        self.text: str | None = None
-        self.updates: list[WorkingMemoryUpdate] = []
-        self.called_in: list[str] = []
-        self.written = 0
-        self.shown = ""
-        self.keeps = False
-        self.lock = asyncio.Lock()
+    key: str = ""
+    text: str | None = None
+    updates: list[tuple[str, WorkingMemoryUpdate]] = field(default_factory=list[tuple[str, WorkingMemoryUpdate]])
+    written: int = 0
+    shown: str = ""
+    keeps: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class WorkingMemoryProcessor(Processor[Any]):
@@ -90,16 +89,15 @@ class WorkingMemoryProcessor(Processor[Any]):
         context, state = args.context, args.state
         if context.thread_id is None or context.resource_id is None:
             return
-        writes = self._config.kept_by == "actor" and not self._config.is_read_only(context.request_context)
-        state.keeps = writes
+        state.keeps = self._config.kept_by == "actor" and not self._config.is_read_only(context.request_context)
         context.on_end(lambda outcome: self._before_end(context, state, outcome))
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         context, state, messages = args.context, args.state, args.message_list
         if context.thread_id is None or context.resource_id is None:
             return None
-        if not state.opened:
-            state.opened, state.key = True, self._store.key(context.thread_id, context.resource_id)
+        if not state.key:
+            state.key = self._store.key(context.thread_id, context.resource_id)
             await self._open(context, state)
             asked = asked_in(messages)
             if asked is not None and state.text is not None:
@@ -117,15 +115,16 @@ class WorkingMemoryProcessor(Processor[Any]):
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
         """Add the working memory to the prompt; only now are the messages in the prompt known."""
         state: RunState = args.state
-        shown = self._system_text(args.message_list, state) if state.key else state.shown
+        if not state.key:
+            return
+        shown = self._system_text(args.message_list, state)
         if shown != state.shown:
             for message in args.prompt.messages:
                 if message.role == "system" and message.text == state.shown:
                     message.parts = [TextPart(text=shown)]
             state.shown = shown
-        if state.key:
-            own = {message.id for message in args.message_list.response}
-            args.prompt.messages[:] = without_earlier_updates(args.prompt.messages, own)
+        own = {message.id for message in args.message_list.response}
+        args.prompt.messages[:] = without_earlier_updates(args.prompt.messages, own)
 
     # -- what the model is shown
 
@@ -158,13 +157,13 @@ class WorkingMemoryProcessor(Processor[Any]):
                     f"the newer version, and pass the whole text:\n{element(stored)}"
                 )
             try:
-                update = self._shape.update(memory, apply(stored, state.updates), context.run_id)
+                current = apply(stored, [update for _, update in state.updates])
+                update = self._shape.update(memory, current, context.run_id)
             except InputError as error:
                 raise ToolError(str(error)) from error
             if update is None:
                 return "Nothing has changed."
-            state.updates.append(update)
-            state.called_in.append(context.messages.response[-1].id)
+            state.updates.append((context.messages.response[-1].id, update))
             return "Updated."
 
     # -- with the run
@@ -176,17 +175,16 @@ class WorkingMemoryProcessor(Processor[Any]):
         run = await self._storage.get_run(context.run_id)
         if run is None or run.state != "live":
             return  # the run was ended as dead, or its thread was deleted
-        updates = tuple(state.updates)
+        updates = [update for _, update in state.updates]
         await self._store.update(state.key, lambda memory: stage(memory, context.run_id, updates))
         state.written = len(updates)
 
     async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
         """Store the updates before the run ends in storage. Raises StorageError."""
-        if not state.opened:
+        if not state.key:
             return
         if outcome == "interrupted":  # updates of an unfinished step are dropped
-            finished = [called_in in context.finished for called_in in state.called_in]
-            state.updates = [update for update, is_kept in zip(state.updates, finished, strict=True) if is_kept]
+            state.updates = [(said, update) for said, update in state.updates if said in context.finished]
         if outcome != "discarded":
             await self._write(context, state)
         elif state.written or self._config.kept_by == "observer":

@@ -183,11 +183,6 @@ def record_success(log: ObservationLog, operation: Operation) -> ObservationLog:
     return log if before.count == 0 else _with_failures(log, operation, Failures(refused=before.refused))
 
 
-def seen_by(log: ObservationLog, model_id: str) -> ObservationLog:
-    """Record the model that saw the log last."""
-    return log if log.actor == model_id else replace(log, actor=model_id)
-
-
 def failures_of(log: ObservationLog, operation: Operation) -> Failures:
     return log.observer_failures if operation == "observation" else log.reflector_failures
 

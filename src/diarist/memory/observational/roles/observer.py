@@ -278,7 +278,7 @@ def _answer_of(
     text, section = take_section(reply.text) if working_update else (reply.text, None)
     half_section = reply.cut and section is not None  # half a section would replace all of working memory
     if working_update:
-        working_update = working_update.answered(None if reply.looping or reply.cut else section)
+        working_update = replace(working_update, section=None if reply.looping or reply.cut else section)
     warning = ""
     if reply.looping:
         kept = deduplicate(text.rpartition("\n")[0] if reply.cut else text) + "\n"

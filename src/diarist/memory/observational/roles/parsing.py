@@ -103,11 +103,10 @@ def _json_lines(value: Any) -> Iterator[str]:
                 yield from _json_lines(item)
 
 
-_DRAFTS = re.compile(
-    r"\A(?P<drafts>.*?)<\s*/\s*think(?:ing)?\s*>(?=\s*(?:```\w*\s*)?<\s*(?:diary|observations)\s*>)",
-    re.IGNORECASE | re.DOTALL,
+_DRAFTS = re.compile(  # reasoning right before the notes; blocks inside it are drafts
+    rf"\A.*?^<\s*/\s*think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<\s*(?:{_DIARY})\b)",
+    re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
-_BLOCK = re.compile(rf"<\s*(/?)\s*(?:{_DIARY})\s*>", re.IGNORECASE)
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w-]*\s*$")
 
 _MARK = r"(?:🔴|🟡|🟢|✅)"
@@ -174,12 +173,8 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """
     reader = _Reader()
     from_json = json_as_notes(output)
-    text = from_json or output
-    if thoughts := _DRAFTS.match(text):  # reasoning right before the notes; blocks inside it are drafts
-        drafts = [tag[1] for tag in _BLOCK.finditer(thoughts["drafts"])]
-        if drafts.count("") == drafts.count("/"):  # if a block is still open, the tags are part of the notes
-            text = text[thoughts.end() :]
-    for line in _NEXT_SECTION.sub(r"\1\n", dedent(text)).splitlines():
+    text = _DRAFTS.sub("", dedent(from_json or output), count=1)
+    for line in _NEXT_SECTION.sub(r"\1\n", text).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
     if cut:

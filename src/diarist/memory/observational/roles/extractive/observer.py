@@ -128,7 +128,7 @@ class ExtractiveObserver:
             first: dict[str, _Note] = {}
             for note in notes:
                 first.setdefault(fingerprint(note.source), note)
-            new = [note for mark, note in first.items() if mark and mark not in known]
+            new = [n for mark, n in first.items() if mark and mark not in known and n.worth > _LEAST_WORTH]
             lines += _lines(_choose(new, characters) or _choose(notes, characters)[:1])
         text = escape_tags(write_lines(lines))
         cited = (tuple(visible[place].id for place in line.messages) for line in lines)
