@@ -24,7 +24,7 @@ from diarist.chunks import (
 from diarist.exceptions import ProcessorResultError
 from diarist.messages import DataPart
 from diarist.models.base import Model, ModelRequest
-from diarist.processors import Branch, ProcessOutputStreamArgs, Sequence
+from diarist.processors import Branch, ProcessInputArgs, ProcessOutputStreamArgs, Sequence
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, streamed_text, types
@@ -352,8 +352,20 @@ async def test_a_processor_that_returned_none_for_every_chunk_is_warned_about_on
         def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
             return None if args.part.type == "text-delta" else args.part
 
+    class DropsData(Processor[Any]):
+        process_data_parts = True
+
+        def process_input(self, args: ProcessInputArgs[Any]) -> None:
+            for number in range(50):
+                args.writer.custom(DataChunk("data-number", number))
+
+        def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+            return None if isinstance(args.part, DataChunk) else args.part
+
     caplog.set_level(logging.WARNING, logger="diarist")
-    for processor in (Passes(), Drops(), Forgetful(), Forgetful()):
+    for processor in (Passes(), Drops(), DropsData()):
+        await collect(Agent(model=ScriptedModel("ok"), processors=[processor]).stream("hi"))
+    for processor in (Forgetful(), Forgetful()):
         await collect(Agent(model=ScriptedModel("ok"), output_processors=[processor]).stream("hi"))
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 1

@@ -231,7 +231,7 @@ class PipelineRun:
             return False
         with hook.naming(case.step):
             merged = await returned(parallel.merge, outcomes)
-        case.args(self.state.args(hook, case.messages))
+        case.args(self.state.args(hook, case.messages))  # notes the messages that the merged ones are compared with
         return _taken(hook, case, merged)
 
 

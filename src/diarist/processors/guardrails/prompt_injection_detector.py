@@ -166,7 +166,7 @@ class PromptInjectionDetector(InputGuard):
         self.threshold = threshold
         self.tool_results = tool_results
         self._types = types
-        self.asks = self._classify = make_classifier(
+        self.asks = make_classifier(
             name,
             model,
             classifier,
@@ -179,8 +179,8 @@ class PromptInjectionDetector(InputGuard):
     async def examine(self, text: str) -> Finding | None:
         """Return the types over the threshold, by the patterns or else by the classifier."""
         verdict = self._by_patterns(text)
-        if self._classify is not None and not verdict.over(self.threshold):
-            judged = await verdict_of(self._classify, text)
+        if self.asks is not None and not verdict.over(self.threshold):
+            judged = await verdict_of(self.asks, text)
             known = judged.of((*self._types, FLAGGED)).scores
             verdict = Verdict(scores={**verdict.scores, **known}, reason=judged.reason, text=judged.text)
         finding = flagged("the text tries to take control", verdict, self.threshold)

@@ -19,7 +19,7 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.redaction import Redacting, RedactingState, RedactingStream
+from diarist.processors.builtin.redaction import Redacting, RedactingState
 from diarist.processors.guardrails.guard import Guard, OnError, Where
 from diarist.processors.guardrails.sentences import HeldOutput
 
@@ -42,7 +42,7 @@ class RedactingGuard(Redacting, Guard):
     Subclasses implement ``matching`` and ``replacement``, and ``rewrite`` if they ask a model or function.
     """
 
-    def __init__(self, *, strategy: str, on_error: OnError, tools: bool, span_chars: int | None, asks: object) -> None:
+    def __init__(self, *, strategy: str, on_error: OnError, tools: bool, span_chars: int | None, asks: Any) -> None:
         strategies = ("redact", "block", "warn", "filter")
         super().__init__(strategy=strategy, strategies=strategies, on_error=on_error, span_chars=span_chars)
         flags(type(self).__name__, tools=tools)
@@ -66,21 +66,21 @@ class RedactingGuard(Redacting, Guard):
         """Redact everything that streams, and thereby the stored messages."""
         if self.asks is not None:
             return self._rewritten_stream(args)
-        out = self._output(args).feed(args.part, args.stream_parts)
+        if isinstance(args.part, StepStart):
+            args.state.streams.pop("output", None)  # the instructions may have changed
+        stream = args.state.streams.get("output") or self.stream(args, "output")
+        out = stream.feed(args.part, args.stream_parts)
         return out[0] if len(out) == 1 else list(out) or DROP
 
     async def _rewritten_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
         async def change(text: str) -> str:
             return await self.rewrite(args, text, "output")
 
-        stream = self._output(args)
-        ready = await args.state.held.feed(args.part, args.stream_parts, change)
-        return [out for chunk in ready for out in stream.feed(chunk, args.stream_parts)] or DROP
-
-    def _output(self, args: ProcessOutputStreamArgs[Any]) -> RedactingStream:
         if isinstance(args.part, StepStart):
-            args.state.streams.pop("output", None)  # the instructions may have changed
-        return self.stream(args, "output")
+            args.state.streams.pop("output", None)
+        ready = await args.state.held.feed(args.part, args.stream_parts, change)
+        stream = self.stream(args, "output")
+        return [out for chunk in ready for out in stream.feed(chunk, args.stream_parts)] or DROP
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Redact a tool's result before the model, the stream and the storage get it."""

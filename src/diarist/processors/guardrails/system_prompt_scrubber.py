@@ -121,7 +121,7 @@ class SystemPromptScrubber(RedactingGuard):
         custom_patterns = text_list(name, "custom_patterns", custom_patterns)
         texts(name, placeholder_text=placeholder_text, instructions=instructions)
         whole(name, "min_words", min_words, least=2)
-        self._classify = make_classifier(
+        asks = make_classifier(
             name,
             model,
             classifier,
@@ -134,7 +134,7 @@ class SystemPromptScrubber(RedactingGuard):
             on_error=on_error,
             tools=tools,
             span_chars=span_chars,
-            asks=self._classify,
+            asks=asks,
         )
         one_of(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
         share(name, "threshold", threshold)
@@ -177,9 +177,9 @@ class SystemPromptScrubber(RedactingGuard):
 
     async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
         """Return the text, or its replacement if the classifier objects to it."""
-        if not text.strip() or self._classify is None:
+        if not text.strip():
             return text
-        verdict = await self.attempt(verdict_of(self._classify, text), Verdict())
+        verdict = await self.attempt(verdict_of(self.asks, text), Verdict())
         over = verdict.over(self.threshold)
         if not over:
             return text
