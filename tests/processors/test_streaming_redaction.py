@@ -127,7 +127,7 @@ def test_text_is_released_as_soon_as_it_is_decided() -> None:
     assert run.feed(", secret-1") == ", "
     assert run.feed("2") == ""
     assert run.feed(".") == "#."
-    assert not run.holding
+    assert run.flush() == ""
 
 
 @given(first=texts, second=texts, places=cuts)

@@ -42,13 +42,8 @@ class ReadOnlyDiary(DiaryProcessor):
             return None
         asked = asked_in(args.message_list)
         if args.step_number == 0 and asked is not None:  # the note that a recorded run would send
-            state.tails, state.given = await self._tails(state.turn), asked.sent
-            self._compose(state, state.turn, asked)
-        blocks = state.turn.window.blocks()
-        for block in blocks:
-            args.message_list.add_system(block, tag=TAG)
-        state.notes = len(blocks)
-        return self._with_recall(args)
+            self._compose(state.turn, asked, asked.sent, await self._tails(state.turn))
+        return self._add_diary(args)
 
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
         """Leave the error to others: making room would observe."""

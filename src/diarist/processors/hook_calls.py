@@ -58,6 +58,14 @@ class HookCall(ABC):
 
         Raises Refused for what the hook does not allow.
         """
+        if self.takes_dict and isinstance(result, dict):
+            values = _only(result, "messages", "system_messages")
+            system, result = values.get("system_messages"), values.get("messages")
+            if system is not None:
+                items = list(cast(Sequence[Any], system)) if isinstance(system, list | tuple) else [system]
+                if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
+                    raise Refused(f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
+                self.messages.replace_system(items)
         match result:
             case None:
                 pass
@@ -105,14 +113,6 @@ class HookCall(ABC):
         self.shown = tuple(messages)
         return messages
 
-    def _take_system(self, value: Any) -> None:
-        if value is None:
-            return
-        items: list[Any] = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else [value]
-        if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
-            raise Refused(f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
-        self.messages.replace_system(items)
-
 
 def _only(result: Any, *allowed: str) -> dict[str, Any]:
     """Return a copy of a result that is a dict with no other keys."""
@@ -136,13 +136,6 @@ class OnInput(HookCall):
         return base.ProcessInputArgs(
             **common, messages=self._show(self.messages.messages), system_messages=self.messages.system
         )
-
-    def take(self, result: Any) -> bool:
-        if isinstance(result, dict):
-            values = _only(result, "messages", "system_messages")
-            self._take_system(values.get("system_messages"))
-            result = values.get("messages")
-        return super().take(result)
 
     def outcome(self) -> base.InputResult:
         return {"messages": self.messages.messages, "system_messages": self.messages.system}
@@ -179,18 +172,19 @@ class OnInputStep(HookCall):
         )
 
     def take(self, result: Any) -> bool:
-        if isinstance(result, dict):
-            values = _only(result, *_STEP_KEYS)
-            if "messages" in values and "message_list" in values:
-                raise Refused("both 'messages' and 'message_list'")
-            result = values.pop("messages", values.pop("message_list", None))
-            self._take_system(values.pop("system_messages", None))
-            try:
-                self.setup.merge(values, self.by)
-            except ConfigError as error:
-                raise Refused(f"an override that cannot be used: {error}") from error
-            self.changed |= values
-        return super().take(result)
+        if not isinstance(result, dict):
+            return super().take(result)
+        values = _only(result, *_STEP_KEYS)
+        if "messages" in values and "message_list" in values:
+            raise Refused("both 'messages' and 'message_list'")
+        messages = values.pop("messages", values.pop("message_list", None))
+        super().take({"messages": messages, "system_messages": values.pop("system_messages", None)})
+        try:
+            self.setup.merge(values, self.by)
+        except ConfigError as error:
+            raise Refused(f"an override that cannot be used: {error}") from error
+        self.changed |= values
+        return False
 
     def copy(self) -> Self:
         setup = replace(self.setup, tools=dict(self.setup.tools))

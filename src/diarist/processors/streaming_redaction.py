@@ -154,11 +154,6 @@ class Redactor:
         self._look, self._replace = look, replace
         self._buffer: SpanBuffer[Never] = SpanBuffer(look, replace)
 
-    @property
-    def holding(self) -> bool:
-        """Return True if text is held."""
-        return self._buffer.holding
-
     def feed(self, text: str) -> str:
         """Add a piece, and return everything that is decided by now."""
         return "".join(self._buffer.feed(text))

@@ -73,21 +73,17 @@ def limits_of(config: ObservationalMemoryConfig, *, message_tokens: int = 0, obs
     if limits.buffer_tokens is not None:
         return limits
     if config.share_token_budget:
-        limits = _shared(limits, message_tokens, observation_tokens, scales=observation.buffer_activation <= 1)
+        budget = limits.message_tokens + limits.observation_tokens
+        shared, retained = max(limits.message_tokens, budget - observation_tokens), limits.retained_tokens
+        if observation.buffer_activation <= 1:  # a share, which grows with the threshold
+            retained = retained * shared // limits.message_tokens
+        limits = replace(
+            limits,
+            message_tokens=shared,
+            retained_tokens=retained,
+            observation_tokens=max(limits.observation_tokens, budget - max(message_tokens, limits.message_tokens)),
+        )
     return replace(limits, block_tokens=limits.message_tokens, reflection_block_tokens=limits.observation_tokens)
-
-
-def _shared(limits: Limits, message_tokens: int, observation_tokens: int, *, scales: bool) -> Limits:
-    budget = limits.message_tokens + limits.observation_tokens
-    messages = max(limits.message_tokens, budget - observation_tokens)
-    return replace(
-        limits,
-        message_tokens=messages,
-        retained_tokens=limits.retained_tokens * messages // limits.message_tokens
-        if scales
-        else limits.retained_tokens,
-        observation_tokens=max(limits.observation_tokens, budget - max(message_tokens, limits.message_tokens)),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

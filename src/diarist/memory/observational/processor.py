@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from diarist.chunks import DataChunk
@@ -72,7 +73,6 @@ class RunState:
     Attributes:
         turn: None if the call has no thread, or its diary cannot be read.
         notes: Number of system messages with the diary.
-        given: Text of other parts of memory for the note in this run's user message.
         cuts: Number of times the window was halved because the provider rejected the prompt as too long.
     """
 
@@ -83,8 +83,6 @@ class RunState:
         self.made_room = False
         self.cuts = 0
         self.notes = 0
-        self.tails: list[Tail] = []
-        self.given: SentBlock | None = None
 
 
 class DiaryProcessor(Processor[Any]):
@@ -160,11 +158,11 @@ class DiaryProcessor(Processor[Any]):
             return None
         if turn is None:
             await state.recorder.sync(context)
-            return self._with_recall(args)
-        asked = asked_in(messages)
+            return self._add_diary(args)
+        asked, given, tails = asked_in(messages), None, list[Tail]()
         if asked is not None:
-            state.tails, state.given = await self._tails(turn), asked.sent
-            self._compose(state, turn, asked)
+            given, tails = asked.sent, await self._tails(turn)
+            self._compose(turn, asked, given, tails)
         synced = await state.recorder.sync(context)
         if synced.changed or synced.removed:
             await turn.forget(synced.changed, synced.removed)
@@ -177,20 +175,21 @@ class DiaryProcessor(Processor[Any]):
         await turn.prepare(pinned, cold=await self._why_cold(args, turn, asked))
         if asked is not None and turn.log is not before:  # the note was made from the old diary
             asked.sent = None
-            self._compose(state, turn, asked)
+            self._compose(turn, asked, given, tails)
             await state.recorder.rewrite([asked])
             turn.window.add([asked])
         await turn.send_status(args.step_number, pinned)
         messages.remember(newest_half(turn.window.messages(), pinned, cuts=state.cuts))
-        blocks = turn.window.blocks()
-        for block in blocks:
-            messages.add_system(block, tag=TAG)
-        state.notes = len(blocks)
-        return self._with_recall(args)
+        return self._add_diary(args)
 
-    def _with_recall(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
-        """Add the tool ``recall``, if the configuration has it."""
-        config, context, state = self._engine.config, args.context, args.state
+    def _add_diary(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
+        """Add the diary to the prompt, and the tool ``recall`` if the configuration has it."""
+        config, context = self._engine.config, args.context
+        state: RunState = args.state
+        blocks = state.turn.window.blocks() if state.turn is not None else []
+        for block in blocks:
+            args.message_list.add_system(block, tag=TAG)
+        state.notes = len(blocks)
         if config.retrieves is None:
             return None
         assert context.thread_id is not None
@@ -280,9 +279,10 @@ class DiaryProcessor(Processor[Any]):
             await turn.report(error)
             return []
 
-    def _compose(self, state: RunState, turn: Turn, asked: Message) -> None:
-        own = turn.window.sent_block(asked.created_at or utc_now(), state.tails)
-        asked.sent = joined(state.given, own, self._counter)
+    def _compose(self, turn: Turn, asked: Message, given: SentBlock | None, tails: Sequence[Tail]) -> None:
+        """Compose the memory note of a question. ``given``: the note that other parts of memory made for it."""
+        own = turn.window.sent_block(asked.created_at or utc_now(), tails)
+        asked.sent = joined(given, own, self._counter)
 
     async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
         """Drop the notes of a discarded run before its rows are removed."""

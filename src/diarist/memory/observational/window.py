@@ -235,12 +235,8 @@ class _Facts:
     def __init__(self, window: Window, before: _Facts | None) -> None:
         self.raw, self.stored, self.log = window.rows, window.stored, window.log
         if before is not None and before.stored is self.stored and before.log is self.log:
-            self.visible, self.covered, self.observation_tokens = (
-                before.visible,
-                before.covered,
-                before.observation_tokens,
-            )
-            self._hidden = before._hidden
+            self.visible, self.covered, self._hidden = before.visible, before.covered, before._hidden
+            self.observation_tokens = before.observation_tokens
         else:
             self.visible = visible_log(self.stored, window.run_id)
             self.covered = Coverage(self.stored.entries, window.thread_id)
