@@ -212,7 +212,9 @@ class ThreadDiary:
         except Exception as error:  # a turn does not fail because of a role
             failed_at, there = self.clock(), True
             with suppress(StorageError):  # a thread that a live run created is not visible yet
-                there = run_id is not None or await self.storage.get_thread(self.thread_id) is not None
+                run = await self.storage.get_run(run_id) if run_id is not None else None
+                if run is None or run.state == "discarded":
+                    there = await self.storage.get_thread(self.thread_id) is not None
             await self._tell_failure(cycle, error, at=failed_at, stored=there)
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             if not isinstance(error, harmless):
