@@ -182,6 +182,15 @@ async def test_closing_waits_for_work_that_was_asked_for_before(database: SQLite
     assert await database.read(read_all) == [str(number) for number in range(20)]
 
 
+async def test_closing_leaves_no_log_however_many_connections_close(database: SQLiteDatabase) -> None:
+    for _ in range(100):
+        await database.write(add, "words")
+        await asyncio.gather(*(database.read(read_all) for _ in range(8)))
+        await database.close()
+        assert not Path(f"{database.location}-wal").exists()  # noqa: ASYNC240
+        assert not Path(f"{database.location}-shm").exists()  # noqa: ASYNC240
+
+
 def test_an_interrupt_amid_a_transaction_rolls_it_back(tmp_path: Path) -> None:
     """It comes up as it is, and the next call finds everything in order."""
     database = SQLiteDatabase(tmp_path / "notes.db", SCHEMA)

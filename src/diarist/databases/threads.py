@@ -200,8 +200,8 @@ class _Workers:
     ``_close_at_exit``.
     """
 
-    def __init__(self, most: int, name: str, connect: Callable[[], ThreadConnection]) -> None:
-        self._most, self._name, self._connect = most, name, connect
+    def __init__(self, most: int, name: str, connect: Callable[[], ThreadConnection], closing: threading.Lock) -> None:
+        self._most, self._name, self._connect, self._closing = most, name, connect, closing
         self._pid = os.getpid()
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -252,7 +252,7 @@ class _Workers:
             with self._lock:
                 self._unfinished -= 1
         if connection is not None:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error), self._closing:
                 connection.close()
 
     def close(self, *, wait: bool) -> None:
@@ -292,8 +292,11 @@ class _Open:
     def __init__(self, connect: Callable[[], ThreadConnection]) -> None:
         self.pid = os.getpid()
         self.ready = False
-        self.writing = _Workers(1, "diarist-writer", connect)
-        self.reading = _Workers(READERS, "diarist-reader", connect)
+        # Connections close one after the other: SQLite removes its log with the last connection to a file, and of two
+        # that close at the same time neither is the last.
+        closing = threading.Lock()
+        self.writing = _Workers(1, "diarist-writer", connect, closing)
+        self.reading = _Workers(READERS, "diarist-reader", connect, closing)
 
     def close(self, *, wait: bool = True) -> None:
         self.writing.close(wait=wait)
