@@ -24,8 +24,9 @@ def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> None:
 
 def message_tokens(message: Message) -> int:
     """Return the tokens of a counted message, including the block that memory added; 0 if it was never counted."""
-    parts = sum(message.part_tokens or ())
-    return parts if message.sent is None else parts + message.sent.tokens
+    parts, sent = message.part_tokens, message.sent
+    tokens = parts[0] if parts is not None and len(parts) == 1 else sum(parts or ())
+    return tokens if sent is None else tokens + sent.tokens
 
 
 def _count(part: Part, counter: TokenCounter) -> int:

@@ -119,7 +119,8 @@ class MessageList:
     @property
     def messages(self) -> list[Message]:
         """The messages for the prompt, in order, without system messages."""
-        return [message for message in self._messages if message.id not in self._hidden]
+        hidden = self._hidden
+        return [message for message in self._messages if message.id not in hidden] if hidden else list(self._messages)
 
     @property
     def all(self) -> list[Message]:
@@ -142,8 +143,16 @@ class MessageList:
         """Messages of these sources, hidden ones included."""
         if sources not in self._views:
             known = self._sources
-            self._views[sources] = [message for message in self._messages if known[message.id] in sources]
+            # Most messages are remembered ones, so the others are found once for all views.
+            among = self._messages if "memory" in sources else self._not_remembered()
+            self._views[sources] = [message for message in among if known[message.id] in sources]
         return list(self._views[sources])
+
+    def _not_remembered(self) -> list[Message]:
+        if self._own is None:
+            known = self._sources
+            self._own = [message for message in self._messages if known[message.id] != "memory"]
+        return self._own
 
     @property
     def system(self) -> list[SystemMessage]:
@@ -172,19 +181,25 @@ class MessageList:
         self._messages = messages
         self._sources = sources
         self._views: dict[tuple[Source, ...], list[Message]] = {}
+        self._own: list[Message] | None = None
+        self._window: list[Message] | None = None  # as it was last remembered
 
     def add(self, message: Message, source: Source = "input") -> None:
         """Add at the end (remembered messages: before everything else); an existing id is replaced in place."""
         if message.role == "system":
             self.add_system(message.text, tag=message.metadata.get("tag", source))
             return
-        if message.id in self._sources:
-            place = next(i for i, other in enumerate(self._messages) if other.id == message.id)
-            self._messages[place] = message
-        elif source == "memory":
-            self._messages.insert(len(self.remembered), message)
-        else:
+        if message.id not in self._sources and source != "memory":
             self._messages.append(message)
+            if self._own is not None:
+                self._own.append(message)
+        else:
+            if message.id in self._sources:
+                place = next(i for i, other in enumerate(self._messages) if other.id == message.id)
+                self._messages[place] = message
+            else:
+                self._messages.insert(len(self.remembered), message)
+            self._own = self._window = None
         self._sources[message.id] = source
         self._views.clear()
 
@@ -199,8 +214,15 @@ class MessageList:
 
     def recall(self, rows: Iterable[Message]) -> None:
         """Add rows of the thread, in their order. Known ones stay; a new one goes after the row before it, or first."""
+        rows = list(rows)
+        sources = dict(self._sources)
+        ids = [row.id for row in rows]
+        if sources.keys().isdisjoint(ids):  # at the start of a run
+            sources.update(dict.fromkeys(ids, "memory"))
+            self._arrange(rows + self._messages, sources)
+            return
         new: dict[str | None, list[Message]] = {}
-        sources, before = dict(self._sources), None
+        before = None
         for row in rows:
             if row.id in sources:
                 before = row.id
@@ -216,10 +238,14 @@ class MessageList:
 
         Other remembered messages are removed; messages of this run outside the window are hidden.
         """
-        window = [message for message in window if message.id not in self.dropped]
+        window = [message for message in window if message.id not in self.dropped] if self.dropped else list(window)
         shown = {message.id for message in window}
-        self.remove([message.id for message in self.remembered if message.id not in shown])
-        self.recall(window)
+        last = self._window
+        grown = last is not None and window[: len(last)] == last and self._sources.keys() >= shown
+        if not grown:
+            self.remove([message.id for message in self.remembered if message.id not in shown])
+            self.recall(window)
+        self._window = window
         self._hidden = {m.id for m in self.of("input", "response") if m.seq is not None and m.id not in shown}
 
     def add_system(self, text: str, *, tag: str | None = None) -> None:

@@ -12,9 +12,9 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import orjson
 
@@ -183,6 +183,7 @@ class Message:
         seq: Its position in the thread, given by storage; None until it is stored. Messages are ordered by it.
         part_tokens: Token count of each part; None until the message is stored.
         sent: The block that memory added before the user's words, if any.
+        rendered: Its form in prompts, kept by ``prompting`` while no part of the program changes messages in place.
     """
 
     id: str = field(default_factory=lambda: new_id("msg"))
@@ -196,6 +197,7 @@ class Message:
     seq: int | None = None
     part_tokens: tuple[int, ...] | None = None
     sent: SentBlock | None = None
+    rendered: Rendered | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -293,6 +295,10 @@ def part_from_dict(data: Mapping[str, Json]) -> Part:
 
 def copy_message(message: Message) -> Message:
     """Return a copy whose parts and metadata can be edited without changing the original."""
+    if not message.metadata and message.sent is None and len(message.parts) == 1:
+        part = message.parts[0]
+        if isinstance(part, TextPart) and part.provider_data is None:  # nearly always
+            return replace(message, parts=[TextPart(text=part.text)], metadata={})
     try:
         data = orjson.loads(orjson.dumps(message.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
     except TypeError:  # strings and numbers that only the standard library writes and reads
@@ -334,18 +340,33 @@ class ToolResultPart:
 PromptPart = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
 
 
+@dataclass(slots=True)
+class Derived:
+    """Values derived from a prompt message that never changes, kept for the next request.
+
+    Attributes:
+        encoded: Its JSON in requests, with the key of the protocol that it was made for.
+        block: Hash and length, for comparing prompts.
+    """
+
+    encoded: tuple[tuple[object, ...], bytes] | None = None
+    block: tuple[int, int] | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class PromptMessage:
     """One message of a prompt.
 
     ``cache`` marks a cache breakpoint after it, for providers whose requests name them (Anthropic, Bedrock); others
-    ignore it. ``message_id`` is the id of the ``Message`` it was made from.
+    ignore it. ``message_id`` is the id of the ``Message`` it was made from. A message with ``derived`` belongs to
+    several prompts and must not be changed.
     """
 
     role: Role
     parts: list[PromptPart]
     cache: bool = False
     message_id: str | None = None
+    derived: Derived | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -353,6 +374,13 @@ class PromptMessage:
         if len(self.parts) == 1 and isinstance(part := self.parts[0], TextPart):  # nearly always
             return part.text
         return "".join(map(_prompt_text, self.parts))
+
+
+class Rendered(NamedTuple):
+    """A message's form in prompts, valid while the message has the same ``sent``."""
+
+    sent: SentBlock | None
+    prompt: list[PromptMessage]
 
 
 @dataclass(slots=True, kw_only=True)

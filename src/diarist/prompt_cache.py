@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from diarist.byte_cache import ByteCache
-from diarist.messages import Prompt
+from diarist.messages import Prompt, PromptMessage
 
 PromptArea = Literal["tools", "instructions", "notes", "messages"]
 
@@ -51,11 +52,22 @@ class MemoryReport:
 
 
 class _Blocks(NamedTuple):
-    """A prompt in blocks. The hashes cover area, role and text."""
+    """A prompt in blocks: ``tools`` of them, then ``instructions``, ``notes`` and messages. The hashes cover area, role
+    and text."""
 
-    areas: list[PromptArea]
+    tools: int
+    instructions: int
+    notes: int
     hashes: array[int]
     lengths: array[int]
+
+    def area(self, place: int) -> PromptArea:
+        """Return the area of a block."""
+        if place < self.tools:
+            return "tools"
+        if place < self.tools + self.instructions:
+            return "instructions"
+        return "notes" if place < self.tools + self.instructions + self.notes else "messages"
 
 
 class DiaryState(NamedTuple):
@@ -108,10 +120,11 @@ class PromptHistory:
         blocks = _blocks(prompt, tools, notes)
         known, shown = self._last.get((thread_id, model_id)) or (None, diary)
         self._remember((thread_id, model_id), blocks, diary, but=int(_ends_with_feedback(prompt)))
-        before = () if known is None else known.hashes
-        pairs = enumerate(zip(before, blocks.hashes, strict=False))
-        same = next((place for place, (old, new) in pairs if old != new), min(len(before), len(blocks.hashes)))
-        changed = known.areas[same] if known is not None and same < len(before) else None
+        before = array("q") if known is None else known.hashes
+        same = min(len(before), len(blocks.hashes))
+        if before[:same] != blocks.hashes[:same]:
+            same = next(i for i, (old, new) in enumerate(zip(before, blocks.hashes, strict=False)) if old != new)
+        changed = known.area(same) if known is not None and same < len(before) else None
         return StepCache(
             step_number=step_number,
             characters=sum(blocks.lengths),
@@ -124,24 +137,30 @@ class PromptHistory:
     def _remember(self, key: tuple[str, str], blocks: _Blocks, diary: DiaryState, *, but: int) -> None:
         """Remember the prompt without its last ``but`` blocks."""
         end = len(blocks.hashes) - but
-        kept = _Blocks(blocks.areas[:end], blocks.hashes[:end], blocks.lengths[:end])
+        kept = blocks._replace(hashes=blocks.hashes[:end], lengths=blocks.lengths[:end])
         self._last.put(key, (kept, diary), _OF_A_THREAD + end * _OF_A_BLOCK + len(diary.entries) * _OF_AN_ENTRY)
 
 
 def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
     told = [repr(tool) for tool in tools]
-    instructions = sum(message.role == "system" for message in prompt.messages) - notes
-    areas: list[PromptArea] = ["tools"] * len(told)
-    hashes, lengths = list(map(hash, told)), list(map(len, told))
-    for place, message in enumerate(prompt.messages):
-        role, text = message.role, message.text
-        area: PromptArea = "messages"
-        if role == "system":
-            area = "instructions" if place < instructions else "notes"
-        areas.append(area)
-        hashes.append(hash((area, role, text)))
-        lengths.append(len(role) + 1 + len(text))
-    return _Blocks(areas, array("q", hashes), array("q", lengths))
+    leading = list(takewhile(lambda message: message.role == "system", prompt.messages))
+    instructions = len(leading) - notes
+    blocks = [(hash(text), len(text)) for text in told]
+    blocks += [_block(message, place < instructions) for place, message in enumerate(leading)]
+    for message in prompt.messages[len(leading) :]:
+        derived = message.derived
+        if derived is None:
+            blocks.append(_block(message))
+        else:
+            derived.block = derived.block or _block(message)
+            blocks.append(derived.block)
+    hashes, lengths = array("q", [block[0] for block in blocks]), array("q", [block[1] for block in blocks])
+    return _Blocks(len(told), instructions, notes, hashes, lengths)
+
+
+def _block(message: PromptMessage, is_instruction: bool = False) -> tuple[int, int]:
+    text = message.text
+    return hash((message.role, is_instruction, text)), len(message.role) + 1 + len(text)
 
 
 def _ends_with_feedback(prompt: Prompt) -> bool:

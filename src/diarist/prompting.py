@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 
 from diarist.message_list import SystemMessage
 from diarist.messages import (
+    Derived,
     FilePart,
     Message,
     Prompt,
     PromptMessage,
     PromptPart,
     ReasoningPart,
+    Rendered,
     TextPart,
     ToolCallPart,
     ToolPart,
@@ -37,25 +40,35 @@ def build_prompt(
     *,
     feedback: str | None = None,
     cache_breakpoints: bool = False,
+    reuse: bool = False,
 ) -> Prompt:
     """Return the prompt.
 
     Calls without a result, data parts and sources are left out. A call and its result become an assistant message
     and a tool message right after it. ``feedback`` comes last, in the user role: some providers move system messages
     to the front, which would break the cached prefix. ``cache_breakpoints`` sets up to four breakpoints: after the
-    instructions, the last system message, the last message of the previous request, and the last message.
+    instructions, the last system message, the last message of the previous request, and the last message. ``reuse``:
+    render a message only once, since nothing changes messages in place; its prompt messages are shared by all prompts.
     """
     out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
-    marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(out) - 1]
-    joined = join_results(messages)
-    previous_length = _previous_length(joined)
-    for place, message in enumerate(joined):
-        if place == previous_length:
-            marks.append(len(out) - 1)
-        out.extend(_from_message(message))
+    known = 0
+    for message in messages if reuse else ():  # nearly always all but the newest
+        rendered = message.rendered
+        if rendered is None or rendered.sent is not message.sent:
+            break
+        out += rendered.prompt
+        known += 1
+    newer = join_results(messages[known:])
+    rest = [_rendered(message) if reuse else _from_message(message) for message in newer]
+    out.extend(chain.from_iterable(rest))
     if cache_breakpoints and len(out) > len(system):
-        for index in {*marks, len(out) - 1} - {-1}:
-            out[index].cache = True
+        marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(system) - 1, len(out) - 1]
+        previous = _previous_length([*messages[:known], *newer])
+        if previous < known + len(newer):
+            kept = [message.rendered.prompt for message in messages[:known] if message.rendered is not None]
+            marks.append(len(system) + sum(map(len, [*kept, *rest][:previous])) - 1)
+        for index in {*marks} - {-1}:
+            out[index] = replace(out[index], cache=True)
     if feedback is not None:
         text = f"<{FEEDBACK_TAG}>\n{feedback}\n</{FEEDBACK_TAG}>"
         out.append(PromptMessage(role="user", parts=[TextPart(text=text)]))
@@ -149,6 +162,16 @@ def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
         for part in message.tool_parts
         if part.state == "call" and not part.provider_executed and part.call_id not in answered
     ]
+
+
+def _rendered(message: Message) -> list[PromptMessage]:
+    """Render a message, and keep the result with it unless a later message may change it."""
+    prompt = _from_message(message)
+    if message.role != "tool" and not message.metadata and all(part.state != "call" for part in message.tool_parts):
+        for item in prompt:
+            item.derived = Derived()
+        message.rendered = Rendered(message.sent, prompt)
+    return prompt
 
 
 def _from_message(message: Message) -> list[PromptMessage]:

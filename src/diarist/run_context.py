@@ -202,8 +202,8 @@ class RunContext(Generic[D]):
         request_context: Arbitrary values of this request, as passed in ``request_context=``.
         report: Memory's report on the run; it becomes ``result.memory``.
         guarded: True if a processor of the user's checks the output at the end, or holds it back until accepted.
-        edits_in_place: True if a hook, a callback or a tool may change messages in place between two steps. Otherwise,
-            changes in place are stored when the run ends.
+        edits_in_place: True if a hook, a callback or a tool may change messages in place. Otherwise remembered messages
+            are shared with other runs, and memory does not look for changes between two steps.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.

@@ -17,7 +17,7 @@ from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread,
 from diarist.storage.codec import decode_log, encode_log, encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
-from diarist.storage.sql.row_cache import known_row
+from diarist.storage.sql.row_cache import size_of
 
 TRIP = Thread(id="trip", resource_id="ada")
 
@@ -44,8 +44,15 @@ async def say(storage: Storage, *texts: str, run_id: str | None = None) -> Run:
     return run
 
 
-async def texts(storage: Storage, **window: Any) -> list[str]:
-    return [message.text for message in await storage.list_messages("trip", **window)]
+async def shared(storage: Storage, *, after: int = 0, run_id: str | None = None) -> list[Message]:
+    _, rows = await storage.log_and_messages("thread:trip", "trip", lambda _: [(after, None)], run_id=run_id)
+    return rows
+
+
+async def texts(storage: Storage, *, after: int = 0, run_id: str | None = None) -> list[str]:
+    rows = await shared(storage, after=after, run_id=run_id)
+    assert rows == await storage.list_messages("trip", after=after, run_id=run_id)
+    return [message.text for message in rows]
 
 
 async def rewritten(storage: Storage) -> None:
@@ -88,13 +95,11 @@ async def test_it_shows_what_others_changed(
 async def test_the_notes_sent_along_are_those_stored(pair: tuple[Storage, Storage]) -> None:
     one, other = pair
     await say(one, "a", "b")
-    await one.list_messages("trip")
+    await shared(one)
     await other.rewrite_sent("trip", {"a": SentBlock(text="today", tokens=1, made_from={"days": ["Tuesday"]})})
     for _ in range(2):
-        (row, _) = await one.list_messages("trip")
-        assert row.sent is not None
+        (row, _) = await shared(one)
         assert row.sent == SentBlock(text="today", tokens=1, made_from={"days": ["Tuesday"]})
-        row.sent.made_from["days"].append("never")
 
 
 async def test_rows_of_a_run_count_for_others_once_it_has_ended(pair: tuple[Storage, Storage]) -> None:
@@ -129,6 +134,7 @@ async def test_each_reader_gets_messages_of_its_own(pair: tuple[Storage, Storage
     await storage.append_messages(run, said)
     await storage.finish_run(run, "committed")
     fresh = await pair[1].list_messages("trip")
+    assert await shared(storage) == await shared(storage) == fresh
     for _ in range(3):
         read = await storage.list_messages("trip")
         assert read == fresh
@@ -140,6 +146,18 @@ async def test_each_reader_gets_messages_of_its_own(pair: tuple[Storage, Storage
         read[0].metadata["tags"].append(6)
         read[2].parts[0].args["at"].append(7)  # type: ignore[union-attr]
         read[4].tool_parts[0].args["to"] = "land"
+    assert await shared(storage) == fresh
+
+
+async def test_messages_that_turns_read_are_decoded_once(pair: tuple[Storage, Storage]) -> None:
+    storage = pair[0]
+    await say(storage, "a", "b")
+    first = await shared(storage)
+    await say(storage, "c")
+    second = await shared(storage)
+    assert [row.text for row in second] == ["a", "b", "c"]
+    assert second[0] is first[0]
+    assert second[1] is first[1]
 
 
 @pytest.mark.parametrize("by", [0, 1], ids=["here", "elsewhere"])
@@ -218,4 +236,4 @@ def test_a_diary_is_written_the_quick_way_whatever_waits_in_it(monkeypatch: pyte
 def test_metadata_takes_room_too() -> None:
     message = Message.user("hi", metadata={"page": "x" * 5_000}, seq=1)
     row = encode_message(message, run_id="r", source="input")
-    assert known_row(row, thread_id="t", resource_id="r")[0].size > 5_000
+    assert size_of([row]) > 5_000

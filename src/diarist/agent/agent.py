@@ -233,6 +233,7 @@ class Agent:
             for message in of.conversation:
                 run.context.messages.add(message, "memory")
         run.approvals = answers
+        run.context.edits_in_place = True  # answers change the messages of the waiting calls
         return run
 
     def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> Run:

@@ -210,7 +210,8 @@ class Run:
         elif attempt.stopped:
             result.stopped_by = "stop_when"
 
-        result.messages, result.conversation = messages.response, messages.all
+        result.messages = messages.response
+        result.end_with(messages.all)
         finish: Chunk = Finish(
             payload=FinishPayload(
                 reason=result.finish_reason,

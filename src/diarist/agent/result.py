@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from diarist.chunks import FinishReason, TripwireChunk, TripwirePayload, Usage
 from diarist.exceptions import BlockedError, ProcessorAbort
-from diarist.messages import Json, Message, ToolPart
+from diarist.messages import Json, Message, ToolPart, copy_message
 from diarist.processors.base import StepResult
 from diarist.prompt_cache import MemoryReport
 
@@ -62,7 +63,6 @@ class AgentResult(Generic[OutputT]):
         rejected: Attempts that were sent back.
         pending: Tool calls that wait for approval (``agent.resume``) or for a client's result.
         memory: Memory's report on the run: ``memory.cache`` has the repeated share of the prompt per model call.
-        conversation: All messages that the run ended with, for ``agent.resume`` without memory.
     """
 
     run_id: str
@@ -79,7 +79,16 @@ class AgentResult(Generic[OutputT]):
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     pending: list[ToolPart] = field(default_factory=list[ToolPart])
     memory: MemoryReport = field(default_factory=MemoryReport)
-    conversation: list[Message] = field(default_factory=list[Message], repr=False)
+    _conversation: Sequence[Message] = field(default=(), repr=False)
+
+    @property
+    def conversation(self) -> list[Message]:
+        """Return copies of all messages that the run ended with, for ``agent.resume`` without memory."""
+        return list(map(copy_message, self._conversation))
+
+    def end_with(self, conversation: Sequence[Message]) -> None:
+        """Set the messages that the run ended with."""
+        self._conversation = conversation
 
     def raise_for_tripwire(self) -> None:
         """Raise BlockedError if a processor blocked the run; a blocked result has an empty text."""
@@ -92,7 +101,8 @@ class AgentResult(Generic[OutputT]):
 def blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
     """Leave nothing in the result but the reason; return the chunk that says so."""
     result.text, result.output = "", None
-    result.messages, result.conversation, result.pending = [], [], []
+    result.messages, result.pending = [], []
+    result.end_with(())
     result.stopped_by, result.finish_reason = "tripwire", "other"
     result.tripwire = Tripwire(
         reason=abort.reason,

@@ -192,7 +192,11 @@ class StepAttempt:
         model, settings = setup.model, setup.model_settings
         request = ModelRequest(
             prompt=build_prompt(
-                messages.system, messages.messages, feedback=self.feedback, cache_breakpoints=model.cache_breakpoints
+                messages.system,
+                messages.messages,
+                feedback=self.feedback,
+                cache_breakpoints=model.cache_breakpoints,
+                reuse=not self.context.edits_in_place,
             ),
             tools=[tool.definition for tool in setup.offered.values()],
             tool_choice=setup.tool_choice,

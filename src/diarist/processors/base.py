@@ -340,9 +340,10 @@ class Processor(Generic[D, S]):
             model call; until it has passed, nothing reaches the client and no tool runs.
         opens_run: True, for memory: ``process_input`` also runs when a run is resumed without new input.
         stores_run: True, for memory: it stores the run and its messages; a run has one such processor.
-        edits_in_place: False promises that no hook changes a message or chunk of the run in place (it may still return
-            others, add messages, or edit the prompt). If all processors promise it, chunks and messages are not
-            copied. Not inherited: a subclass has to set it again.
+        edits_in_place: False promises that no hook changes a message or chunk of the run, or a message of the prompt
+            but system messages, in place (it may still return others, add messages, or replace messages of the
+            prompt). If all processors promise it, chunks and messages are not copied, and a message is rendered only
+            once. Not inherited: a subclass has to set it again.
     """
 
     id: str = ""

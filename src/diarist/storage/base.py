@@ -316,7 +316,8 @@ class Storage(ABC):
     ) -> tuple[ObservationLog | None, list[Message]]:
         """Return a log, and the messages of a thread in the ranges that ``ranges`` computes from the log.
 
-        Both come from one transaction if the storage supports it.
+        Both come from one transaction if the storage supports it. Later calls may return the same messages again, so
+        the caller must not change them.
 
         Args:
             ranges: Returns pairs of ``after`` and ``before``, as for ``list_messages``, in order. It may be called in

@@ -48,7 +48,7 @@ from diarist.memory.observational.selection import select_rows, split_batches
 from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
-from diarist.messages import Message, utc_now
+from diarist.messages import Message, copy_message, utc_now
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog
 from diarist.tokens import TokenCounter, default_counter
@@ -102,6 +102,7 @@ class Engine:
         *,
         emit: Emit | None = None,
         manual: bool = False,
+        own_rows: bool = False,
     ) -> Turn:
         """Open the memory of a thread for one run, with its diary and its raw rows.
 
@@ -112,11 +113,14 @@ class Engine:
             run_id: The run, which sees its own rows. None for a call outside any run.
             emit: Receives each event, besides the event log of the diary.
             manual: As for ``ThreadDiary``.
+            own_rows: The run may change rows in place, so it gets copies of those that other readers share.
 
         Raises:
             StorageError: The diary or the messages cannot be read.
         """
         found, rows = await self.logs.read_with_rows(thread_id, resource_id, run_id)
+        if own_rows:
+            rows = list(map(copy_message, rows))
         diary = self.diary(found, thread_id, resource_id, emit, manual=manual)
         log = await diary.settle(found, run_id)
         window = Window(diary, log, run_id)
@@ -129,8 +133,7 @@ class Engine:
         # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
         late = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
         if late:
-            for row in late:
-                row.sent = row.sent and keep_date(row.sent, self._counter)
+            late = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in late]
             await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
             window.add(late)
         return Turn(self, window)
@@ -374,7 +377,7 @@ class Turn:
                     return False
                 if isinstance(outcome, Done) and outcome.short:
                     return True  # the rest of these rows must be observed before the next batch
-                if limits.buffer_tokens and not everything and window.facts.tokens < limits.message_tokens:
+                if limits.buffer_tokens and not everything and window.tokens < limits.message_tokens:
                     return True  # the background does the rest
         return False
 

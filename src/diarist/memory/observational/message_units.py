@@ -8,11 +8,17 @@ from itertools import accumulate, chain
 
 from diarist.counting import message_tokens
 from diarist.memory.rows import seq_of, stand_in
-from diarist.messages import Message, ToolPart
+from diarist.messages import Message, TextPart, ToolPart
 
 
 def tokens_of(rows: Iterable[Message]) -> int:
     return sum(map(message_tokens, rows))
+
+
+def has_tools(rows: Sequence[Message]) -> bool:
+    """Return True if a row has a tool part."""
+    several = [row for row in rows if len(row.parts) != 1 or not isinstance(row.parts[0], TextPart)]
+    return any(isinstance(part, ToolPart) for row in several for part in row.parts)
 
 
 def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[list[Message]]:

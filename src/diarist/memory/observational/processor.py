@@ -139,7 +139,9 @@ class DiaryProcessor(Processor[Any]):
         state.listener.writer = context.writer
         thread_id, resource_id, run_id = context.thread_id, context.resource_id, context.run_id
         try:
-            state.turn = await self._engine.open(thread_id, resource_id, run_id, emit=state.listener.emit)
+            state.turn = await self._engine.open(
+                thread_id, resource_id, run_id, emit=state.listener.emit, own_rows=context.edits_in_place
+            )
             window = state.turn.window.messages()
         except StorageError as error:
             await self._engine.report(thread_id, resource_id, error, emit=state.listener.emit)

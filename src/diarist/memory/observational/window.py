@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
@@ -11,7 +11,7 @@ from operator import attrgetter
 from diarist.counting import ensure_counted, message_tokens
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
-from diarist.memory.observational.message_units import free_chunks, observable_units
+from diarist.memory.observational.message_units import free_chunks, has_tools, observable_units, tokens_of
 from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
@@ -39,6 +39,8 @@ class Window:
 
     Attributes:
         rows: The raw rows in order, without system rows; the run's own after ``add``. Replaced, never mutated.
+        tokens: Size of the raw rows.
+        has_tools: A raw row may have a tool part.
         log: The diary that the run shows.
         stored: The diary as it was last read.
     """
@@ -51,6 +53,8 @@ class Window:
         self.stored = log
         self.log = visible_log(log, run_id, self.thread_id)
         self.rows: list[Message] = []
+        self.tokens, self.has_tools = 0, False
+        self._row_tokens: list[int] = []
         self._coverage = Coverage(self.log.active, self.thread_id)
         self._opener: Message | None = None
         self._opened_for: str | None = None
@@ -64,22 +68,33 @@ class Window:
         if rows is None:
             rows = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
         known = {row.id: row for row in self.rows}
-        self.rows = [known.get(row.id, row) for row in rows] if known else rows
-        ensure_counted(self.rows, self.diary.counter)
+        rows = [known.get(row.id, row) for row in rows] if known else rows
+        self._set(rows)
         await self.find_opener()
+
+    def _set(self, rows: list[Message]) -> None:
+        ensure_counted(rows, self.diary.counter)
+        self.rows = rows
+        self._row_tokens = list(map(message_tokens, rows))
+        self.tokens = sum(self._row_tokens)
+        self.has_tools = has_tools(rows)
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add rows that were just stored; a row with a known id replaces the old one."""
         fresh = [m for m in messages if m.role != "system" and seq_of(m) not in self._coverage]
-        if fresh:
-            ensure_counted(fresh, self.diary.counter)
-            ids = {message.id for message in fresh}
-            self.rows = sorted([*[row for row in self.rows if row.id not in ids], *fresh], key=_SEQ)
+        ensure_counted(fresh, self.diary.counter)
+        self.has_tools = self.has_tools or has_tools(fresh)
+        self.rows = list(self.rows)
+        for row in fresh:
+            place = bisect_left(self.rows, seq_of(row), key=_SEQ)
+            end = place + (place < len(self.rows) and self.rows[place].seq == row.seq)
+            self.rows[place:end], self._row_tokens[place:end] = [row], [message_tokens(row)]
+        self.tokens = sum(self._row_tokens)
 
     def remove(self, messages: Sequence[Message]) -> None:
         """Remove rows that are gone."""
-        gone = {message.id for message in messages}
-        self.rows = [row for row in self.rows if row.id not in gone]
+        if gone := {message.id for message in messages}:
+            self._set([row for row in self.rows if row.id not in gone])
 
     async def show(self, log: ObservationLog) -> None:
         """Show this diary from now on; rows that it no longer covers become raw again."""
@@ -88,7 +103,7 @@ class Window:
         self.log = log
         before, self._coverage = self._coverage, Coverage(log.active, self.thread_id)
         if self._coverage >= before:
-            self.rows = [row for row in self.rows if seq_of(row) not in self._coverage]
+            self._set([row for row in self.rows if seq_of(row) not in self._coverage])
         else:
             await self.load()
 
@@ -164,10 +179,10 @@ class Window:
             later = facts.waiting[len(chunks) :]
             opens = all(row.run_id == self.run_id and row.role == "user" for row in self.rows)
             facts.sizes[pinned] = Sizes(
-                message_tokens=facts.tokens,
-                fresh_tokens=facts.size(chain.from_iterable(self.fresh(pinned))),
-                chunks=tuple([facts.size(rows) for _, rows in chunks]),
-                held_chunks=tuple([facts.size(rows) for _, rows in later]),
+                message_tokens=self.tokens,
+                fresh_tokens=self._fresh_tokens(pinned),
+                chunks=tuple([tokens_of(rows) for _, rows in chunks]),
+                held_chunks=tuple([tokens_of(rows) for _, rows in later]),
                 foreign_tokens=sum([entry.message_tokens for entry in facts.foreign]),
                 opening=opens and not self._coverage.ranges,
                 buffered_tokens=sum([entry.tokens for entry in (*[e for e, _ in facts.waiting], *facts.foreign)]),
@@ -179,12 +194,24 @@ class Window:
             )
         return facts.sizes[pinned]
 
+    def _fresh_tokens(self, pinned: frozenset[str]) -> int:
+        """Return the size of ``fresh``: without tool calls, of all rows but noted and pinned ones."""
+        if self.has_tools:
+            return tokens_of(chain.from_iterable(self.fresh(pinned)))
+        left, held = set(pinned - self.facts.noted), list[Message]()
+        for row in reversed(self.rows):  # pinned rows are nearly always the last ones
+            if not left:
+                break
+            if row.id in left:
+                left.remove(row.id)
+                held.append(row)
+        return self.facts.unnoted_tokens - tokens_of(held)
+
     def limits(self) -> Limits:
         """Return the thresholds in force."""
         if not self.config.share_token_budget:
             return self.diary.limits
-        facts = self.facts
-        return limits_of(self.config, message_tokens=facts.tokens, observation_tokens=facts.observation_tokens)
+        return limits_of(self.config, message_tokens=self.tokens, observation_tokens=self.facts.observation_tokens)
 
     def chunks(self, pinned: Collection[str] = (), *, everything: bool = False) -> list[Chunk]:
         """Return the entries that may be activated, oldest first: buffered ones, and those that another run activated
@@ -223,7 +250,6 @@ class _Facts:
     Attributes:
         visible: The stored diary as the run may see it.
         covered: The rows that any stored entry covers.
-        tokens: Size of the raw rows.
         observation_tokens: Size of the shown diary.
         noted: Ids of raw rows that a stored entry covers.
         unnoted_tokens: Size of the other raw rows.
@@ -245,10 +271,9 @@ class _Facts:
             self._hidden = [
                 (entry, Coverage([entry], window.thread_id)) for entry in self.visible.entries if entry.id not in shown
             ]
-        self._tokens = {row.id: message_tokens(row) for row in self.raw}
-        self.tokens = sum(self._tokens.values())
-        self.noted = {row.id for row in self._within(self.covered)} if self.covered.ranges else set[str]()
-        self.unnoted_tokens = self.tokens - sum([self._tokens[row_id] for row_id in self.noted])
+        noted = self._within(self.covered) if self.covered.ranges else []
+        self.noted = {row.id for row in noted}
+        self.unnoted_tokens = window.tokens - tokens_of(noted)
         found = [(entry, self._within(coverage)) for entry, coverage in self._hidden]
         self.waiting: list[Chunk] = sorted(
             [chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0])
@@ -256,10 +281,6 @@ class _Facts:
         several = self.log.scope == "resource"
         self.foreign = tuple([e for e, rows in found if several and not rows and e.state == "buffered"])
         self.sizes: dict[frozenset[str], Sizes] = {}
-
-    def size(self, rows: Iterable[Message]) -> int:
-        """Return the size of some of the raw rows, in tokens."""
-        return sum([self._tokens[row.id] for row in rows])
 
     def _within(self, coverage: Coverage) -> list[Message]:
         found: list[Message] = []

@@ -39,7 +39,6 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
     options = request.provider_options.get(provider) or {}
     body: dict[str, Any] = {
         "model": model,
-        "messages": _messages(request.prompt, dialect, provider),
         "stream": True,
         "stream_options": {"include_usage": True},
         dialect.max_tokens: settings.max_output_tokens,
@@ -59,7 +58,10 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
         body["response_format"] = _response_format(request.output, dialect)
     body.update((name, value) for name, value in options.items() if name not in _NOT_BODY)
     body.update(options.get("extra_body") or {})
-    return dumps({name: value for name, value in body.items() if value is not None})
+    rest = dumps({name: value for name, value in body.items() if value is not None})
+    if "messages" in body:  # the caller's own
+        return rest
+    return b'{"messages":[%b],%b' % (b",".join(_messages(request.prompt, dialect, provider)), rest[1:])
 
 
 def extra_headers(request: ModelRequest, provider: str) -> dict[str, str]:
@@ -71,26 +73,42 @@ def extra_headers(request: ModelRequest, provider: str) -> dict[str, str]:
 # --- messages ------------------------------------------------------------------------------------------
 
 
-def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[dict[str, Any]]:
+def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
+    """Return the messages, each encoded; those that never change are encoded once."""
     leading = list(takewhile(lambda message: message.role == "system", prompt.messages))
-    out: list[dict[str, Any]] = []
+    out: list[bytes] = []
     if text := "\n\n".join(text for message in leading if (text := message.text)):
-        out.append({"role": "system", "content": text})
-    thought = False
+        out.append(dumps({"role": "system", "content": text}))
+    thinks, thought = dialect.reasoning_field is not None, False
+    key = (dialect, provider, thought)
     for message in prompt.messages[len(leading) :]:
-        match message.role:
-            case "assistant":
-                thought = thought or any(isinstance(part, ReasoningPart) for part in message.parts)
-                out.extend(_answer(message, dialect, thought=thought))
-            case "tool":
-                for part in message.parts:
-                    if isinstance(part, ToolResultPart):
-                        out.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
-            case "user":
-                out.extend(_user(message, dialect, provider))
-            case "system":
-                out.append({"role": "system", "content": message.text})
-    return out
+        if thinks and not thought and any(isinstance(part, ReasoningPart) for part in message.parts):
+            thought = True
+            key = (dialect, provider, thought)
+        derived = message.derived
+        if derived is not None and derived.encoded is not None and derived.encoded[0] == key:
+            out.append(derived.encoded[1])
+            continue
+        encoded = b",".join(map(dumps, _encoded(message, dialect, provider, thought=thought)))
+        if derived is not None:
+            derived.encoded = (key, encoded)
+        out.append(encoded)
+    return [encoded for encoded in out if encoded]
+
+
+def _encoded(message: PromptMessage, dialect: Dialect, provider: str, *, thought: bool) -> Iterable[dict[str, Any]]:
+    """Yield what a message becomes. ``thought``: the conversation has reasoning up to here."""
+    match message.role:
+        case "assistant":
+            yield from _answer(message, dialect, thought=thought)
+        case "tool":
+            for part in message.parts:
+                if isinstance(part, ToolResultPart):
+                    yield {"role": "tool", "tool_call_id": part.call_id, "content": part.text}
+        case "user":
+            yield from _user(message, dialect, provider)
+        case "system":
+            yield {"role": "system", "content": message.text}
 
 
 def _user(message: PromptMessage, dialect: Dialect, provider: str) -> Iterable[dict[str, Any]]:

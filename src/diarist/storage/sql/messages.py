@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from diarist.byte_cache import ByteCache
 from diarist.checks import LARGEST
-from diarist.databases.base import Connection
+from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
 from diarist.storage.records import COUNTS, EndState, Forgotten, Run
-from diarist.storage.sql.row_cache import Known, known_row
+from diarist.storage.sql.row_cache import KnownRows, size_of
 from diarist.storage.sql.runs import end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
 from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
@@ -163,7 +162,6 @@ async def list_forgotten(connection: Connection, thread_id: str) -> list[Forgott
 
 async def list_messages(
     connection: Connection,
-    kept: ByteCache[str, Known],
     thread_id: str,
     after: int | None,
     before: int | None,
@@ -171,8 +169,29 @@ async def list_messages(
     newest_first: bool,
     run_id: str | None,
 ) -> list[Message]:
-    """Return messages as ``Storage.list_messages`` does. ``kept`` caches rows read before."""
-    after, before = 0 if after is None else after, LARGEST if before is None else before
+    thread = await connection.first("SELECT resource_id FROM diarist_threads WHERE id = :thread", thread=thread_id)
+    if thread is None:
+        return []
+    rows = await connection.fetch(
+        _NEWEST_FIRST if newest_first else _OLDEST_FIRST,
+        thread=thread_id,
+        after=0 if after is None else after,
+        before=LARGEST if before is None else before,
+        most=limit,
+        own=run_id,
+    )
+    return [decode_message(MessageRow(*row[1:]), thread_id=thread_id, resource_id=thread[0]) for row in rows]
+
+
+async def list_shared_messages(
+    connection: Connection,
+    kept: ByteCache[str, KnownRows],
+    thread_id: str,
+    after: int,
+    before: int,
+    run_id: str | None,
+) -> list[Message]:
+    """Return messages that other readers may have as well. ``kept`` caches those read before."""
     thread = await connection.first(
         "SELECT resource_id, stamp FROM diarist_threads WHERE id = :thread", thread=thread_id
     )
@@ -180,25 +199,24 @@ async def list_messages(
         kept.drop(thread_id)
         return []
     resource_id, stamp = thread
-    place = {"thread_id": thread_id, "resource_id": resource_id}
-    values: dict[str, Any] = {"thread": thread_id, "after": after, "before": before, "most": limit, "own": run_id}
-    if limit != LARGEST or newest_first:
-        rows = await connection.fetch(_NEWEST_FIRST if newest_first else _OLDEST_FIRST, **values)
-        return [decode_message(MessageRow(*row[1:]), **place) for row in map(tuple, rows)]
-    # Combine the cached rows with newer ones, and cache those too.
     known = kept.get(thread_id)
     if known is None or known.stamp != stamp or known.after > after:
-        known = Known(stamp, after, ())
-    found: list[tuple[Any, ...]] = []
+        known = KnownRows(stamp, after, [], 0)
+    rows: list[Row] = []
     if before > known.upto + 1:
-        values["after"] = max(after, known.upto)
-        found = [tuple(row) for row in await connection.fetch(_OLDEST_FIRST, **values)]
-    # Cache only rows before the live run's rows, which are the last ones: no row can be inserted between these.
-    ended = list(takewhile(lambda row: row[0] in COUNTS, found))
+        rows = list(
+            await connection.fetch(
+                _OLDEST_FIRST, thread=thread_id, after=max(after, known.upto), before=before, most=LARGEST, own=run_id
+            )
+        )
+    found = [MessageRow(*row[1:]) for row in rows]
+    messages = [decode_message(row, thread_id=thread_id, resource_id=resource_id) for row in found]
     settled = known.between(after, before)
-    new = [known_row(MessageRow(*row[1:]), **place) for row in ended]
-    if before == LARGEST and (ended or len(settled) < len(known.rows) or not known.rows):
-        known = Known(stamp, after, [*settled, *[row for row, _ in new]])
-        kept.put(thread_id, known, known.size)
-    live = [decode_message(MessageRow(*row[1:]), **place) for row in found[len(ended) :]]
-    return [row.message(thread_id, resource_id) for row in settled] + [message for _, message in new] + live
+    if before == LARGEST:
+        # Cache only rows before the live run's rows, which are the last ones: no row can be inserted between these.
+        ended = next((place for place, row in enumerate(rows) if row[0] not in COUNTS), len(rows))
+        if ended or len(settled) < len(known.messages):
+            left = len(settled) / len(known.messages) if known.messages else 0
+            size = int(known.size * left) + size_of(found[:ended])
+            kept.put(thread_id, KnownRows(stamp, after, settled + messages[:ended], size), size)
+    return settled + messages

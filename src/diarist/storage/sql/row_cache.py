@@ -1,7 +1,7 @@
-"""Cache of messages, so that a reader fetches only messages added since the last read.
+"""Cache of the messages at the end of threads, so that a turn decodes only those added since the last one.
 
-Consecutive turns read nearly the same messages. A thread has a stamp that changes whenever existing messages change.
-While the stamp is the same, messages of ended runs are unchanged.
+A thread has a stamp that changes whenever existing messages change. While the stamp is the same, messages of ended runs
+are unchanged.
 """
 
 from __future__ import annotations
@@ -11,102 +11,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from sys import getsizeof
-from typing import NamedTuple, cast
 
-from diarist.messages import Json, Message, SentBlock, TextPart, ToolPart
-from diarist.storage.codec import MessageRow, decode_message
+from diarist.messages import Message
+from diarist.storage.codec import MessageRow
 
-_OF_A_ROW = 1_200
-"""Estimated size of a row without its text, in bytes: ids, times and their objects."""
-
-
-class KnownRow(NamedTuple):
-    """A cached message. Each reader gets one of its own, and may modify it.
-
-    Attributes:
-        size: Approximate size in bytes.
-        kept: The message if it is quick to copy, else its row.
-    """
-
-    seq: int
-    size: int
-    kept: Message | MessageRow
-
-    def message(self, thread_id: str, resource_id: str) -> Message:
-        kept = self.kept
-        if isinstance(kept, MessageRow):
-            return decode_message(kept, thread_id=thread_id, resource_id=resource_id)
-        sent = kept.sent
-        return Message(
-            id=kept.id,
-            role=kept.role,
-            parts=[
-                TextPart(text=part.text) if isinstance(part, TextPart) else _copied(cast(ToolPart, part))
-                for part in kept.parts
-            ],
-            created_at=kept.created_at,
-            thread_id=thread_id,
-            resource_id=resource_id,
-            run_id=kept.run_id,
-            metadata={},
-            seq=kept.seq,
-            part_tokens=kept.part_tokens,
-            sent=sent and SentBlock(text=sent.text, tokens=sent.tokens, made_from=dict(sent.made_from)),
-        )
-
-
-def known_row(row: MessageRow, *, thread_id: str, resource_id: str) -> tuple[KnownRow, Message]:
-    """Return the cached row, and a first message from it."""
-    message = decode_message(row, thread_id=thread_id, resource_id=resource_id)
-    size = _OF_A_ROW + sum(map(getsizeof, (row.parts, row.metadata, row.sent)))
-    if not _is_flat(message):
-        return KnownRow(row.seq, size, row), message
-    known = KnownRow(row.seq, size, message)
-    return known, known.message(thread_id, resource_id)
-
-
-def _is_flat(message: Message) -> bool:
-    """Return True for text and tool calls without nested lists or dictionaries."""
-    values: list[Json] = list(message.sent.made_from.values()) if message.sent else []
-    for part in message.parts:
-        if not isinstance(part, TextPart | ToolPart) or part.provider_data is not None:
-            return False
-        if isinstance(part, ToolPart):
-            values += [part.result, *part.args.values()]
-    return not message.metadata and not any(isinstance(value, dict | list) for value in values)
-
-
-def _copied(part: ToolPart) -> ToolPart:
-    return ToolPart(
-        call_id=part.call_id,
-        name=part.name,
-        args=part.args.copy(),
-        state=part.state,
-        result=part.result,
-        provider_executed=part.provider_executed,
-    )
+_OF_A_ROW, _FORMS = 1_500, 2
+"""Estimated bytes of a message without its texts, and the number of forms in which a text is kept: the message, and its
+JSON in requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """All cached rows of a thread after ``after``, valid for one stamp of the thread."""
+class KnownRows:
+    """All messages of ended runs after ``after``, valid for one stamp of the thread. Readers share the messages.
+
+    Attributes:
+        size: Approximate size in bytes.
+    """
 
     stamp: int
     after: int
-    rows: Sequence[KnownRow]
-
-    @property
-    def size(self) -> int:
-        """Approximate size in bytes."""
-        return sum([row.size for row in self.rows])
+    messages: list[Message]
+    size: int
 
     @property
     def upto(self) -> int:
-        return self.rows[-1].seq if self.rows else self.after
+        """The ``seq`` up to which the messages are known."""
+        return (self.messages[-1].seq or 0) if self.messages else self.after
 
-    def between(self, after: int, before: int) -> Sequence[KnownRow]:
-        """Return the rows with ``after < seq < before``."""
+    def between(self, after: int, before: int) -> list[Message]:
+        """Return the messages with ``after < seq < before``."""
         if after <= self.after and before > self.upto:
-            return self.rows
+            return self.messages
         seq = attrgetter("seq")
-        return self.rows[bisect_right(self.rows, after, key=seq) : bisect_left(self.rows, before, key=seq)]
+        first, last = bisect_right(self.messages, after, key=seq), bisect_left(self.messages, before, key=seq)
+        return self.messages[first:last]
+
+
+def size_of(rows: Sequence[MessageRow]) -> int:
+    """Return the approximate size of messages in memory, in bytes."""
+    return sum([_OF_A_ROW + _FORMS * (len(row.parts) + len(row.metadata)) + getsizeof(row.sent) for row in rows])

@@ -29,12 +29,12 @@ from diarist.storage.search_cursors import decode_place
 from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
 from diarist.storage.sql.logs import KnownLog
-from diarist.storage.sql.row_cache import Known
+from diarist.storage.sql.row_cache import KnownRows
 from diarist.storage.sql.search import purge_index
 from diarist.storage.words import query_terms
 
-ROWS_KEPT, LOGS_KEPT = 16_000_000, 16_000_000
-"""Sizes of a storage's read caches, in bytes. A full window of 30,000 tokens takes about 200,000, a log of 40,000
+ROWS_KEPT, LOGS_KEPT = 32_000_000, 16_000_000
+"""Sizes of a storage's read caches, in bytes. A full window of 30,000 tokens takes about 500,000, a log of 40,000
 tokens about 1,500,000: with a 🔴 in it, every character of a note takes four bytes."""
 
 
@@ -43,7 +43,7 @@ class SQLStorage(Storage, SearchStorage):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._rows: ByteCache[str, Known] = ByteCache(ROWS_KEPT)
+        self._rows: ByteCache[str, KnownRows] = ByteCache(ROWS_KEPT, largest=ROWS_KEPT // 2)
         self._logs: ByteCache[str, KnownLog] = ByteCache(LOGS_KEPT)
 
     async def open(self) -> None:
@@ -145,9 +145,7 @@ class SQLStorage(Storage, SearchStorage):
     ) -> list[Message]:
         most = check_limit(limit)
         check_place(after=after, before=before)
-        return await self._database.read(
-            _messages.list_messages, self._rows, thread_id, after, before, most, newest_first, run_id
-        )
+        return await self._database.read(_messages.list_messages, thread_id, after, before, most, newest_first, run_id)
 
     async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
         return await self._database.read(_messages.existing_ids, thread_id, list(ids), forgotten)
@@ -225,9 +223,8 @@ class SQLStorage(Storage, SearchStorage):
         log = await logs.get_log(connection, self._logs, key, 0)
         rows: list[Message] = []
         for after, before in ranges(log):
-            rows += await _messages.list_messages(
-                connection, self._rows, thread_id, after, before, LARGEST, False, run_id
-            )
+            before = LARGEST if before is None else before
+            rows += await _messages.list_shared_messages(connection, self._rows, thread_id, after, before, run_id)
         return log, rows
 
     async def save_log(
