@@ -13,9 +13,10 @@ from typing import Any, ClassVar, cast
 
 import orjson
 
+from diarist.checks import whole
 from diarist.databases.base import Connection, Schema
 from diarist.databases.postgres import PostgresDatabase
-from diarist.exceptions import ConfigError, StorageError
+from diarist.exceptions import ConfigError, NotFoundError, StorageError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
     Settings,
@@ -62,9 +63,9 @@ class HNSW:
     ef_search: int = 100
 
     def __post_init__(self) -> None:
-        _check("m", self.m, 2, 100)
-        _check("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
-        _check("ef_search", self.ef_search, 1, 1000)
+        whole("HNSW", "m", self.m, least=2, most=100)
+        whole("HNSW", "ef_construction", self.ef_construction, least=max(4, 2 * self.m), most=1000)
+        whole("HNSW", "ef_search", self.ef_search, least=1, most=1000)
 
     @property
     def options(self) -> dict[str, int]:
@@ -86,8 +87,8 @@ class IVFFlat:
     probes: int = 10
 
     def __post_init__(self) -> None:
-        _check("lists", self.lists, 1, 32_768)
-        _check("probes", self.probes, 1, 32_768)
+        whole("IVFFlat", "lists", self.lists, least=1, most=32_768)
+        whole("IVFFlat", "probes", self.probes, least=1, most=32_768)
 
     @property
     def options(self) -> dict[str, int]:
@@ -114,11 +115,6 @@ def check_fits(kind: Kind, settings: Settings) -> None:
         )
     if isinstance(kind, IVFFlat) and dimension == 1 and settings.metric != "euclidean":
         raise ConfigError(f"IVFFlat with the metric {settings.metric} needs 2 dimensions or more: use HNSW() or None")
-
-
-def _check(name: str, value: Any, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
 
 
 # --- tables ------------------------------------------------------------------------------------------------
@@ -242,7 +238,10 @@ class PgVectorStore(VectorStore):
         return await self._database.write(_delete_vectors, index, list(ids or ()), node)
 
     async def describe(self, name: str) -> IndexInfo | None:
-        return await self._database.read(_describe, name)
+        try:
+            return await self._database.read(_describe, name)
+        except NotFoundError:
+            return None
 
     async def list_indexes(self) -> list[str]:
         return await self._database.read(_list_indexes)
@@ -298,7 +297,8 @@ class _Index:
         return f"{self.home}.{self.type}_{_OPERATORS[self.settings.metric][1]}_ops"
 
 
-async def _find_index(connection: Connection, name: str) -> _Index | None:
+async def _find_index(connection: Connection, name: str) -> _Index:
+    """Return the index. Raises NotFoundError."""
     row = await connection.first(
         "SELECT number, dimension, metric, partition_by, type, quote_ident(nspname), extversion"
         " FROM diarist_vector_indexes LEFT JOIN (pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace)"
@@ -306,21 +306,13 @@ async def _find_index(connection: Connection, name: str) -> _Index | None:
         name=name,
     )
     if row is None:
-        return None
+        raise not_found(name)
     number, dimension, metric, partition_by, type, home, version = row
     if home is None:
         raise StorageError("the database has lost its extension: run CREATE EXTENSION vector")
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         raise StorageError(f"pgvector is {version}, and 0.8 is needed: run ALTER EXTENSION vector UPDATE")
     return _Index(number, Settings(dimension, metric, partition_by), type, home)
-
-
-async def _the_index(connection: Connection, name: str) -> _Index:
-    """Return the index. Raises NotFoundError."""
-    found = await _find_index(connection, name)
-    if found is None:
-        raise not_found(name)
-    return found
 
 
 async def _create_index(
@@ -334,7 +326,7 @@ async def _create_index(
         type="vector" if settings.dimension <= _MOST_SINGLE else "halfvec",
         **settings._asdict(),
     )
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     if made:
         await connection.execute(
             f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
@@ -351,7 +343,7 @@ async def _rebuild_index(connection: Connection, name: str, kind: Kind) -> None:
     await connection.first(  # one rebuild at a time
         "SELECT number FROM diarist_vector_indexes WHERE name = :name FOR UPDATE", name=name
     )
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     check_fits(kind, index.settings)
     old = await _searches(connection, index)
     await _create_search(connection, index, kind)
@@ -382,10 +374,8 @@ async def _list_indexes(connection: Connection) -> list[str]:
     return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
 
 
-async def _describe(connection: Connection, name: str) -> IndexInfo | None:
+async def _describe(connection: Connection, name: str) -> IndexInfo:
     found = await _find_index(connection, name)
-    if found is None:
-        return None
     count = await connection.value(f"SELECT count(*) FROM {found.table}")
     return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
 
@@ -404,7 +394,7 @@ async def _upsert(
     given: Sequence[Sequence[float]],
     metadata: Sequence[Metadata] | None,
 ) -> None:
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     rows = [
         {
             "id": row.id,
@@ -432,7 +422,7 @@ async def _query(
     node: Node,
     kind: Kind,
 ) -> list[VectorHit]:
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     values: dict[str, Any] = {"vector": _as_text(check_vector(name, index.settings, vector)), "most": top_k}
     # Settings of this transaction. With a selective filter, the search continues until enough vectors match.
     match kind:
@@ -455,7 +445,7 @@ async def _query(
 
 
 async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     rows = await connection.fetch(
         f"SELECT id, embedding::text, metadata::text FROM {index.table} WHERE id {{any ids}}", ids=list(ids)
     )
@@ -467,7 +457,7 @@ async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[st
 
 async def _delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: Node | None) -> int:
     """Delete vectors with these ids, or those that match the filter."""
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     values: dict[str, Any] = {}
     if node is None:
         values["ids"] = list(ids)

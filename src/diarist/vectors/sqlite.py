@@ -14,6 +14,7 @@ import orjson
 
 from diarist.databases.base import Connection, Row, Schema
 from diarist.databases.sqlite import SQLiteDatabase
+from diarist.exceptions import NotFoundError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
     Settings,
@@ -122,7 +123,10 @@ class SQLiteVectorStore(VectorStore):
         return await self._database.write(_delete_vectors, index, list(ids or ()), node)
 
     async def describe(self, name: str) -> IndexInfo | None:
-        return await self._database.read(_describe, name)
+        try:
+            return await self._database.read(_describe, name)
+        except NotFoundError:
+            return None
 
     async def list_indexes(self) -> list[str]:
         return await self._database.read(_list_indexes)
@@ -148,19 +152,14 @@ class _Index(NamedTuple):
     settings: Settings
 
 
-async def _find_index(connection: Connection, name: str) -> _Index | None:
+async def _find_index(connection: Connection, name: str) -> _Index:
+    """Return the index. Raises NotFoundError."""
     row = await connection.first(
         "SELECT number, dimension, metric, partition_by FROM diarist_vector_indexes WHERE name = :name", name=name
     )
-    return None if row is None else _Index(row[0], Settings(*row[1:]))
-
-
-async def _the_index(connection: Connection, name: str) -> _Index:
-    """Return the index. Raises NotFoundError."""
-    found = await _find_index(connection, name)
-    if found is None:
+    if row is None:
         raise not_found(name)
-    return found
+    return _Index(row[0], Settings(*row[1:]))
 
 
 async def _create_index(connection: Connection, name: str, settings: Settings) -> Settings:
@@ -171,17 +170,15 @@ async def _create_index(connection: Connection, name: str, settings: Settings) -
         name=name,
         **settings._asdict(),
     )
-    return (await _the_index(connection, name)).settings
+    return (await _find_index(connection, name)).settings
 
 
 async def _list_indexes(connection: Connection) -> list[str]:
     return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
 
 
-async def _describe(connection: Connection, name: str) -> IndexInfo | None:
+async def _describe(connection: Connection, name: str) -> IndexInfo:
     found = await _find_index(connection, name)
-    if found is None:
-        return None
     count = await connection.value(
         "SELECT count(*) FROM diarist_vectors WHERE index_number = :number", number=found.number
     )
@@ -199,7 +196,7 @@ async def _upsert(
     given: Sequence[Sequence[float]],
     metadata: Sequence[Metadata] | None,
 ) -> None:
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     rows = check_rows(name, index.settings, ids, given, metadata)
     before = await _places(connection, index, [row.id for row in rows])
     changed: dict[str, int] = {}
@@ -234,7 +231,7 @@ async def _upsert(
 
 
 async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     rows = await connection.fetch(
         "SELECT id, vector, metadata FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
         number=index.number,
@@ -248,7 +245,7 @@ async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[st
 
 async def _delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: Node | None) -> int:
     """Delete vectors with these ids, or those that match the filter."""
-    index = await _the_index(connection, name)
+    index = await _find_index(connection, name)
     if node is not None:
         ids = await _matching(connection, index, node)
     places = await _places(connection, index, ids)
@@ -330,7 +327,7 @@ class _Cache:
         node: Node,
         threshold: float | None,
     ) -> list[VectorHit]:
-        index = await _the_index(connection, name)
+        index = await _find_index(connection, name)
         wanted = check_vector(name, index.settings, vector)
         asked = partition_in(node, index.settings.partition_by)
         if asked is not None:
