@@ -171,7 +171,21 @@ class ChunkReader:
                 yield FileChunk(payload=FilePayload(media_type=content.media_type, data=content.data))
             case lib.NativeToolReturnPart():
                 yield from self._close()
-                yield from self._native_result(part)
+                args: dict[str, Json] = {}
+                for place, call in enumerate(self._parts()):
+                    if isinstance(call, lib.NativeToolCallPart) and call.tool_call_id == part.tool_call_id:
+                        yield from self._native_call(place, call)
+                        args = _arguments(call.args)[0]
+                yield ToolResultChunk(
+                    payload=ToolResultPayload(
+                        tool_call_id=part.tool_call_id,
+                        tool_name=part.tool_name,
+                        args=args,
+                        result=to_jsonable_python(part.content),
+                        provider_executed=True,
+                        provider_data=of_result(part),
+                    )
+                )
             case _:  # a call of a provider's tool is complete when its result comes
                 yield from self._close()
 
@@ -220,24 +234,6 @@ class ChunkReader:
                 args=args,
                 args_error=problem,
                 provider_data=from_part(part),
-            )
-        )
-
-    def _native_result(self, part: lib.NativeToolReturnPart) -> Iterator[Chunk]:
-        """Yield the result of a tool that the provider ran, after its call."""
-        args: dict[str, Json] = {}
-        for index, call in enumerate(self._parts()):
-            if isinstance(call, lib.NativeToolCallPart) and call.tool_call_id == part.tool_call_id:
-                yield from self._native_call(index, call)
-                args = _arguments(call.args)[0]
-        yield ToolResultChunk(
-            payload=ToolResultPayload(
-                tool_call_id=part.tool_call_id,
-                tool_name=part.tool_name,
-                args=args,
-                result=to_jsonable_python(part.content),
-                provider_executed=True,
-                provider_data=of_result(part),
             )
         )
 
