@@ -17,30 +17,19 @@ if TYPE_CHECKING:
     from diarist.tools import Tool, ToolContext, tool
 
 _HOMES = {
-    "Agent": "diarist.agent",
-    "AgentResult": "diarist.agent",
-    "AgentStream": "diarist.agent",
-    "CallOptions": "diarist.agent",
-    "CancelSignal": "diarist.run_context",
-    "DROP": "diarist.processors",
-    "DataChunk": "diarist.chunks",
-    "DiaristError": "diarist.exceptions",
-    "Memory": "diarist.memory",
-    "Message": "diarist.messages",
-    "Model": "diarist.models",
-    "ModelEntry": "diarist.models",
-    "ModelSettings": "diarist.models",
-    "ObservationConfig": "diarist.memory",
-    "ObservationalMemoryConfig": "diarist.memory",
-    "Processor": "diarist.processors",
-    "ReflectionConfig": "diarist.memory",
-    "ThreadRef": "diarist.run_context",
-    "Tool": "diarist.tools",
-    "ToolContext": "diarist.tools",
-    "ProcessorAbort": "diarist.exceptions",
-    "Usage": "diarist.chunks",
-    "processor": "diarist.processors",
-    "tool": "diarist.tools",
+    name: f"diarist.{module}"
+    for module, names in {
+        "agent": "Agent AgentResult AgentStream CallOptions",
+        "chunks": "DataChunk Usage",
+        "exceptions": "DiaristError ProcessorAbort",
+        "memory": "Memory ObservationConfig ObservationalMemoryConfig ReflectionConfig",
+        "messages": "Message",
+        "models": "Model ModelEntry ModelSettings",
+        "processors": "DROP Processor processor",
+        "run_context": "CancelSignal ThreadRef",
+        "tools": "Tool ToolContext tool",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import MAXYEAR, UTC, datetime
+from datetime import datetime
 from types import NoneType
 from typing import Any, cast, get_args
 
@@ -50,33 +50,14 @@ def flaw(message: Message) -> str | None:
         return f"id must be str, not {_kind(message.id)}"
     if not isinstance(message.created_at, datetime | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"created_at must be datetime or None, not {_kind(message.created_at)}"
-    if message.created_at is not None and not _in_utc(message.created_at):
-        return f"created_at lies outside the years 1 to 9999 of UTC: {message.created_at!r}"
     if not isinstance(message.metadata, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"metadata must be dict, not {_kind(message.metadata)}"
-    return _sent_flaw(message.sent) or _turn_flaw(message, _PARTS)
-
-
-def _in_utc(moment: datetime) -> bool:
-    """Return True if UTC has the moment: some zones pass the years 1 and 9999."""
-    if moment.tzinfo is None or 1 < moment.year < MAXYEAR:
-        return True
-    try:
-        moment.astimezone(UTC)
-    except OverflowError:
-        return False
-    return True
-
-
-def _sent_flaw(sent: Any) -> str | None:
-    if sent is None:
-        return None
-    if not isinstance(sent, SentBlock):
-        return f"sent must be a SentBlock or None, not {_kind(sent)}"
-    for name, kind in (("text", str), ("tokens", int), ("made_from", dict)):
-        if type(value := getattr(sent, name)) is not kind:
+    if not isinstance(message.sent, SentBlock | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"sent must be a SentBlock or None, not {_kind(message.sent)}"
+    for name, kind in (("text", str), ("tokens", int), ("made_from", dict)) if message.sent else ():
+        if type(value := getattr(message.sent, name)) is not kind:
             return f"{name} of what was sent must be {kind.__name__}, not {_kind(value)}"
-    return None
+    return _turn_flaw(message, _PARTS)
 
 
 def prompt_flaw(prompt: Prompt) -> str | None:

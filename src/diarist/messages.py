@@ -373,7 +373,16 @@ class PromptMessage:
         """Return the content as text."""
         if len(self.parts) == 1 and isinstance(part := self.parts[0], TextPart):  # nearly always
             return part.text
-        return "".join(map(_prompt_text, self.parts))
+        texts: list[str] = []
+        for part in self.parts:
+            match part:
+                case ToolCallPart():
+                    texts.append(f"{part.name}({as_text(part.args)})")
+                case FilePart():
+                    texts.append(f"<{part.media_type}>")
+                case _:
+                    texts.append(part.text)
+        return "".join(texts)
 
 
 class Rendered(NamedTuple):
@@ -396,13 +405,3 @@ class Prompt:
     def text(self) -> str:
         """Return the prompt as text with a ``[role]`` heading per message, for tests, logs and prefix comparisons."""
         return "\n".join(f"[{message.role}]\n{message.text}" for message in self.messages)
-
-
-def _prompt_text(part: PromptPart) -> str:
-    match part:
-        case TextPart() | ReasoningPart() | ToolResultPart():
-            return part.text
-        case ToolCallPart():
-            return f"{part.name}({as_text(part.args)})"
-        case FilePart():
-            return f"<{part.media_type}>"

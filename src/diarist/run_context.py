@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 from diarist.chunks import Chunk, DataChunk, Usage
 from diarist.concurrency import inner_cancel_as_error
@@ -143,7 +143,10 @@ class Writer:
         """Send a chunk to the client, in order with the others of this run. Raises InputError for something else."""
         given: Any = chunk
         if not isinstance(given, DataChunk):
-            raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {_remedy(given)}")
+            remedy = f"write DataChunk('data-...', {given!r:.100})"
+            if isinstance(given, Chunk):
+                remedy = "other chunks are what a model and its tools say: return them from process_output_stream"
+            raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {remedy}")
         self.put(chunk)
 
     def put(self, chunk: Chunk) -> None:
@@ -176,19 +179,6 @@ class Writer:
     def wake(self) -> None:
         """Let ``arrived`` return, so that its caller can check whether to wait on."""
         self._arrived.set()
-
-
-def _remedy(given: Any) -> str:
-    """Return code that would write the given value."""
-    if isinstance(given, Chunk):
-        return "other chunks are what a model and its tools say: return them from process_output_stream"
-    kind, data, transient = "data-...", given, ""
-    if isinstance(given, Mapping):
-        fields = cast(Mapping[str, Any], given)
-        if str(fields.get("type", "")).startswith("data-"):
-            kind, data = fields["type"], fields.get("data")
-            transient = ", transient=True" if fields.get("transient") is True else ""
-    return f"write DataChunk({kind!r}, {data!r:.100}{transient})"
 
 
 @dataclass(slots=True, kw_only=True, weakref_slot=True)

@@ -90,11 +90,7 @@ class Tool:
     needs_approval: bool | Callable[[dict[str, Json]], bool] = False
 
     def __post_init__(self) -> None:
-        if (
-            not self.name
-            or len(self.name) > 64
-            or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name)
-        ):
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
         if self.timeout is not None and self.timeout <= 0:
             raise ConfigError(f"tool {self.name!r}: timeout must be positive, not {self.timeout!r}")
@@ -238,15 +234,12 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(described, include_extras=True)
     except (NameError, TypeError) as error:
-        raise ConfigError(f"tool {name!r}: {_unresolved(described, error)}") from error
-
-
-def _unresolved(function: Callable[..., Any], error: Exception) -> str:
-    """Describe the parameter whose annotation cannot be resolved."""
-    missing = getattr(error, "name", None)
-    written = cast(dict[str, Any], getattr(function, "__annotations__", {}))
-    names = [repr(name) for name, hint in written.items() if missing and re.search(rf"\b{missing}\b", str(hint))]
-    return f"cannot resolve the annotation of parameter {', '.join(names) or '?'}: {error}"
+        missing = getattr(error, "name", None)
+        written = cast(dict[str, Any], getattr(described, "__annotations__", {}))
+        named = [repr(each) for each, hint in written.items() if missing and re.search(rf"\b{missing}\b", str(hint))]
+        raise ConfigError(
+            f"tool {name!r}: cannot resolve the annotation of parameter {', '.join(named) or '?'}: {error}"
+        ) from error
 
 
 def _is_context(hint: Any) -> bool:

@@ -141,12 +141,15 @@ def _fail(current: trace.Span, error: BaseException, kind: str | None = None) ->
 
 
 def _values(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    return {name: _value(value) for name, value in attributes.items() if value is not None}
-
-
-def _value(value: Any) -> AttributeValue:
-    if isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Sequence):
-        return [str(item) for item in cast("Sequence[object]", value)]
-    return str(value)
+    values: dict[str, AttributeValue] = {}
+    for name, value in attributes.items():
+        match value:
+            case None:
+                pass
+            case str() | bool() | int() | float():
+                values[name] = value
+            case Sequence():
+                values[name] = [str(item) for item in cast("Sequence[object]", value)]
+            case _:
+                values[name] = str(value)
+    return values

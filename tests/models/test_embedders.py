@@ -157,15 +157,12 @@ class Duck:
 @pytest.mark.parametrize(
     ("embedder", "words"),
     [
-        (True, "embedder must be an id .* not bool"),
-        (Duck(), "inherits from Embedder, not Duck"),
-        (Nameless, r"not the class itself: Nameless\(\.\.\.\)"),
+        (True, "embedder must be an id .* not True"),
+        (Duck(), "inherits from Embedder, not <.*Duck object"),
+        (Nameless, "inherits from Embedder, not <class .*Nameless"),
         (Nameless(), "Nameless needs a name"),
         (Boundless(), "dimension of Boundless must be"),
-        (
-            "wordlama",
-            "embedder 'wordlama': .*'openai/text-embedding-3-small', or 'wordllama'.* did you mean 'wordllama'",
-        ),
+        ("wordlama", "embedder 'wordlama': .*'openai/text-embedding-3-small', or 'wordllama', which works offline"),
     ],
 )
 def test_a_wrong_embedder_is_refused_by_name(embedder: Any, words: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import orjson
 
+from diarist.checks import positive
 from diarist.chunks import Chunk
-from diarist.exceptions import ConfigError
 from diarist.messages import Json, Prompt
 from diarist.tools import ToolDefinition
 
@@ -49,11 +49,8 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         for name in ("timeout", "total_timeout"):
-            seconds: Any = getattr(self, name)
-            if seconds is not None and (
-                isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0
-            ):
-                raise ConfigError(f"ModelSettings: {name} must be a positive number of seconds, not {seconds!r}")
+            if (value := getattr(self, name)) is not None:
+                positive("ModelSettings", name, value)
 
     def over(self, defaults: ModelSettings | None) -> ModelSettings:
         """Return these settings, with ``defaults`` for those that are None."""

@@ -11,7 +11,6 @@ import threading
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,14 +73,10 @@ async def embed_texts(embedder: Embedder, texts: Sequence[str], *, purpose: Purp
         raise ConfigError(
             f"{embedder.name} gives vectors of {wrong} numbers, and not of {embedder.dimension}: pass dimension={wrong}"
         )
-    return [_finite(embedder, vector) for vector in vectors]
-
-
-def _finite(embedder: Embedder, vector: Sequence[float]) -> list[float]:
-    numbers = array("f", vector)
-    if not math.isfinite(sum(numbers)):
+    singles = [array("f", vector) for vector in vectors]
+    if not all(math.isfinite(sum(single)) for single in singles):
         raise ModelResponseError(f"{embedder.name} gave a vector with numbers that are not finite")
-    return numbers.tolist()
+    return [single.tolist() for single in singles]
 
 
 DIMENSIONS = {
@@ -125,7 +120,9 @@ class LibraryEmbedder(Embedder):
         self._provider, self._model = provider, model
         self._options = {"api_key": api_key, "base_url": base_url}
         self._timeout = timeout
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[EmbeddingModel, list[Provider[Any]]]] = (
+            WeakKeyDictionary()
+        )
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> list[list[float]]:
         from pydantic_ai.embeddings import EmbeddingSettings
@@ -135,11 +132,12 @@ class LibraryEmbedder(Embedder):
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._clients[loop] = self._build()
+        model, _ = self._clients[loop]
         settings = EmbeddingSettings() if self._asked is None else EmbeddingSettings(dimensions=self._asked)
         try:
             with typed_errors(self._provider):
                 async with asyncio.timeout(self._timeout):
-                    result = await self._clients[loop].model.embed(list(texts), input_type=purpose, settings=settings)
+                    result = await model.embed(list(texts), input_type=purpose, settings=settings)
         except TimeoutError as error:
             raise ModelTimeoutError(
                 f"{self.name} took longer than timeout ({self._timeout:g} s)", provider=self._provider
@@ -149,11 +147,11 @@ class LibraryEmbedder(Embedder):
     async def close(self) -> None:
         """Close this event loop's connections."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
-        for provider in client.providers if client is not None else ():
+        for provider in client[1] if client else ():
             async with provider:  # leaving the context closes the client
                 pass
 
-    def _build(self) -> _Client:
+    def _build(self) -> tuple[EmbeddingModel, list[Provider[Any]]]:
         from pydantic_ai.embeddings import infer_embedding_model
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.providers import infer_provider_class
@@ -166,17 +164,11 @@ class LibraryEmbedder(Embedder):
             return made[-1]
 
         try:
-            return _Client(infer_embedding_model(f"{self._provider}:{self._model}", provider_factory=provider), made)
+            return infer_embedding_model(f"{self._provider}:{self._model}", provider_factory=provider), made
         except TypeError as error:
             raise ConfigError(f"{self._provider!r} does not take {' and '.join(given)}") from error
         except (UserError, ImportError) as error:
             raise ConfigError(f"cannot use {self.name}: {error}") from error
-
-
-class _Client:
-    def __init__(self, model: EmbeddingModel, providers: list[Provider[Any]]) -> None:
-        self.model = model
-        self.providers = providers
 
 
 class WordLlamaEmbedder(Embedder):
@@ -244,38 +236,32 @@ def resolve_embedder(
         ConfigError: The provider is unknown; its key, package or dimension is missing; an object is not a complete
             ``Embedder`` or has another dimension. Nothing is sent.
     """
-    if isinstance(embedder, Embedder):
-        return _sized(_checked(embedder), dimension)
-    if embedder == OFFLINE:
-        return _sized(WordLlamaEmbedder(), dimension)
-    _check_id(embedder)
+    given: Any = WordLlamaEmbedder() if embedder == OFFLINE else embedder
+    if isinstance(given, Embedder):
+        _check_object(given, dimension)
+        return given
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"embedder must be an id such as 'openai/text-embedding-3-small' or {OFFLINE!r}, or an object whose class "
+            f"inherits from Embedder, not {given!r}"
+        )
+    if "/" not in given:
+        raise ConfigError(
+            f"embedder {given!r}: write provider/model, such as 'openai/text-embedding-3-small', or {OFFLINE!r}, "
+            "which works offline"
+        )
     if dimension is not None and dimension < 1:
         raise ConfigError(f"dimension must be positive, not {dimension!r}")
     if not timeout > 0:
         raise ConfigError(f"timeout must be a positive number of seconds, not {timeout!r}")
-    provider, model = providers.split_id(embedder)
+    provider, model = providers.split_id(given)
     base_url = base_url or providers.server_url(provider)
     providers.check(provider, api_key=api_key, base_url=base_url)
     return LibraryEmbedder(provider, model, dimension=dimension, base_url=base_url, api_key=api_key, timeout=timeout)
 
 
-def _check_id(value: Any) -> None:
-    if isinstance(value, type):
-        raise ConfigError(f"embedder must be an object, not the class itself: {value.__name__}(...)")
-    if not isinstance(value, str):
-        raise ConfigError(
-            f"embedder must be an id such as 'openai/text-embedding-3-small' or {OFFLINE!r}, or an object whose class "
-            f"inherits from Embedder, not {type(value).__name__}"
-        )
-    if "/" not in value:
-        close = f"; did you mean {OFFLINE!r}?" if get_close_matches(value.lower(), [OFFLINE]) else ""
-        raise ConfigError(
-            f"embedder {value!r}: write provider/model, such as 'openai/text-embedding-3-small', or {OFFLINE!r}, "
-            f"which works offline{close}"
-        )
-
-
-def _checked(embedder: Embedder) -> Embedder:
+def _check_object(embedder: Embedder, wanted: int | None) -> None:
+    """Raise ConfigError for an embedder without a name or sizes, or with another dimension than ``wanted``."""
     kind = type(embedder).__name__
     name: Any = getattr(embedder, "name", None)
     if not isinstance(name, str) or not name:
@@ -284,13 +270,8 @@ def _checked(embedder: Embedder) -> Embedder:
         number: Any = getattr(embedder, option, None)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ConfigError(f"{option} of {kind} must be a whole number from 1 on, not {number!r}")
-    return embedder
-
-
-def _sized(embedder: Embedder, dimension: int | None) -> Embedder:
-    if dimension not in (None, embedder.dimension):
+    if wanted not in (None, embedder.dimension):
         raise ConfigError(
             f"{embedder.name} gives vectors of {embedder.dimension} numbers and of no other length: "
-            f"leave out dimension={dimension!r}"
+            f"leave out dimension={wanted!r}"
         )
-    return embedder

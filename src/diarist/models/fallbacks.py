@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from diarist.checks import seconds, whole
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -18,6 +20,8 @@ from diarist.exceptions import (
     RateLimitError,
 )
 from diarist.models.resolve import resolve
+
+_OVERLOADED = re.compile(r"overloaded|temporarily unavailable|try again later|server_error", re.IGNORECASE)
 
 LONGEST_WAIT = 60.0
 """Maximum delay in seconds. If a provider asks for more, there is no retry."""
@@ -40,12 +44,8 @@ class ModelEntry:
     backoff: float = 0.5
 
     def __post_init__(self) -> None:
-        retries: Any = 0 if self.max_retries is None else self.max_retries
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise ConfigError(f"ModelEntry: max_retries must be a whole number from 0 on, not {retries!r}")
-        backoff: Any = self.backoff
-        if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not backoff >= 0:
-            raise ConfigError(f"ModelEntry: backoff must be a number of seconds from 0 on, not {backoff!r}")
+        whole("ModelEntry", "max_retries", 0 if self.max_retries is None else self.max_retries, least=0)
+        seconds("ModelEntry", "backoff", self.backoff, zero=True)
 
     def delay(self, error: Exception, retries: int) -> float | None:
         """Return the seconds before retry number ``retries`` (from 0), or None for no retry."""
@@ -59,12 +59,17 @@ class ModelEntry:
 
 
 def is_transient(error: Exception) -> bool:
-    """Return True for a transient failure: the same call may succeed later."""
-    if isinstance(error, RateLimitError | ModelTimeoutError | ModelConnectionError):
-        return True
-    if isinstance(error, AuthenticationError | BadRequestError | ContentFilterError):
-        return False
-    return isinstance(error, ModelAPIError) and (error.status is None or error.status >= 500)
+    """Return True for a transient failure: connection errors, timeouts, rate limits, status 5xx, an overloaded server,
+    and errors inside an open stream that are not the request's fault."""
+    match error:
+        case ModelConnectionError() | ModelTimeoutError() | RateLimitError():
+            return True
+        case AuthenticationError() | BadRequestError() | ContentFilterError():
+            return False
+        case ModelAPIError():
+            return error.status is None or error.status >= 500 or bool(_OVERLOADED.search(f"{error}\n{error.body}"))
+        case _:
+            return False
 
 
 def entries_of(model: Any) -> list[ModelEntry]:

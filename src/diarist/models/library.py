@@ -54,18 +54,18 @@ class LibraryModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         from pydantic_ai.direct import model_request_stream
 
-        from diarist.models.library_call import call_for
+        from diarist.models.library_call import parameters_for, settings_for
         from diarist.models.library_errors import typed_errors, unreadable_answers
+        from diarist.models.library_prompt import to_messages
         from diarist.models.library_reader import ChunkReader
 
         with typed_errors(self.provider):
             async with self._client() as model:
-                call = call_for(request, model, breakpoints=self.cache_breakpoints)
                 opened = model_request_stream(
                     model,
-                    call.messages,
-                    model_settings=call.settings,
-                    model_request_parameters=call.parameters,
+                    to_messages(request.prompt, system=model.system, breakpoints=self.cache_breakpoints),
+                    model_settings=settings_for(request, model, breakpoints=self.cache_breakpoints),
+                    model_request_parameters=parameters_for(request, model),
                     instrument=False,  # diarist has its own spans
                 )
                 async with opened as response, aclosing(cast(Any, aiter(response))) as events:
@@ -74,7 +74,7 @@ class LibraryModel(Model):
                         async for event in events:
                             for chunk in reader.read(event):
                                 yield chunk
-                        rest = list(reader.finish(complete=reader.reports_its_end(model)))
+                        rest = list(reader.finish(model))
         # The call is over, so a consumer that stops here has not cancelled it.
         for chunk in rest:
             yield chunk

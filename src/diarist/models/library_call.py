@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from pydantic_ai import messages as lib
 from pydantic_ai.models import Model as LibModel
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.native_tools import NATIVE_TOOL_TYPES, AbstractNativeTool
@@ -18,7 +16,7 @@ from pydantic_ai.tools import ToolDefinition as LibTool
 
 from diarist.exceptions import BadRequestError
 from diarist.models.base import TOTAL_TIMEOUT, ModelRequest
-from diarist.models.library_prompt import marks_instructions, to_messages
+from diarist.models.library_prompt import marks_instructions
 
 _NATIVE_TOOLS = "native_tools"
 _SAMPLING = ("temperature", "top_p")
@@ -36,25 +34,8 @@ _SETTINGS = {
 """Module and class of the settings of each model class."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryCall:
-    """The arguments of one call."""
-
-    messages: list[lib.ModelMessage]
-    settings: LibSettings
-    parameters: ModelRequestParameters
-
-
-def call_for(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> LibraryCall:
-    """Return the arguments for ``request``; ``breakpoints`` as in ``to_messages``."""
-    return LibraryCall(
-        messages=to_messages(request.prompt, system=model.system, breakpoints=breakpoints),
-        settings=_settings(request, model, breakpoints=breakpoints),
-        parameters=_parameters(request, model),
-    )
-
-
-def _parameters(request: ModelRequest, model: LibModel) -> ModelRequestParameters:
+def parameters_for(request: ModelRequest, model: LibModel) -> ModelRequestParameters:
+    """Return the tools and the answer's schema as the library takes them."""
     tools = [
         # The library may rewrite a schema for its provider.
         LibTool(
@@ -65,7 +46,10 @@ def _parameters(request: ModelRequest, model: LibModel) -> ModelRequestParameter
         for tool in request.tools
     ]
     native = _native_tools(request, model)
-    if request.output is None or not _native_output(request, model):
+    supports = "supports_json_schema_output"
+    if model.system.startswith("google") and request.tools:
+        supports = "google_supports_tool_combination"
+    if request.output is None or not cast(dict[str, Any], model.profile).get(supports):
         return ModelRequestParameters(function_tools=tools, native_tools=native)
     wanted = OutputObjectDefinition(json_schema=deepcopy(request.output.schema), name=request.output.name)
     return ModelRequestParameters(
@@ -100,15 +84,9 @@ def _native_tools(request: ModelRequest, model: LibModel) -> list[AbstractNative
     return found
 
 
-def _native_output(request: ModelRequest, model: LibModel) -> bool:
-    profile = cast(dict[str, Any], model.profile)
-    if model.system.startswith("google") and request.tools:
-        return bool(profile.get("google_supports_tool_combination"))
-    return bool(profile.get("supports_json_schema_output"))
-
-
-def _settings(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> LibSettings:
-    given = request.settings
+def settings_for(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> LibSettings:
+    """Return the settings that the model accepts; ``breakpoints`` as in ``to_messages``."""
+    given, choice = request.settings, request.tool_choice
     values: dict[str, Any] = {
         "max_retries": 0,
         "temperature": given.temperature,
@@ -119,8 +97,9 @@ def _settings(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> L
         "timeout": given.timeout,
         "request_timeout": given.total_timeout or TOTAL_TIMEOUT,
         "parallel_tool_calls": given.parallel_tool_calls if request.tools else None,
-        "tool_choice": _tool_choice(request),
     }
+    if request.tools and choice != "auto":
+        values["tool_choice"] = choice if choice in ("none", "required") else [choice]
     if breakpoints and marks_instructions(request.prompt):
         values[f"{model.system}_cache_instructions"] = True
     values |= _options(request, model)
@@ -129,14 +108,6 @@ def _settings(request: ModelRequest, model: LibModel, *, breakpoints: bool) -> L
         refused.update(_SAMPLING)
     kept = {name: value for name, value in values.items() if value is not None and name not in refused}
     return cast(LibSettings, kept)
-
-
-def _tool_choice(request: ModelRequest) -> str | list[str] | None:
-    if not request.tools or request.tool_choice == "auto":
-        return None
-    if request.tool_choice in ("none", "required"):
-        return request.tool_choice
-    return [request.tool_choice]
 
 
 def _samples(model: LibModel, settings: dict[str, Any]) -> bool:

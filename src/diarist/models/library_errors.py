@@ -22,6 +22,13 @@ from diarist.exceptions import (
 )
 from diarist.models.api_errors import api_error
 
+_CLASSIFIED: dict[type[lib.ModelAPIError], type[ModelAPIError]] = {
+    lib.ModelContextWindowExceededError: ContextOverflowError,
+    lib.ModelAuthenticationError: AuthenticationError,
+    lib.ModelQuotaExceededError: AuthenticationError,
+    lib.ModelRateLimitError: RateLimitError,
+}
+
 
 @contextmanager
 def typed_errors(provider: str) -> Generator[None]:
@@ -53,7 +60,22 @@ def translate(error: Exception, provider: str) -> ModelError | None:
         case lib.ModelConnectionError() | httpx2.TransportError():
             return ModelConnectionError(f"the connection to {provider} failed: {_root(error)}", provider=provider)
         case lib.ModelAPIError():
-            return _api_error(error, provider)
+            status = error.status_code if isinstance(error, lib.ModelHTTPError) else None
+            if status is None and isinstance(error, lib.ModelRequestRejectedError):
+                status = 400
+            # The library has classified some errors by the provider's own rules.
+            kind = next((ours for theirs, ours in _CLASSIFIED.items() if isinstance(error, theirs)), None)
+            return api_error(
+                provider,
+                body=error.body,
+                status=status,
+                code=error.provider_error_code or "",
+                type=error.provider_error_type or "",
+                retry_after=error.retry_after,
+                in_stream=error.in_stream,
+                kind=kind,
+                otherwise=error,
+            )
         case lib.ContentFilterError():
             return ContentFilterError(str(error), provider=provider)
         case lib.UnexpectedModelBehavior():
@@ -62,36 +84,6 @@ def translate(error: Exception, provider: str) -> ModelError | None:
             return BadRequestError(f"{provider} cannot be sent this request: {error}", provider=provider)
         case RuntimeError() if str(error).startswith("Unsupported"):
             return BadRequestError(f"{provider} cannot be sent this request: {error}", provider=provider)
-        case _:
-            return None
-
-
-def _api_error(error: lib.ModelAPIError, provider: str) -> ModelAPIError:
-    status = error.status_code if isinstance(error, lib.ModelHTTPError) else None
-    if status is None and isinstance(error, lib.ModelRequestRejectedError):
-        status = 400
-    return api_error(
-        provider,
-        body=error.body,
-        status=status,
-        code=error.provider_error_code or "",
-        type=error.provider_error_type or "",
-        retry_after=error.retry_after,
-        in_stream=error.in_stream,
-        kind=_kind(error),
-        otherwise=error,
-    )
-
-
-def _kind(error: lib.ModelAPIError) -> type[ModelAPIError] | None:
-    """Return the class for errors that the library has classified by the provider's own rules."""
-    match error:
-        case lib.ModelContextWindowExceededError():
-            return ContextOverflowError
-        case lib.ModelAuthenticationError() | lib.ModelQuotaExceededError():
-            return AuthenticationError
-        case lib.ModelRateLimitError():
-            return RateLimitError
         case _:
             return None
 

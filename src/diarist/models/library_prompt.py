@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from dataclasses import replace
 from itertools import takewhile
 
 from pydantic_ai import messages as lib
@@ -25,7 +24,7 @@ _MAX_BREAKPOINTS = 4  # Anthropic's and Bedrock's limit for one request
 
 
 def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.ModelMessage]:
-    """Return the library's messages for a prompt.
+    """Return the library's messages for a prompt, with U+FFFD for lone surrogates, which providers refuse.
 
     Args:
         prompt: System messages first, then the turns.
@@ -33,18 +32,19 @@ def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.M
         breakpoints: Name cache breakpoints in the request; if False, ``PromptMessage.cache`` is ignored. The
             breakpoint after the instructions is a setting, see ``marks_instructions``.
     """
-    prompt = _writable(prompt)
-    marked = _breakpoints(prompt) if breakpoints else set[int]()
+    marked = [index for index, message in enumerate(prompt.messages) if message.cache] if breakpoints else []
+    if len(marked) > _MAX_BREAKPOINTS:
+        marked = [*marked[:2], *marked[-2:]]  # the stable start, and the end
     out = _Turns(system)
-    leading = _leading_system(prompt)
+    leading = sum(1 for _ in takewhile(lambda message: message.role == "system", prompt.messages))
     joined = _joined_system(prompt) if breakpoints else leading
     if joined:
         text = "\n\n".join(message.text for message in prompt.messages[:joined])
-        out.ask(lib.SystemPromptPart(text))
+        out.ask(lib.SystemPromptPart(writable(text)))
     if leading > joined:
         blocks: list[lib.UserContent] = []
         for index, message in enumerate(prompt.messages[joined:leading], start=joined):
-            blocks.append(message.text)
+            blocks.append(writable(message.text))
             if index in marked:
                 blocks.append(lib.CachePoint())
         out.ask(lib.UserPromptPart(blocks))
@@ -55,47 +55,20 @@ def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.M
     return out.messages
 
 
-def _writable(prompt: Prompt) -> Prompt:
-    """Return the prompt without lone surrogates, which providers refuse; the same object if it has none."""
-    found = [replace(m, parts=[_writable_part(part) for part in m.parts]) for m in prompt.messages]
-    return prompt if found == prompt.messages else replace(prompt, messages=found)
-
-
-def _writable_part(part: PromptPart) -> PromptPart:
-    match part:
-        case TextPart() | ReasoningPart() | ToolResultPart():
-            return replace(part, text=writable(part.text))
-        case ToolCallPart():
-            return replace(part, args=clean(part.args))
-        case _:
-            return part
-
-
 def marks_instructions(prompt: Prompt) -> bool:
     """Return True if a breakpoint follows the joined system message."""
     joined = _joined_system(prompt)
     return joined > 0 and prompt.messages[joined - 1].cache
 
 
-def _leading_system(prompt: Prompt) -> int:
-    return sum(1 for _ in takewhile(lambda message: message.role == "system", prompt.messages))
-
-
 def _joined_system(prompt: Prompt) -> int:
     """Return the number of leading system messages to join with named breakpoints: up to the first marked one."""
-    leading = _leading_system(prompt)
-    for index, message in enumerate(prompt.messages[:leading]):
+    joined = 0
+    for message in takewhile(lambda message: message.role == "system", prompt.messages):
+        joined += 1
         if message.cache:
-            return index + 1
-    return leading
-
-
-def _breakpoints(prompt: Prompt) -> set[int]:
-    """Return the marked messages; of too many, the first two (the stable start) and the last two."""
-    marked = [index for index, message in enumerate(prompt.messages) if message.cache]
-    if len(marked) <= _MAX_BREAKPOINTS:
-        return set(marked)
-    return {*marked[:2], *marked[-2:]}
+            break
+    return joined
 
 
 class _Turns:
@@ -120,20 +93,32 @@ class _Turns:
     def add(self, message: PromptMessage) -> None:
         match message.role:
             case "system":
-                self.ask(lib.SystemPromptPart(message.text))
+                self.ask(lib.SystemPromptPart(writable(message.text)))
             case "user":
-                content = [item for part in message.parts if (item := _user_content(part))]
+                content: list[lib.UserContent] = []
+                for part in message.parts:
+                    if isinstance(part, FilePart):
+                        content.append(_file(part))
+                    elif isinstance(part, TextPart) and part.text:
+                        content.append(writable(part.text))
                 if len(content) == 1 and isinstance(content[0], str):
                     self.ask(lib.UserPromptPart(content[0]))
                 elif content:
                     self.ask(lib.UserPromptPart(content))
             case "tool":
-                results = [part for part in message.parts if isinstance(part, ToolResultPart)]
-                for part in results:
-                    outcome = "failed" if part.is_error else "success"
-                    self.ask(lib.ToolReturnPart(part.name, part.text, tool_call_id=part.call_id, outcome=outcome))
+                for part in message.parts:
+                    if isinstance(part, ToolResultPart):
+                        outcome = "failed" if part.is_error else "success"
+                        text = writable(part.text)
+                        self.ask(lib.ToolReturnPart(part.name, text, tool_call_id=part.call_id, outcome=outcome))
             case "assistant":
-                self._answer(message)
+                # OpenAI refuses the id of an item without the reasoning before it.
+                system = self._system
+                with_ids = any(isinstance(part, ReasoningPart) and part.provider == system for part in message.parts)
+                found = (_answer_part(part, system, with_ids) for part in message.parts)
+                if parts := [part for part in found if part is not None]:
+                    own = any(part.provider_name == system for part in parts)
+                    self._turns.append(lib.ModelResponse(parts=parts, provider_name=system if own else None))
 
     def mark(self) -> None:
         """Add a breakpoint after the last part."""
@@ -148,26 +133,6 @@ class _Turns:
                 self.ask(lib.UserPromptPart([lib.CachePoint()]))
             case _:  # empty, or an answer that ends with reasoning, which takes no breakpoint
                 pass
-
-    def _answer(self, message: PromptMessage) -> None:
-        # OpenAI refuses the id of an item without the reasoning before it.
-        with_ids = any(isinstance(part, ReasoningPart) and part.provider == self._system for part in message.parts)
-        found = (_answer_part(part, self._system, with_ids) for part in message.parts)
-        parts = [part for part in found if part is not None]
-        if not parts:
-            return
-        own = any(part.provider_name == self._system for part in parts)
-        self._turns.append(lib.ModelResponse(parts=parts, provider_name=self._system if own else None))
-
-
-def _user_content(part: PromptPart) -> lib.UserContent | None:
-    match part:
-        case TextPart():
-            return part.text or None
-        case FilePart():
-            return _file(part)
-        case _:
-            return None
 
 
 def _file(part: FilePart) -> lib.UserContent:
@@ -191,11 +156,11 @@ def _answer_part(
             return provider_data.native_result(part)
         case TextPart(text=text) if text:
             extra = provider_data.for_part(part.provider_data, system, with_id=with_ids)
-            return lib.TextPart(text, **extra)
+            return lib.TextPart(writable(text), **extra)
         case ReasoningPart() if part.provider == system and (part.text or part.signature):
             extra = provider_data.for_part(part.provider_data, system, with_id=True)
             return lib.ThinkingPart(
-                part.text,
+                writable(part.text),
                 signature=part.signature,
                 provider_name=system,
                 id=extra.get("id"),
@@ -203,6 +168,6 @@ def _answer_part(
             )
         case ToolCallPart():
             extra = provider_data.for_part(part.provider_data, system, with_id=with_ids)
-            return lib.ToolCallPart(part.name, part.args, part.call_id, **extra)
+            return lib.ToolCallPart(part.name, clean(part.args), part.call_id, **extra)
         case _:
             return None

@@ -88,15 +88,22 @@ class ChunkReader:
             case _:
                 pass
 
-    def finish(self, *, complete: bool) -> Iterator[Chunk]:
+    def finish(self, model: LibModel) -> Iterator[Chunk]:
         """Yield the rest after the stream's end: the end of the open block, held calls, and ``ModelFinish``.
 
         Raises:
-            ModelConnectionError: ``complete`` is False: the answer broke off without an error.
+            ModelConnectionError: The answer broke off without an error.
             ContentFilterError: The provider withheld the whole answer.
         """
-        provider = self._provider
-        if not complete:
+        provider, response = self._provider, self._response
+        details = response.provider_details or {}
+        # A proxy that loses its upstream often closes the stream cleanly. Every provider reports why it stopped; for
+        # chat completion servers that do not, the final usage shows that the answer is complete. Test models report
+        # nothing.
+        complete = response.finish_reason is not None and (
+            details.get("finish_reason") is not None or response.usage.output_tokens > 0
+        )
+        if not complete and model.provider is not None and response.state != "suspended":
             raise ModelConnectionError(f"the answer of {provider} broke off before its end", provider=provider)
         yield from self._close()
         parts = self._parts()
@@ -105,35 +112,27 @@ class ChunkReader:
                 yield from self._call(index, part, last=True)
             elif isinstance(part, lib.NativeToolCallPart):
                 yield from self._native_call(index, part)
-        reason: FinishReason = _FINISH.get(self._response.finish_reason or "stop", "other")
+        reason: FinishReason = _FINISH.get(response.finish_reason or "stop", "other")
         if reason == "stop" and self._called:  # some servers end a turn of tool calls with "stop"
             reason = "tool-calls"
         if reason == "content-filter" and not parts:
-            refusal = (self._response.provider_details or {}).get("refusal")
-            raise ContentFilterError(
-                f"{provider} withheld its answer: {refusal or 'content filter'}", provider=provider
-            )
+            refusal = details.get("refusal") or "content filter"
+            raise ContentFilterError(f"{provider} withheld its answer: {refusal}", provider=provider)
+        usage = response.usage
         yield ModelFinish(
             payload=ModelFinishPayload(
                 reason=reason,
-                usage=_usage(self._response),
-                response_id=self._response.provider_response_id or "",
-                model=self._response.model_name or "",
+                usage=Usage(
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                    cached_tokens=usage.cache_read_tokens,
+                    cache_write_tokens=usage.cache_write_tokens,
+                    reasoning_tokens=usage.output_reasoning_tokens or usage.details.get("reasoning_tokens", 0),
+                ),
+                response_id=response.provider_response_id or "",
+                model=response.model_name or "",
             )
         )
-
-    def reports_its_end(self, model: LibModel) -> bool:
-        """Return True if the answer is complete.
-
-        A proxy that loses its upstream often closes the stream cleanly. Every provider reports why it stopped; for
-        chat completion servers that do not, the final usage shows that the answer is complete.
-        """
-        if model.provider is None or self._response.state == "suspended":  # test models report nothing
-            return True
-        if self._response.finish_reason is None:
-            return False
-        said = (self._response.provider_details or {}).get("finish_reason")
-        return said is not None or self._response.usage.output_tokens > 0
 
     @property
     def _id(self) -> str:
@@ -149,7 +148,16 @@ class ChunkReader:
                 if part.content:
                     yield TextDelta(payload=TextPayload(text=part.content, id=self._id))
             case lib.ThinkingPart():
-                yield from self._start_reasoning(index, part)
+                before = self._parts()[self._open[-1]] if self._open and part.id is not None else None
+                if isinstance(before, lib.ThinkingPart) and before.id == part.id and not part.signature:
+                    # OpenAI sends one item as several summaries with one signature: keep them together.
+                    self._open.append(index)
+                    text = f"\n\n{part.content}"
+                else:
+                    yield from self._enter(index)
+                    text = part.content
+                if text:
+                    yield ReasoningDelta(payload=TextPayload(text=text, id=self._id))
             case lib.ToolCallPart():
                 yield from self._close()
                 payload = ToolInputStartPayload(tool_call_id=part.tool_call_id, tool_name=part.tool_name)
@@ -163,26 +171,23 @@ class ChunkReader:
                 yield FileChunk(payload=FilePayload(media_type=content.media_type, data=content.data))
             case lib.NativeToolReturnPart():
                 yield from self._close()
-                yield from self._native_result(part)
+                args: dict[str, Json] = {}
+                for place, call in enumerate(self._parts()):
+                    if isinstance(call, lib.NativeToolCallPart) and call.tool_call_id == part.tool_call_id:
+                        yield from self._native_call(place, call)
+                        args = _arguments(call.args)[0]
+                yield ToolResultChunk(
+                    payload=ToolResultPayload(
+                        tool_call_id=part.tool_call_id,
+                        tool_name=part.tool_name,
+                        args=args,
+                        result=to_jsonable_python(part.content),
+                        provider_executed=True,
+                        provider_data=of_result(part),
+                    )
+                )
             case _:  # a call of a provider's tool is complete when its result comes
                 yield from self._close()
-
-    def _start_reasoning(self, index: int, part: lib.ThinkingPart) -> Iterator[Chunk]:
-        if self._continues_item(part):
-            # OpenAI sends one item as several summaries with one signature: keep them together.
-            self._open.append(index)
-            text = f"\n\n{part.content}"
-        else:
-            yield from self._enter(index)
-            text = part.content
-        if text:
-            yield ReasoningDelta(payload=TextPayload(text=text, id=self._id))
-
-    def _continues_item(self, part: lib.ThinkingPart) -> bool:
-        if not self._open or part.id is None or part.signature:
-            return False
-        before = self._parts()[self._open[-1]]
-        return isinstance(before, lib.ThinkingPart) and before.id == part.id
 
     def _enter(self, index: int) -> Iterator[Chunk]:
         """Open a block for the part ``index``, unless it is open."""
@@ -232,24 +237,6 @@ class ChunkReader:
             )
         )
 
-    def _native_result(self, part: lib.NativeToolReturnPart) -> Iterator[Chunk]:
-        """Yield the result of a tool that the provider ran, after its call."""
-        args: dict[str, Json] = {}
-        for index, call in enumerate(self._parts()):
-            if isinstance(call, lib.NativeToolCallPart) and call.tool_call_id == part.tool_call_id:
-                yield from self._native_call(index, call)
-                args = _arguments(call.args)[0]
-        yield ToolResultChunk(
-            payload=ToolResultPayload(
-                tool_call_id=part.tool_call_id,
-                tool_name=part.tool_name,
-                args=args,
-                result=to_jsonable_python(part.content),
-                provider_executed=True,
-                provider_data=of_result(part),
-            )
-        )
-
     def _native_call(self, index: int, part: lib.NativeToolCallPart) -> Iterator[Chunk]:
         if index in self._native:
             return
@@ -275,15 +262,3 @@ def _arguments(raw: str | Mapping[str, object] | None) -> tuple[dict[str, Json],
     if raw is None or isinstance(raw, str):
         return parse_arguments(raw or "")
     return cast(dict[str, Json], raw), None
-
-
-def _usage(response: StreamedResponse) -> Usage:
-    usage = response.usage
-    reasoning = usage.output_reasoning_tokens or usage.details.get("reasoning_tokens", 0)
-    return Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        reasoning_tokens=reasoning,
-    )

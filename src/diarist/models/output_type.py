@@ -27,10 +27,21 @@ class OutputType:
     """
 
     def __init__(self, of: Any) -> None:
-        self._named = of if isinstance(of, OutputSchema) else None
-        self._of = of.schema if isinstance(of, OutputSchema) else of
+        named = of if isinstance(of, OutputSchema) else None
+        self._of: Any = of if named is None else named.schema
         self._is_schema = isinstance(self._of, Mapping)
-        self.schema = self._schema()
+        if self._is_schema:
+            schema: dict[str, Json] = dict(self._of)
+            if wrong := next(self._checker.faults(), None):
+                name = "output_type" if named is None else f"the schema {named.name!r}"
+                raise ConfigError(f"{name} is no JSON schema: {wrong}")
+            self.schema = named or OutputSchema(name=str(schema.get("title", "answer")), schema=schema)
+            return
+        try:
+            schema = self._adapter.json_schema()
+        except Exception as error:  # pydantic has a family of errors for types without a schema
+            raise ConfigError(f"output_type {self._of!r} has no JSON schema: {error}") from error
+        self.schema = OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
     @classmethod
     def judging(cls, schema: OutputSchema | None, given: OutputType | None) -> OutputType | None:
@@ -39,19 +50,6 @@ class OutputType:
         if schema is None:
             return None
         return given if given is not None and given.schema == schema else cls(schema)
-
-    def _schema(self) -> OutputSchema:
-        if self._is_schema:
-            schema = dict(self._of)
-            if wrong := next(self._checker.faults(), None):
-                name = "output_type" if self._named is None else f"the schema {self._named.name!r}"
-                raise ConfigError(f"{name} is no JSON schema: {wrong}")
-            return self._named or OutputSchema(name=str(schema.get("title", "answer")), schema=schema)
-        try:
-            schema = self._adapter.json_schema()
-        except Exception as error:  # pydantic has a family of errors for types without a schema
-            raise ConfigError(f"output_type {self._of!r} has no JSON schema: {error}") from error
-        return OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
     @cached_property
     def _checker(self) -> JsonSchema:
@@ -70,9 +68,17 @@ class OutputType:
 
     def parse(self, text: str) -> Any:
         """Return the value in ``text``, which may be in a code fence. Raises InputError with text for the model."""
-        text = _unfenced(text)
+        text = text.strip()
+        if text.startswith("```") and text.endswith("```") and "\n" in text:
+            text = text[text.index("\n") + 1 : -3].strip()
         if self._is_schema:
-            return self._parse_json(text)
+            try:
+                value = orjson.loads(text)
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"the answer is not JSON: {error}") from error
+            if wrong := self._checker.problems(value):
+                raise InputError(f"the answer does not fit {self.schema.name}: {'; '.join(wrong)}")
+            return value
         from pydantic import ValidationError
 
         try:
@@ -80,19 +86,3 @@ class OutputType:
         except ValidationError as error:
             lines = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors())
             raise InputError(f"the answer does not fit {self.schema.name}: {lines}") from error
-
-    def _parse_json(self, text: str) -> Json:
-        try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            raise InputError(f"the answer is not JSON: {error}") from error
-        if wrong := self._checker.problems(value):
-            raise InputError(f"the answer does not fit {self.schema.name}: {'; '.join(wrong)}")
-        return value
-
-
-def _unfenced(text: str) -> str:
-    text = text.strip()
-    if text.startswith("```") and text.endswith("```") and "\n" in text:
-        return text[text.index("\n") + 1 : -3].strip()
-    return text

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from pydantic_ai import messages as lib
 
+from diarist.encoding import clean, writable
 from diarist.messages import Json, ToolCallPart, ToolResultPart
 
 
@@ -53,7 +54,7 @@ def native_call(part: ToolCallPart) -> lib.NativeToolCallPart:
     data = part.provider_data or {}
     call = lib.NativeToolCallPart(
         part.name,
-        part.args or None,
+        clean(part.args) or None,
         part.call_id,
         id=data.get("id"),
         provider_name=data.get("provider"),
@@ -67,7 +68,7 @@ def native_result(part: ToolResultPart) -> lib.NativeToolReturnPart:
     data = part.provider_data or {}
     result = lib.NativeToolReturnPart(
         part.name,
-        _content(part.text),
+        _content(writable(part.text)),
         part.call_id,
         outcome="failed" if part.is_error else "success",
         provider_name=data.get("provider"),

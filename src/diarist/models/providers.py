@@ -114,7 +114,11 @@ def check(provider: str, *, api_key: str | None, base_url: str | None, library: 
     if info.keys and not api_key and not keyless and not has_key(provider):
         names = " or ".join(info.keys)
         raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key=")
-    if library and not _installed(info.package):
+    try:
+        installed = not library or find_spec(info.package) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        installed = False
+    if not installed:
         raise ConfigError(f"{provider!r} needs a package: pip install '{info.install}'")
 
 
@@ -122,13 +126,6 @@ def server_url(provider: str) -> str | None:
     """Return the address of the provider's server, from the environment or by default, or None."""
     info = PROVIDERS[provider]
     return (os.environ.get(info.base_url) if info.base_url else None) or info.default_url
-
-
-def _installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
 
 
 _PRICE_LISTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from diarist.exceptions import ConfigError
 from diarist.models import providers
@@ -51,7 +51,13 @@ def resolve(
     if isinstance(model, Model):
         return model
     if not isinstance(model, str):
-        return _around(model)
+        # If the caller has an object of the library, it is loaded already; it must not be loaded otherwise.
+        library = sys.modules.get("pydantic_ai.models")
+        if library is None or not isinstance(model, library.Model):
+            raise ConfigError(
+                f"not a model: {model!r}; give an id such as 'openai/gpt-5-mini', a Model, or a pydantic-ai model"
+            )
+        return LibraryModel.around(model)
     provider, name = providers.split_id(model)
     base_url = base_url or providers.server_url(provider)
     lean = client == "lean" or (client == "auto" and provider in DIALECTS)
@@ -69,16 +75,6 @@ def has_credentials(model_id: str) -> bool:
     provider."""
     provider, _ = providers.split_id(model_id)
     return providers.has_key(provider)
-
-
-def _around(value: Any) -> Model:
-    # If the caller has such an object, the library is loaded already; it must not be loaded otherwise.
-    library = sys.modules.get("pydantic_ai.models")
-    if library is None or not isinstance(value, library.Model):
-        raise ConfigError(
-            f"not a model: {value!r}; give an id such as 'openai/gpt-5-mini', a Model, or a pydantic-ai model"
-        )
-    return LibraryModel.around(value)
 
 
 def _build(provider: str, name: str, base_url: str | None, api_key: str | None) -> LibModel:

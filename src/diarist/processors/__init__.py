@@ -54,39 +54,34 @@ if TYPE_CHECKING:
     from diarist.processors.guardrails.prompt_injection_detector import PromptInjectionDetector
     from diarist.processors.guardrails.system_prompt_scrubber import SystemPromptScrubber
 
-_BUILT_IN = {
-    "BatchParts": "diarist.processors.builtin.batch_parts",
-    "Branch": "diarist.processors.compose",
-    "CompatRule": "diarist.processors.errors.compat_rules",
-    "CostGuard": "diarist.processors.builtin.cost_guard",
-    "Detection": "diarist.processors.guardrails.pii_detector",
-    "EnsureFinalResponse": "diarist.processors.builtin.ensure_final_response",
-    "InMemoryCache": "diarist.processors.builtin.response_cache",
-    "InMemoryLedger": "diarist.processors.builtin.cost_guard",
-    "LanguageDetector": "diarist.processors.guardrails.language_detector",
-    "ModelClassifier": "diarist.processors.guardrails.classifier",
-    "ModerationProcessor": "diarist.processors.guardrails.moderation",
-    "PIIDetector": "diarist.processors.guardrails.pii_detector",
-    "Parallel": "diarist.processors.compose",
-    "PrefillErrorHandler": "diarist.processors.errors.prefill_error_handler",
-    "PrepareStep": "diarist.processors.builtin.prepare_step",
-    "PromptInjectionDetector": "diarist.processors.guardrails.prompt_injection_detector",
-    "ProviderHistoryCompat": "diarist.processors.errors.provider_history_compat",
-    "RegexFilter": "diarist.processors.builtin.regex_filter",
-    "ResponseCache": "diarist.processors.builtin.response_cache",
-    "Sequence": "diarist.processors.compose",
-    "StorageCache": "diarist.processors.builtin.response_cache",
-    "StorageLedger": "diarist.processors.builtin.cost_guard",
-    "StreamErrorRetry": "diarist.processors.errors.stream_error_retry",
-    "StructuredOutput": "diarist.processors.builtin.structured_output",
-    "SystemPromptScrubber": "diarist.processors.guardrails.system_prompt_scrubber",
-    "TokenLimiter": "diarist.processors.builtin.token_limiter",
-    "ToolCallFilter": "diarist.processors.builtin.tool_call_filter",
-    "ToolSearchProcessor": "diarist.processors.builtin.tool_search",
-    "UnicodeNormalizer": "diarist.processors.builtin.unicode_normalizer",
-    "Verdict": "diarist.processors.guardrails.classifier",
-    "presidio": "diarist.processors.guardrails.pii_detector",
-    "processor": "diarist.processors.functions",
+_HOMES = {
+    name: f"diarist.processors.{module}"
+    for module, names in {
+        "builtin.batch_parts": "BatchParts",
+        "builtin.cost_guard": "CostGuard InMemoryLedger StorageLedger",
+        "builtin.ensure_final_response": "EnsureFinalResponse",
+        "builtin.prepare_step": "PrepareStep",
+        "builtin.regex_filter": "RegexFilter",
+        "builtin.response_cache": "InMemoryCache ResponseCache StorageCache",
+        "builtin.structured_output": "StructuredOutput",
+        "builtin.token_limiter": "TokenLimiter",
+        "builtin.tool_call_filter": "ToolCallFilter",
+        "builtin.tool_search": "ToolSearchProcessor",
+        "builtin.unicode_normalizer": "UnicodeNormalizer",
+        "compose": "Branch Parallel Sequence",
+        "errors.compat_rules": "CompatRule",
+        "errors.prefill_error_handler": "PrefillErrorHandler",
+        "errors.provider_history_compat": "ProviderHistoryCompat",
+        "errors.stream_error_retry": "StreamErrorRetry",
+        "functions": "processor",
+        "guardrails.classifier": "ModelClassifier Verdict",
+        "guardrails.language_detector": "LanguageDetector",
+        "guardrails.moderation": "ModerationProcessor",
+        "guardrails.pii_detector": "Detection PIIDetector presidio",
+        "guardrails.prompt_injection_detector": "PromptInjectionDetector",
+        "guardrails.system_prompt_scrubber": "SystemPromptScrubber",
+    }.items()
+    for name in names.split()
 }
 """The module of each name that is loaded at its first use."""
 
@@ -148,8 +143,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _BUILT_IN:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_BUILT_IN[name]), name)
+    value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

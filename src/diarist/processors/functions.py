@@ -33,26 +33,25 @@ class _Decorator:
     @overload
     def __call__(self, **options: Any) -> Callable[[Function], FunctionProcessor]: ...
     def __call__(self, *given: Function, **options: Any) -> FunctionProcessor | Callable[[Function], FunctionProcessor]:
-        if not given:
-            return lambda inner: self._make(inner, options)
-        return self._make(given[0], options)
-
-    def _make(self, function: Function, options: dict[str, Any]) -> FunctionProcessor:
-        if not callable(function):
-            raise ConfigError(f"@processor.{self._hook}: {function!r} is no function")
         if unknown := options.keys() - _OPTIONS:
             raise ConfigError(f"@processor.{self._hook}: unknown options {sorted(unknown)}; known: {sorted(_OPTIONS)}")
-        name = getattr(function, "__name__", "function")
-        values: dict[str, Any] = {
-            "id": name.strip("_").replace("_", "-"),
-            "description": inspect.getdoc(function) or "",
-            f"process_{self._hook}": staticmethod(function),
-            "function": staticmethod(function),
-            "__doc__": function.__doc__,
-            "__module__": function.__module__,
-            **options,
-        }
-        return type(name, (FunctionProcessor,), values)()
+
+        def make(function: Function) -> FunctionProcessor:
+            if not callable(function):
+                raise ConfigError(f"@processor.{self._hook}: {function!r} is no function")
+            name = getattr(function, "__name__", "function")
+            values: dict[str, Any] = {
+                "id": name.strip("_").replace("_", "-"),
+                "description": inspect.getdoc(function) or "",
+                f"process_{self._hook}": staticmethod(function),
+                "function": staticmethod(function),
+                "__doc__": function.__doc__,
+                "__module__": function.__module__,
+                **options,
+            }
+            return type(name, (FunctionProcessor,), values)()
+
+        return make(given[0]) if given else make
 
 
 class ProcessorDecorators:

@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from diarist.chunks import DataChunk
-from diarist.exceptions import InputError, ProcessorAbort, ProcessorError, ProcessorResultError, StorageError
+from diarist.exceptions import (
+    InputError,
+    ProcessorAbort,
+    ProcessorError,
+    ProcessorResultError,
+    StorageError,
+    described,
+)
 from diarist.processors.base import Processor, ProcessorArgs
 from diarist.run_context import Writer
 
 logger = logging.getLogger("diarist")
 
 
-class Skipped:
-    """Result of a hook that failed, of a processor that fails open."""
-
-
-SKIPPED = Skipped()
+SKIPPED: Any = object()
+"""Result of a hook that failed, of a processor that fails open."""
 
 
 class Refused(Exception):
@@ -97,7 +101,7 @@ class Hook:
     def fails_open(self) -> bool:
         return self.processor.on_error == "continue"
 
-    def failed(self, error: BaseException, writer: Writer, step: int | None) -> Skipped:
+    def failed(self, error: BaseException, writer: Writer, step: int | None) -> Any:
         """Raise the error with processor, hook and step in it. If the processor fails open, report it instead."""
         named = self._named(error, step)
         if self.fails_open and isinstance(named, ProcessorError | StorageError):
@@ -145,8 +149,7 @@ class Hook:
             case asyncio.CancelledError() if (task := asyncio.current_task()) and task.cancelling():
                 return error
             case _:
-                what = f"{type(error).__name__}: {error}".removesuffix(": ")
-                message = f"processor {self.processor.id!r} failed in {self._where(step)}: {what}"
+                message = f"processor {self.processor.id!r} failed in {self._where(step)}: {described(error)}"
                 return ProcessorError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
     def bad_result(self, what: str | Refused, step: int | None, *, did: str = "returned from") -> ProcessorResultError:

@@ -74,7 +74,8 @@ def check_rows(
         )
     rows: dict[str, Row] = {}
     for id, vector, data in zip(ids, vectors, given, strict=True):
-        check_id(id)
+        if not isinstance(cast(Any, id), str) or not id or not is_plain(id):
+            raise InputError(f"the id of a vector is a string of valid Unicode without NUL, not {id!r}")
         for key, value in data.items():
             if not isinstance(cast(Any, key), str) or not key or not is_plain(key):
                 raise InputError(f"metadata of vector {id!r}: a key is valid Unicode without NUL, not {key!r}")
@@ -89,12 +90,6 @@ def check_rows(
             )
         rows[id] = Row(id, part, check_vector(index, settings, vector), dict(data))
     return list(rows.values())
-
-
-def check_id(id: str) -> str:
-    if not isinstance(cast(Any, id), str) or not id or not is_plain(id):
-        raise InputError(f"the id of a vector is a string of valid Unicode without NUL, not {id!r}")
-    return id
 
 
 def check_vector(index: str, settings: Settings, vector: Sequence[float]) -> array[float]:

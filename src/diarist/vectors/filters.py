@@ -19,7 +19,7 @@ from diarist.vectors.base import Filter, Value
 Operator = Literal["$eq", "$in", "$gt", "$gte", "$lt", "$lte", "$exists"]
 
 _NEGATED: dict[str, Operator] = {"$ne": "$eq", "$nin": "$in"}
-_ORDERED = ("$gt", "$gte", "$lt", "$lte")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 _DEEPEST = 20
 
 
@@ -51,9 +51,35 @@ class AnyOf:
 Node = Compare | Not | AllOf | AnyOf
 
 
-def parse_filter(filter: Filter | None) -> Node:
+def parse_filter(filter: Filter | None, depth: int = 0) -> Node:
     """Return a filter as a tree; None matches everything. Raises InputError that names the invalid part."""
-    return _parse({} if filter is None else filter, 0)
+    if filter is None and depth == 0:
+        return AllOf(())
+    if not isinstance(cast(object, filter), Mapping):
+        raise InputError(f"a filter is a dictionary, not {filter!r}")
+    if depth > _DEEPEST:
+        raise InputError(f"a filter may be nested {_DEEPEST} deep at most")
+    nodes: list[Node] = []
+    for key, value in cast(Mapping[Any, Any], filter).items():
+        if key in ("$and", "$or"):
+            if not isinstance(value, list | tuple):
+                raise InputError(f"{key} takes a list of filters, not {value!r}")
+            inner = tuple(parse_filter(each, depth + 1) for each in cast(list[Any], value))
+            nodes.append(AllOf(inner) if key == "$and" else AnyOf(inner))
+        elif key == "$not":
+            nodes.append(Not(parse_filter(value, depth + 1)))
+        elif not isinstance(key, str) or not is_plain(key):
+            raise InputError(f"a filter asks for a key of metadata, not {key!r}")
+        elif isinstance(value, Mapping):
+            conditions = cast(Mapping[Any, Any], value)
+            if not conditions:
+                raise InputError(f"the condition on {key!r} is empty")
+            nodes += [_condition(key, operator, wanted) for operator, wanted in conditions.items()]
+        elif key.startswith("$"):
+            raise InputError(f"there is no operator {key!r}; write {{{key!r}: {{'$eq': ...}}}} for a key of that name")
+        else:
+            nodes.append(_condition(key, "$eq", value))
+    return nodes[0] if len(nodes) == 1 else AllOf(tuple(nodes))
 
 
 Test = Callable[[Mapping[str, Value]], bool]
@@ -62,8 +88,17 @@ Test = Callable[[Mapping[str, Value]], bool]
 def predicate(node: Node) -> Test:
     """Return a function that tests metadata. Built once per query, since it runs for every vector of a partition."""
     match node:
-        case Compare():
-            return _comparison(node)
+        case Compare(key, "$exists", wanted):
+            return lambda metadata: (key in metadata) is wanted
+        case Compare(key, "$eq", str(wanted)):
+            return lambda metadata: metadata.get(key) == wanted
+        case Compare(key, "$eq" | "$in" as operator, wanted):
+            # True equals 1 in Python, but not in a filter. A set answers in constant time.
+            several = {(isinstance(each, bool), each) for each in (wanted if operator == "$in" else [wanted])}
+            return lambda metadata: (isinstance(found := metadata.get(key), bool), found) in several
+        case Compare(key, operator, wanted):
+            compare = _COMPARE[operator]
+            return lambda metadata: is_number(found := metadata.get(key)) and compare(found, wanted)
         case Not(inner):
             test = predicate(inner)
             return lambda metadata: not test(metadata)
@@ -112,35 +147,6 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _parse(filter: object, depth: int) -> Node:
-    if not isinstance(filter, Mapping):
-        raise InputError(f"a filter is a dictionary, not {filter!r}")
-    if depth > _DEEPEST:
-        raise InputError(f"a filter may be nested {_DEEPEST} deep at most")
-    nodes = [node for key, value in cast(Mapping[Any, Any], filter).items() for node in _entry(key, value, depth)]
-    return nodes[0] if len(nodes) == 1 else AllOf(tuple(nodes))
-
-
-def _entry(key: object, value: object, depth: int) -> list[Node]:
-    if key in ("$and", "$or"):
-        if not isinstance(value, list | tuple):
-            raise InputError(f"{key} takes a list of filters, not {value!r}")
-        nodes = tuple(_parse(inner, depth + 1) for inner in cast(list[object], value))
-        return [AllOf(nodes) if key == "$and" else AnyOf(nodes)]
-    if key == "$not":
-        return [Not(_parse(value, depth + 1))]
-    if not isinstance(key, str) or not is_plain(key):
-        raise InputError(f"a filter asks for a key of metadata, not {key!r}")
-    if isinstance(value, Mapping):
-        conditions = cast(Mapping[Any, Any], value)
-        if not conditions:
-            raise InputError(f"the condition on {key!r} is empty")
-        return [_condition(key, operator, wanted) for operator, wanted in conditions.items()]
-    if key.startswith("$"):
-        raise InputError(f"there is no operator {key!r}; write {{{key!r}: {{'$eq': ...}}}} for a key of that name")
-    return [_condition(key, "$eq", value)]
-
-
 def _condition(key: str, operator: Any, value: object) -> Node:
     if operator in _NEGATED:
         return Not(_condition(key, _NEGATED[operator], value))
@@ -150,7 +156,7 @@ def _condition(key: str, operator: Any, value: object) -> Node:
         return Compare(key, "$in", [_checked(key, each) for each in cast(list[object], value)])
     if operator == "$eq":
         return Compare(key, "$eq", _checked(key, value))
-    if operator in _ORDERED:
+    if operator in _COMPARE:
         if not is_number(value):
             raise InputError(f"{operator} of {key!r} compares numbers, not {value!r}")
         return Compare(key, operator, _checked(key, value))
@@ -165,25 +171,3 @@ def _checked(key: str, value: object) -> object:
     if not is_value(value):
         raise InputError(f"{key!r} is compared with a string, a finite number or a boolean, not {value!r}")
     return value
-
-
-def _comparison(node: Compare) -> Test:
-    key, wanted = node.key, node.value
-    if node.operator == "$exists":
-        return lambda metadata: (key in metadata) is wanted
-    if node.operator == "$eq" and isinstance(wanted, str):
-        return lambda metadata: metadata.get(key) == wanted
-    if node.operator == "$eq":
-        return lambda metadata: _equal(metadata.get(key), wanted)
-    if node.operator == "$in":
-        several = {(isinstance(each, bool), each) for each in wanted}  # equal as in ``_equal``, in constant time
-        return lambda metadata: (isinstance(found := metadata.get(key), bool), found) in several
-    compare = _COMPARE[node.operator]
-    return lambda metadata: is_number(found := metadata.get(key)) and compare(found, wanted)
-
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
-
-
-def _equal(one: object, other: object) -> bool:
-    return one == other and isinstance(one, bool) is isinstance(other, bool)

@@ -62,16 +62,13 @@ class Matrix:
             slots.append(slot)
         self._vectors[slots] = fresh
 
-    def remove(self, id: str) -> bool:
-        slot = self._slots.pop(id, None)
-        if slot is None:
-            return False
+    def remove(self, id: str) -> None:
+        slot = self._slots.pop(id)
         last = self._ids.pop()
         data = self._metadata.pop()
         if last != id:  # move the last vector into the gap
             self._ids[slot], self._metadata[slot], self._slots[last] = last, data, slot
             self._vectors[slot] = self._vectors[len(self._ids)]
-        return True
 
     def record(self, id: str) -> VectorRecord:
         slot = self._slots[id]

@@ -13,9 +13,10 @@ from typing import Any, ClassVar, cast
 
 import orjson
 
+from diarist.checks import whole
 from diarist.databases.base import Connection, Schema
 from diarist.databases.postgres import PostgresDatabase
-from diarist.exceptions import ConfigError, StorageError
+from diarist.exceptions import ConfigError, NotFoundError, StorageError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
     Settings,
@@ -62,9 +63,9 @@ class HNSW:
     ef_search: int = 100
 
     def __post_init__(self) -> None:
-        _check("m", self.m, 2, 100)
-        _check("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
-        _check("ef_search", self.ef_search, 1, 1000)
+        whole("HNSW", "m", self.m, least=2, most=100)
+        whole("HNSW", "ef_construction", self.ef_construction, least=max(4, 2 * self.m), most=1000)
+        whole("HNSW", "ef_search", self.ef_search, least=1, most=1000)
 
     @property
     def options(self) -> dict[str, int]:
@@ -86,8 +87,8 @@ class IVFFlat:
     probes: int = 10
 
     def __post_init__(self) -> None:
-        _check("lists", self.lists, 1, 32_768)
-        _check("probes", self.probes, 1, 32_768)
+        whole("IVFFlat", "lists", self.lists, least=1, most=32_768)
+        whole("IVFFlat", "probes", self.probes, least=1, most=32_768)
 
     @property
     def options(self) -> dict[str, int]:
@@ -114,11 +115,6 @@ def check_fits(kind: Kind, settings: Settings) -> None:
         )
     if isinstance(kind, IVFFlat) and dimension == 1 and settings.metric != "euclidean":
         raise ConfigError(f"IVFFlat with the metric {settings.metric} needs 2 dimensions or more: use HNSW() or None")
-
-
-def _check(name: str, value: Any, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
 
 
 # --- tables ------------------------------------------------------------------------------------------------
@@ -189,7 +185,26 @@ class PgVectorStore(VectorStore):
     ) -> None:
         settings = check_settings(name, dimension, metric, partition_by)
         check_fits(self._kind, settings)
-        found, searches = await self._database.write(_create_index, name, settings, self._kind)
+
+        async def create(connection: Connection) -> tuple[Settings, list[str]]:
+            made = await connection.execute(
+                "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by, type)"
+                " VALUES (:name, :dimension, :metric, :partition_by, :type) ON CONFLICT DO NOTHING",
+                name=name,
+                type="vector" if dimension <= _MOST_SINGLE else "halfvec",
+                **settings._asdict(),
+            )
+            index = await _find_index(connection, name)
+            if made:
+                await connection.execute(
+                    f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
+                    f" metadata jsonb NOT NULL, embedding {index.vector_type} NOT NULL)"
+                )
+                await connection.execute(f"CREATE INDEX ON {index.table} (partition)")
+                await _create_search(connection, index, self._kind)
+            return index.settings, [built for _, built in await _searches(connection, index)]
+
+        found, searches = await self._database.write(create)
         check_same(name, found, settings)
         if self._kind is not None and searches != [as_built(self._kind)]:
             logger.warning(
@@ -210,7 +225,20 @@ class PgVectorStore(VectorStore):
 
         Raises NotFoundError, StorageError; ConfigError if pgvector does not support such an index.
         """
-        await self._database.write(_rebuild_index, name, self._kind)
+
+        async def rebuild(connection: Connection) -> None:
+            connection.lift_time_limit()
+            await connection.first(  # one rebuild at a time
+                "SELECT number FROM diarist_vector_indexes WHERE name = :name FOR UPDATE", name=name
+            )
+            index = await _find_index(connection, name)
+            check_fits(self._kind, index.settings)
+            old = await _searches(connection, index)  # they serve queries until the new one is ready
+            await _create_search(connection, index, self._kind)
+            for found, _ in old:
+                await connection.execute(f"DROP INDEX {found}")
+
+        await self._database.write(rebuild)
 
     async def upsert(
         self,
@@ -219,7 +247,27 @@ class PgVectorStore(VectorStore):
         vectors: Sequence[Sequence[float]],
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        await self._database.write(_upsert, index, ids, vectors, metadata)
+        async def upsert(connection: Connection) -> None:
+            found = await _find_index(connection, index)
+            rows = [
+                {
+                    "id": row.id,
+                    "part": row.partition,
+                    "metadata": orjson.dumps(row.metadata).decode(),
+                    "vector": _as_text(row.vector),
+                }
+                for row in check_rows(index, found.settings, ids, vectors, metadata)
+            ]
+            rows.sort(key=lambda row: row["id"])  # all transactions lock rows in the same order
+            await connection.execute_many(
+                f"INSERT INTO {found.table} (id, partition, metadata, embedding) VALUES (:id, :part,"
+                f" CAST(CAST(:metadata AS text) AS jsonb), CAST(CAST(:vector AS text) AS {found.vector_type}))"
+                " ON CONFLICT (id) DO UPDATE SET partition = excluded.partition, metadata = excluded.metadata,"
+                " embedding = excluded.embedding",
+                rows,
+            )
+
+        await self._database.write(upsert)
 
     async def query(
         self,
@@ -231,24 +279,83 @@ class PgVectorStore(VectorStore):
         threshold: float | None = None,
     ) -> list[VectorHit]:
         node = check_query(top_k, filter)
-        hits = await self._database.read(_query, index, vector, top_k, node, self._kind)
+
+        async def query(connection: Connection) -> list[VectorHit]:
+            found = await _find_index(connection, index)
+            values: dict[str, Any] = {"vector": _as_text(check_vector(index, found.settings, vector)), "most": top_k}
+            # Settings of this transaction. With a selective filter, the search continues until enough vectors match.
+            match self._kind:
+                case HNSW(ef_search=candidates):
+                    await connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(candidates, top_k))}")
+                    await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+                case IVFFlat(probes=probes):
+                    await connection.execute(f"SET LOCAL ivfflat.probes = {probes}")
+                    await connection.execute("SET LOCAL ivfflat.iterative_scan = relaxed_order")
+                case None:
+                    # Ignore an approximate index that another object created: this store's search is exact.
+                    await connection.execute("SET LOCAL enable_indexscan = off")
+            rows = await connection.fetch(
+                f"SELECT id, CAST({found.score} AS float8), metadata::text FROM {found.table}"
+                f" WHERE {_conditions(found, node, values)} ORDER BY {found.distance} LIMIT :most",
+                **values,
+            )
+            hits = [VectorHit(id=id, score=score, metadata=orjson.loads(metadata)) for id, score, metadata in rows]
+            return sorted(hits, key=lambda hit: -hit.score)
+
+        hits = await self._database.read(query)
         return [hit for hit in hits if threshold is None or hit.score >= threshold]
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-        return await self._database.read(_get, index, list(ids))
+        async def get(connection: Connection) -> dict[str, VectorRecord]:
+            found = await _find_index(connection, index)
+            rows = await connection.fetch(
+                f"SELECT id, embedding::text, metadata::text FROM {found.table} WHERE id {{any ids}}", ids=list(ids)
+            )
+            return {
+                id: VectorRecord(id=id, vector=orjson.loads(vector), metadata=orjson.loads(metadata))
+                for id, vector, metadata in rows
+            }
+
+        return await self._database.read(get)
 
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         node = check_delete(ids, filter)
-        return await self._database.write(_delete_vectors, index, list(ids or ()), node)
+
+        async def delete(connection: Connection) -> int:
+            found = await _find_index(connection, index)
+            values: dict[str, Any] = {} if node is not None else {"ids": list(ids or ())}
+            condition = "id {any ids}" if node is None else _conditions(found, node, values)
+            return await connection.execute(f"DELETE FROM {found.table} WHERE {condition}", **values)
+
+        return await self._database.write(delete)
 
     async def describe(self, name: str) -> IndexInfo | None:
-        return await self._database.read(_describe, name)
+        async def describe(connection: Connection) -> IndexInfo:
+            found = await _find_index(connection, name)
+            count = await connection.value(f"SELECT count(*) FROM {found.table}")
+            return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
+
+        try:
+            return await self._database.read(describe)
+        except NotFoundError:
+            return None
 
     async def list_indexes(self) -> list[str]:
-        return await self._database.read(_list_indexes)
+        async def names(connection: Connection) -> list[str]:
+            return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
+
+        return await self._database.read(names)
 
     async def delete_index(self, name: str) -> bool:
-        return await self._database.write(_delete_index, name)
+        async def delete(connection: Connection) -> bool:
+            number = await connection.value(
+                "DELETE FROM diarist_vector_indexes WHERE name = :name RETURNING number", name=name
+            )
+            if number is not None:
+                await connection.execute(f"DROP TABLE diarist_vectors_{number}")
+            return number is not None
+
+        return await self._database.write(delete)
 
     async def purge(self) -> tuple[str, ...]:
         return await self._database.erase()
@@ -298,7 +405,8 @@ class _Index:
         return f"{self.home}.{self.type}_{_OPERATORS[self.settings.metric][1]}_ops"
 
 
-async def _find_index(connection: Connection, name: str) -> _Index | None:
+async def _find_index(connection: Connection, name: str) -> _Index:
+    """Return the index. Raises NotFoundError."""
     row = await connection.first(
         "SELECT number, dimension, metric, partition_by, type, quote_ident(nspname), extversion"
         " FROM diarist_vector_indexes LEFT JOIN (pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace)"
@@ -306,57 +414,13 @@ async def _find_index(connection: Connection, name: str) -> _Index | None:
         name=name,
     )
     if row is None:
-        return None
+        raise not_found(name)
     number, dimension, metric, partition_by, type, home, version = row
     if home is None:
         raise StorageError("the database has lost its extension: run CREATE EXTENSION vector")
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         raise StorageError(f"pgvector is {version}, and 0.8 is needed: run ALTER EXTENSION vector UPDATE")
     return _Index(number, Settings(dimension, metric, partition_by), type, home)
-
-
-async def _the_index(connection: Connection, name: str) -> _Index:
-    """Return the index. Raises NotFoundError."""
-    found = await _find_index(connection, name)
-    if found is None:
-        raise not_found(name)
-    return found
-
-
-async def _create_index(
-    connection: Connection, name: str, settings: Settings, kind: Kind
-) -> tuple[Settings, list[str]]:
-    """Create the index if it is missing. Returns its settings and its kind of search, as in SQL."""
-    made = await connection.execute(
-        "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by, type)"
-        " VALUES (:name, :dimension, :metric, :partition_by, :type) ON CONFLICT DO NOTHING",
-        name=name,
-        type="vector" if settings.dimension <= _MOST_SINGLE else "halfvec",
-        **settings._asdict(),
-    )
-    index = await _the_index(connection, name)
-    if made:
-        await connection.execute(
-            f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
-            f" metadata jsonb NOT NULL, embedding {index.vector_type} NOT NULL)"
-        )
-        await connection.execute(f"CREATE INDEX ON {index.table} (partition)")
-        await _create_search(connection, index, kind)
-    return index.settings, [built for _, built in await _searches(connection, index)]
-
-
-async def _rebuild_index(connection: Connection, name: str, kind: Kind) -> None:
-    """Rebuild the index; the old one serves queries until the new one is ready."""
-    connection.lift_time_limit()
-    await connection.first(  # one rebuild at a time
-        "SELECT number FROM diarist_vector_indexes WHERE name = :name FOR UPDATE", name=name
-    )
-    index = await _the_index(connection, name)
-    check_fits(kind, index.settings)
-    old = await _searches(connection, index)
-    await _create_search(connection, index, kind)
-    for found, _ in old:
-        await connection.execute(f"DROP INDEX {found}")
 
 
 async def _create_search(connection: Connection, index: _Index, kind: Kind) -> None:
@@ -376,105 +440,6 @@ async def _searches(connection: Connection, index: _Index) -> list[tuple[str, st
         table=index.table,
     )
     return [(name, f"{method} ({', '.join(sorted(options or ()))})") for name, method, options in found]
-
-
-async def _list_indexes(connection: Connection) -> list[str]:
-    return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
-
-
-async def _describe(connection: Connection, name: str) -> IndexInfo | None:
-    found = await _find_index(connection, name)
-    if found is None:
-        return None
-    count = await connection.value(f"SELECT count(*) FROM {found.table}")
-    return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
-
-
-async def _delete_index(connection: Connection, name: str) -> bool:
-    number = await connection.value("DELETE FROM diarist_vector_indexes WHERE name = :name RETURNING number", name=name)
-    if number is not None:
-        await connection.execute(f"DROP TABLE diarist_vectors_{number}")
-    return number is not None
-
-
-async def _upsert(
-    connection: Connection,
-    name: str,
-    ids: Sequence[str],
-    given: Sequence[Sequence[float]],
-    metadata: Sequence[Metadata] | None,
-) -> None:
-    index = await _the_index(connection, name)
-    rows = [
-        {
-            "id": row.id,
-            "part": row.partition,
-            "metadata": orjson.dumps(row.metadata).decode(),
-            "vector": _as_text(row.vector),
-        }
-        for row in check_rows(name, index.settings, ids, given, metadata)
-    ]
-    rows.sort(key=lambda row: row["id"])  # all transactions lock rows in the same order
-    await connection.execute_many(
-        f"INSERT INTO {index.table} (id, partition, metadata, embedding) VALUES"
-        f" (:id, :part, CAST(CAST(:metadata AS text) AS jsonb), CAST(CAST(:vector AS text) AS {index.vector_type}))"
-        " ON CONFLICT (id) DO UPDATE SET partition = excluded.partition, metadata = excluded.metadata,"
-        " embedding = excluded.embedding",
-        rows,
-    )
-
-
-async def _query(
-    connection: Connection,
-    name: str,
-    vector: Sequence[float],
-    top_k: int,
-    node: Node,
-    kind: Kind,
-) -> list[VectorHit]:
-    index = await _the_index(connection, name)
-    values: dict[str, Any] = {"vector": _as_text(check_vector(name, index.settings, vector)), "most": top_k}
-    # Settings of this transaction. With a selective filter, the search continues until enough vectors match.
-    match kind:
-        case HNSW():
-            await connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(kind.ef_search, top_k))}")
-            await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-        case IVFFlat():
-            await connection.execute(f"SET LOCAL ivfflat.probes = {kind.probes}")
-            await connection.execute("SET LOCAL ivfflat.iterative_scan = relaxed_order")
-        case None:
-            # Ignore an approximate index that another object created: this store's search is exact.
-            await connection.execute("SET LOCAL enable_indexscan = off")
-    found = await connection.fetch(
-        f"SELECT id, CAST({index.score} AS float8), metadata::text FROM {index.table}"
-        f" WHERE {_conditions(index, node, values)} ORDER BY {index.distance} LIMIT :most",
-        **values,
-    )
-    hits = [VectorHit(id=id, score=score, metadata=orjson.loads(metadata)) for id, score, metadata in found]
-    return sorted(hits, key=lambda hit: -hit.score)
-
-
-async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-    index = await _the_index(connection, name)
-    rows = await connection.fetch(
-        f"SELECT id, embedding::text, metadata::text FROM {index.table} WHERE id {{any ids}}", ids=list(ids)
-    )
-    return {
-        id: VectorRecord(id=id, vector=orjson.loads(vector), metadata=orjson.loads(metadata))
-        for id, vector, metadata in rows
-    }
-
-
-async def _delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: Node | None) -> int:
-    """Delete vectors with these ids, or those that match the filter."""
-    index = await _the_index(connection, name)
-    values: dict[str, Any] = {}
-    if node is None:
-        values["ids"] = list(ids)
-        condition = "id {any ids}"
-    else:
-        condition = _conditions(index, node, values)
-    return await connection.execute(f"DELETE FROM {index.table} WHERE {condition}", **values)
 
 
 def _conditions(index: _Index, node: Node, values: dict[str, Any]) -> str:

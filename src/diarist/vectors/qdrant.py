@@ -8,7 +8,7 @@ import threading
 from base64 import b32decode, b32encode
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID, uuid5
 
 try:
@@ -98,7 +98,15 @@ class QdrantVectorStore(VectorStore):
         def upsert(client: QdrantClient) -> None:
             rows = check_rows(index, _the_settings(client, index), ids, vectors, metadata)
             points = [
-                q.PointStruct(id=_point(row.id), vector=list(row.vector), payload=_payload(row.id, row.metadata))
+                q.PointStruct(
+                    id=_point(row.id),
+                    vector=list(row.vector),
+                    payload={
+                        "id": row.id,
+                        "metadata": row.metadata,
+                        **{_key(key): value for key, value in row.metadata.items()},
+                    },
+                )
                 for row in rows
             ]
             for start in range(0, len(points), _BATCH):
@@ -138,7 +146,12 @@ class QdrantVectorStore(VectorStore):
             _the_settings(client, index)
             points = [_point(id) for id in ids]
             found = client.retrieve(_collection(index), points, with_payload=True, with_vectors=True) if points else []
-            return {record.id: record for record in map(_record, found)}
+            records: dict[str, VectorRecord] = {}
+            for point in found:
+                payload, vector = point.payload or {}, cast(list[float], point.vector)
+                id = payload["id"]
+                records[id] = VectorRecord(id=id, vector=list(vector), metadata=payload["metadata"])
+            return records
 
         return await self._run("get", get)
 
@@ -158,8 +171,7 @@ class QdrantVectorStore(VectorStore):
 
     async def describe(self, name: str) -> IndexInfo | None:
         def describe(client: QdrantClient) -> IndexInfo | None:
-            found = _settings(client, name)
-            if found is None:
+            if (found := _settings(client, name)) is None:
                 return None
             count = client.count(_collection(name), exact=True).count
             return IndexInfo(name=name, dimension=found.dimension, metric=found.metric, count=count)
@@ -253,12 +265,6 @@ def _the_settings(client: QdrantClient, name: str) -> Settings:
     return found
 
 
-def _record(point: q.Record) -> VectorRecord:
-    payload: dict[str, Any] = point.payload or {}
-    vector: Any = point.vector
-    return VectorRecord(id=payload["id"], vector=list(vector), metadata=payload["metadata"])
-
-
 # --- filters -----------------------------------------------------------------------------------------------
 
 # Qdrant reads a key with dots as a path. So metadata is stored twice: unchanged, and for filters under encoded keys.
@@ -268,10 +274,6 @@ _NOTHING = q.HasIdCondition(has_id=[])
 def _key(key: str) -> str:
     """Return the payload key of a metadata key."""
     return f"key_{key.encode().hex()}"
-
-
-def _payload(id: str, metadata: dict[str, Value]) -> dict[str, Any]:
-    return {"id": id, "metadata": metadata, **{_key(key): value for key, value in metadata.items()}}
 
 
 def _condition(node: Node) -> q.Filter:

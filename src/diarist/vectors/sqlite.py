@@ -14,6 +14,7 @@ import orjson
 
 from diarist.databases.base import Connection, Row, Schema
 from diarist.databases.sqlite import SQLiteDatabase
+from diarist.exceptions import NotFoundError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
     Settings,
@@ -91,7 +92,17 @@ class SQLiteVectorStore(VectorStore):
         self, name: str, *, dimension: int, metric: Metric = "cosine", partition_by: str | None = None
     ) -> None:
         settings = check_settings(name, dimension, metric, partition_by)
-        check_same(name, await self._database.write(_create_index, name, settings), settings)
+
+        async def create(connection: Connection) -> Settings:
+            await connection.execute(
+                "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by)"
+                " VALUES (:name, :dimension, :metric, :partition_by) ON CONFLICT DO NOTHING",
+                name=name,
+                **settings._asdict(),
+            )
+            return (await _find_index(connection, name)).settings
+
+        check_same(name, await self._database.write(create), settings)
 
     async def upsert(
         self,
@@ -100,7 +111,41 @@ class SQLiteVectorStore(VectorStore):
         vectors: Sequence[Sequence[float]],
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        await self._database.write(_upsert, index, ids, vectors, metadata)
+        async def upsert(connection: Connection) -> None:
+            found = await _find_index(connection, index)
+            rows = check_rows(index, found.settings, ids, vectors, metadata)
+            before = await _places(connection, found, [row.id for row in rows])
+            changed: dict[str, int] = {}
+            for part in dict.fromkeys(row.partition for row in rows):
+                changed[part] = await connection.value(
+                    "INSERT INTO diarist_vector_partitions (index_number, partition, changed, erased)"
+                    " VALUES (:number, :part, 1, :erased)"
+                    " ON CONFLICT (index_number, partition) DO UPDATE SET changed = changed + 1 RETURNING changed",
+                    number=found.number,
+                    part=part,
+                    erased=secrets.randbits(62),
+                )
+            await connection.execute_many(
+                "INSERT INTO diarist_vectors (index_number, id, partition, changed, metadata, vector)"
+                " VALUES (:number, :id, :part, :changed, :metadata, :vector) ON CONFLICT (index_number, id) DO UPDATE"
+                " SET partition = excluded.partition, changed = excluded.changed, metadata = excluded.metadata,"
+                " vector = excluded.vector",
+                [
+                    {
+                        "number": found.number,
+                        "id": row.id,
+                        "part": row.partition,
+                        "changed": changed[row.partition],
+                        "metadata": orjson.dumps(row.metadata).decode(),
+                        "vector": row.vector.tobytes(),
+                    }
+                    for row in rows
+                ],
+            )
+            moved = {before[row.id] for row in rows if before.get(row.id, row.partition) != row.partition}
+            await _erase(connection, found, moved)
+
+        await self._database.write(upsert)
 
     async def query(
         self,
@@ -115,20 +160,61 @@ class SQLiteVectorStore(VectorStore):
         return await self._database.read(self._cache.query, index, vector, top_k, node, threshold)
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-        return await self._database.read(_get, index, list(ids))
+        async def get(connection: Connection) -> dict[str, VectorRecord]:
+            found = await _find_index(connection, index)
+            rows = await connection.fetch(
+                "SELECT id, vector, metadata FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
+                number=found.number,
+                ids=list(ids),
+            )
+            return {
+                id: VectorRecord(id=id, vector=list(memoryview(vector).cast("f")), metadata=orjson.loads(metadata))
+                for id, vector, metadata in rows
+            }
+
+        return await self._database.read(get)
 
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         node = check_delete(ids, filter)
-        return await self._database.write(_delete_vectors, index, list(ids or ()), node)
+
+        async def delete(connection: Connection) -> int:
+            found = await _find_index(connection, index)
+            named = list(ids or ()) if node is None else await _matching(connection, found, node)
+            places = await _places(connection, found, named)
+            await connection.execute(
+                "DELETE FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
+                number=found.number,
+                ids=list(places),
+            )
+            await _erase(connection, found, set(places.values()))
+            return len(places)
+
+        return await self._database.write(delete)
 
     async def describe(self, name: str) -> IndexInfo | None:
-        return await self._database.read(_describe, name)
+        async def describe(connection: Connection) -> IndexInfo:
+            found = await _find_index(connection, name)
+            count = await connection.value(
+                "SELECT count(*) FROM diarist_vectors WHERE index_number = :number", number=found.number
+            )
+            return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
+
+        try:
+            return await self._database.read(describe)
+        except NotFoundError:
+            return None
 
     async def list_indexes(self) -> list[str]:
-        return await self._database.read(_list_indexes)
+        async def names(connection: Connection) -> list[str]:
+            return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
+
+        return await self._database.read(names)
 
     async def delete_index(self, name: str) -> bool:
-        return await self._database.write(_delete_index, name)
+        async def delete(connection: Connection) -> bool:
+            return await connection.execute("DELETE FROM diarist_vector_indexes WHERE name = :name", name=name) > 0
+
+        return await self._database.write(delete)
 
     async def purge(self) -> tuple[str, ...]:
         return await self._database.erase()
@@ -148,117 +234,14 @@ class _Index(NamedTuple):
     settings: Settings
 
 
-async def _find_index(connection: Connection, name: str) -> _Index | None:
+async def _find_index(connection: Connection, name: str) -> _Index:
+    """Return the index. Raises NotFoundError."""
     row = await connection.first(
         "SELECT number, dimension, metric, partition_by FROM diarist_vector_indexes WHERE name = :name", name=name
     )
-    return None if row is None else _Index(row[0], Settings(*row[1:]))
-
-
-async def _the_index(connection: Connection, name: str) -> _Index:
-    """Return the index. Raises NotFoundError."""
-    found = await _find_index(connection, name)
-    if found is None:
+    if row is None:
         raise not_found(name)
-    return found
-
-
-async def _create_index(connection: Connection, name: str, settings: Settings) -> Settings:
-    """Create the index if it is missing. Returns its settings."""
-    await connection.execute(
-        "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by)"
-        " VALUES (:name, :dimension, :metric, :partition_by) ON CONFLICT DO NOTHING",
-        name=name,
-        **settings._asdict(),
-    )
-    return (await _the_index(connection, name)).settings
-
-
-async def _list_indexes(connection: Connection) -> list[str]:
-    return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
-
-
-async def _describe(connection: Connection, name: str) -> IndexInfo | None:
-    found = await _find_index(connection, name)
-    if found is None:
-        return None
-    count = await connection.value(
-        "SELECT count(*) FROM diarist_vectors WHERE index_number = :number", number=found.number
-    )
-    return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
-
-
-async def _delete_index(connection: Connection, name: str) -> bool:
-    return await connection.execute("DELETE FROM diarist_vector_indexes WHERE name = :name", name=name) > 0
-
-
-async def _upsert(
-    connection: Connection,
-    name: str,
-    ids: Sequence[str],
-    given: Sequence[Sequence[float]],
-    metadata: Sequence[Metadata] | None,
-) -> None:
-    index = await _the_index(connection, name)
-    rows = check_rows(name, index.settings, ids, given, metadata)
-    before = await _places(connection, index, [row.id for row in rows])
-    changed: dict[str, int] = {}
-    for part in dict.fromkeys(row.partition for row in rows):
-        changed[part] = await connection.value(
-            "INSERT INTO diarist_vector_partitions (index_number, partition, changed, erased)"
-            " VALUES (:number, :part, 1, :erased)"
-            " ON CONFLICT (index_number, partition) DO UPDATE SET changed = changed + 1 RETURNING changed",
-            number=index.number,
-            part=part,
-            erased=secrets.randbits(62),
-        )
-    await connection.execute_many(
-        "INSERT INTO diarist_vectors (index_number, id, partition, changed, metadata, vector)"
-        " VALUES (:number, :id, :part, :changed, :metadata, :vector) ON CONFLICT (index_number, id) DO UPDATE SET"
-        " partition = excluded.partition, changed = excluded.changed, metadata = excluded.metadata,"
-        " vector = excluded.vector",
-        [
-            {
-                "number": index.number,
-                "id": row.id,
-                "part": row.partition,
-                "changed": changed[row.partition],
-                "metadata": orjson.dumps(row.metadata).decode(),
-                "vector": row.vector.tobytes(),
-            }
-            for row in rows
-        ],
-    )
-    moved = {before[row.id] for row in rows if before.get(row.id, row.partition) != row.partition}
-    await _erase(connection, index, moved)
-
-
-async def _get(connection: Connection, name: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-    index = await _the_index(connection, name)
-    rows = await connection.fetch(
-        "SELECT id, vector, metadata FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
-        number=index.number,
-        ids=list(ids),
-    )
-    return {
-        id: VectorRecord(id=id, vector=list(memoryview(vector).cast("f")), metadata=orjson.loads(metadata))
-        for id, vector, metadata in rows
-    }
-
-
-async def _delete_vectors(connection: Connection, name: str, ids: Sequence[str], node: Node | None) -> int:
-    """Delete vectors with these ids, or those that match the filter."""
-    index = await _the_index(connection, name)
-    if node is not None:
-        ids = await _matching(connection, index, node)
-    places = await _places(connection, index, ids)
-    await connection.execute(
-        "DELETE FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
-        number=index.number,
-        ids=list(places),
-    )
-    await _erase(connection, index, set(places.values()))
-    return len(places)
+    return _Index(row[0], Settings(*row[1:]))
 
 
 async def _matching(connection: Connection, index: _Index, node: Node) -> list[str]:
@@ -330,7 +313,7 @@ class _Cache:
         node: Node,
         threshold: float | None,
     ) -> list[VectorHit]:
-        index = await _the_index(connection, name)
+        index = await _find_index(connection, name)
         wanted = check_vector(name, index.settings, vector)
         asked = partition_in(node, index.settings.partition_by)
         if asked is not None:

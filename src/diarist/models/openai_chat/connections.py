@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -31,13 +31,6 @@ _AT_ONCE = 1.0
 
 _PLAIN_BODY = 2**20
 """Bytes; a longer body is sent in pieces, so that it does not block the event loop."""
-
-
-@dataclass(slots=True)
-class Way:
-    """Trace of a request. ``kept``: it used a connection of an earlier request."""
-
-    kept: bool = False
 
 
 class _Sessions(NamedTuple):
@@ -68,11 +61,12 @@ class Connections:
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
-        sessions, way, began = await self._sessions(), Way(), time.monotonic()
+        sessions, began = await self._sessions(), time.monotonic()
+        way = SimpleNamespace(reused=False)
         try:
             return await sessions.kept.post(url, data=_data(body), trace_request_ctx=way, **options)
         except (ClientOSError, ServerDisconnectedError):
-            if not way.kept or time.monotonic() - began > _AT_ONCE:
+            if not way.reused or time.monotonic() - began > _AT_ONCE:
                 raise
         return await sessions.fresh.post(url, data=_data(body), **options)
 
@@ -150,7 +144,7 @@ async def _close_both(sessions: _Sessions) -> None:
 
 
 async def _note_reuse(session: aiohttp.ClientSession, request: Any, params: object) -> None:
-    request.trace_request_ctx.kept = True
+    request.trace_request_ctx.reused = True
 
 
 async def _close(holder: _Holder) -> None:

@@ -42,7 +42,7 @@ def error_answer(provider: str, status: int, body: bytes, headers: Mapping[str, 
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
         parsed = text
-    code, kind = _names(_inner(parsed))
+    code, kind = _names(parsed)
     where = headers.get("Location")
     return api_error(
         provider,
@@ -59,15 +59,13 @@ def event_error(provider: str, event: dict[str, Any]) -> ModelError | None:
     """Return the error that an event in an open stream reports, or None."""
     if not event.get("error") and event.get("object") != "error":
         return None
-    code, kind = _names(_inner(event))
+    code, kind = _names(event)
     return api_error(provider, body=event, status=implied_status(code, kind), code=code, type=kind, in_stream=True)
 
 
-def _inner(body: object) -> dict[str, Any]:
+def _names(body: object) -> tuple[str, str]:
+    """Return the code and the type of the error in a body."""
     fields = cast(dict[str, Any], body) if isinstance(body, dict) else {}
-    error = fields.get("error")
-    return cast(dict[str, Any], error) if isinstance(error, dict) else fields
-
-
-def _names(error: dict[str, Any]) -> tuple[str, str]:
+    inner = fields.get("error")
+    error = cast(dict[str, Any], inner) if isinstance(inner, dict) else fields
     return str(error.get("code") or ""), str(error.get("type") or "")

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import orjson
 
@@ -66,9 +66,8 @@ class AnswerReader:
         self.done = False
         self._provider = provider
         self._maker = maker
-        self._text_id = ""
-        """Id of the open text block; empty if there is none."""
-        self._thought_id = ""
+        self._block: Literal["text", "reasoning"] | None = None
+        """The open block."""
         self._blocks = 0
         self._reasoning_field = _REASONING_FIELDS[0]
         self._reasoning_details: list[dict[str, Any]] = []
@@ -92,16 +91,23 @@ class AnswerReader:
             return ()
         try:
             event: dict[str, Any] = orjson.loads(data)
-            if self._text_id and (choices := event.get("choices")) and "error" not in event:
+            if self._block == "text" and (choices := event.get("choices")) and "error" not in event:
                 choice: dict[str, Any] = choices[0]
                 delta: dict[str, Any] = choice.get("delta") or {}
                 text = delta.get("content")
+                only_text = len(delta) == 1 or not any(
+                    value for name, value in delta.items() if name not in ("content", "role")
+                )
                 # The most frequent event: more of the open text, and nothing else.
-                if text.__class__ is str and text and _only_text(delta) and choice.get("finish_reason") in ("", None):
-                    return (TextDelta(payload=TextPayload(text=text, id=self._text_id)),)
+                if text.__class__ is str and text and only_text and choice.get("finish_reason") in ("", None):
+                    return (TextDelta(payload=TextPayload(text=text, id=self._id)),)
             return self._read(event)
         except orjson.JSONDecodeError as error:
-            return self._read_lines(data, error)
+            lines = data.split(b"\n")
+            if len(lines) == 1:
+                raise self._unreadable(data, error) from error
+            # Some servers send events without a blank line between them.
+            return [chunk for line in lines for chunk in self.read(line)]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._unreadable(data, error) from error
 
@@ -159,89 +165,65 @@ class AnswerReader:
         choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
         self._response_id = self._response_id or _typed(fields, "id", str, "")
         self._model = self._model or _typed(fields, "model", str, "")
-        self._take_usage(fields, choices)
-        if not choices:
-            return []
-        choice = choices[0]
-        out = self._read_delta(_typed(choice, "delta", dict, {}))
+        choice = choices[0] if choices else {}
+        for place in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot have places of their own
+            if usage := _typed(place, "usage", dict, {}):
+                self._usage = _usage(usage)
+                break
+        delta = _typed(choice, "delta", dict, {})
         self._reason = _typed(choice, "finish_reason", str, "") or self._reason
-        return out
-
-    def _read_delta(self, delta: dict[str, Any]) -> list[Chunk]:
         out: list[Chunk] = []
         for name in _REASONING_FIELDS:
             if thought := _plain(delta, name):
                 self._reasoning_field = name
-                out += self._open_thought()
-                out.append(ReasoningDelta(payload=TextPayload(text=thought, id=self._thought_id)))
+                out += self._open("reasoning")
+                out.append(ReasoningDelta(payload=TextPayload(text=thought, id=self._id)))
                 break
         if details := _typed(delta, "reasoning_details", list, []):
-            out += self._open_thought()
+            out += self._open("reasoning")
             _merge_details(self._reasoning_details, details)
         if text := _plain(delta, "content"):
-            out += self._open_text()
-            out.append(TextDelta(payload=TextPayload(text=text, id=self._text_id)))
+            out += self._open("text")
+            out.append(TextDelta(payload=TextPayload(text=text, id=self._id)))
         self._refusal += _typed(delta, "refusal", str, "")
         if calls := _typed(delta, "tool_calls", list, []):
             out += self._close()
             out += self._calls.add(calls)
         return out
 
-    def _read_lines(self, data: bytes, error: orjson.JSONDecodeError) -> list[Chunk]:
-        """Read events without a blank line between them, as some servers send them."""
-        lines = data.split(b"\n")
-        if len(lines) == 1:
-            raise self._unreadable(data, error) from error
-        return [chunk for line in lines for chunk in self.read(line)]
-
-    def _take_usage(self, fields: dict[str, Any], choices: list[dict[str, Any]]) -> None:
-        groq = _typed(fields, "x_groq", dict, {})
-        moonshot = choices[0] if choices else {}
-        for place in (fields, groq, moonshot):
-            if usage := _typed(place, "usage", dict, {}):
-                self._usage = _usage(usage)
-                return
-
     # -- blocks
 
-    def _open_text(self) -> Sequence[Chunk]:
-        if self._text_id:
-            return ()
-        closed = self._close()
-        self._blocks += 1
-        self._said_anything = True
-        self._text_id = str(self._blocks)
-        return (*closed, TextStart(payload=IdPayload(id=self._text_id)))
+    @property
+    def _id(self) -> str:
+        return str(self._blocks)
 
-    def _open_thought(self) -> Sequence[Chunk]:
-        if self._thought_id:
+    def _open(self, block: Literal["text", "reasoning"]) -> Sequence[Chunk]:
+        """Return the chunks that open a block, unless it is open."""
+        if self._block == block:
             return ()
         closed = self._close()
+        self._block = block
         self._blocks += 1
-        self._thought_id = str(self._blocks)
-        return (*closed, ReasoningStart(payload=IdPayload(id=self._thought_id)))
+        self._said_anything = self._said_anything or block == "text"
+        start = TextStart if block == "text" else ReasoningStart
+        return (*closed, start(payload=IdPayload(id=self._id)))
 
     def _close(self) -> Sequence[Chunk]:
-        if self._text_id:
-            block, self._text_id = self._text_id, ""
-            return (TextEnd(payload=IdPayload(id=block)),)
-        if self._thought_id:
-            block, self._thought_id = self._thought_id, ""
+        block, self._block = self._block, None
+        if block == "text":
+            return (TextEnd(payload=IdPayload(id=self._id)),)
+        if block == "reasoning":
             details, self._reasoning_details = self._reasoning_details, []
             data: dict[str, Json] = {"provider": self._maker, "id": self._reasoning_field}
             if details:
                 data["details"] = {"reasoning_details": details}
-            payload = ReasoningEndPayload(id=block, provider=self._maker, provider_data=data)
+            payload = ReasoningEndPayload(id=self._id, provider=self._maker, provider_data=data)
             return (ReasoningEnd(payload=payload),)
         return ()
 
     def _unreadable(self, data: bytes, why: object) -> ModelResponseError:
         shown = f": {data[:200].decode('utf-8', 'replace')}" if data else ""
         return ModelResponseError(f"cannot read the answer of {self._provider} ({why}){shown}", provider=self._provider)
-
-
-def _only_text(delta: dict[str, Any]) -> bool:
-    return len(delta) == 1 or not any(value for name, value in delta.items() if name not in ("content", "role"))
 
 
 def _plain(delta: dict[str, Any], name: str) -> str:
@@ -344,9 +326,14 @@ class ToolFragments:
 
     def finish(self) -> list[Chunk]:
         """Return the complete calls in order. Raises ValueError for a call without a name."""
-        if not all(call.name for call in self._calls):
-            raise ValueError("a tool call has no name")
-        return [_complete(call) for call in self._calls]
+        out: list[Chunk] = []
+        for call in self._calls:
+            if not call.name:
+                raise ValueError("a tool call has no name")
+            args, problem = parse_arguments("".join(call.pieces))
+            payload = ToolCallPayload(tool_call_id=call.id, tool_name=call.name, args=args, args_error=problem)
+            out.append(ToolCallChunk(payload=payload))
+        return out
 
     def _find(self, index: int | None, call_id: str, name: str, text: str) -> _Call:
         for call in reversed(self._calls):
@@ -369,11 +356,3 @@ def _begins_another(call: _Call, call_id: str, name: str, text: str) -> bool:
         return False
     ended = bool(call.pieces) and call.pieces[-1].rstrip().endswith("}")
     return ended and parse_arguments("".join(call.pieces))[1] is None
-
-
-def _complete(call: _Call) -> ToolCallChunk:
-    raw = "".join(call.pieces)
-    args, problem = parse_arguments(raw)
-    return ToolCallChunk(
-        payload=ToolCallPayload(tool_call_id=call.id, tool_name=call.name, args=args, args_error=problem)
-    )

@@ -25,7 +25,12 @@ class EventParser:
     def feed(self, received: bytes) -> list[bytes]:
         """Return the data of every event that ``received`` completes."""
         if self._after_cr or b"\r" in received:
-            received = self._with_plain_ends(received)
+            if self._after_cr and received.startswith(b"\n"):  # the second half of a CRLF
+                received = received[1:]
+                self._after_cr = False
+            if received:
+                self._after_cr = received.endswith(b"\r")
+            received = received.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\n" not in received:  # a long line is split once, at its end
             self._line += received
             return []
@@ -50,11 +55,3 @@ class EventParser:
     def end(self) -> list[bytes]:
         """Return the data of the last event, if it has no blank line after it; it may be cut off."""
         return self.feed(b"\n\n")
-
-    def _with_plain_ends(self, received: bytes) -> bytes:
-        if self._after_cr and received.startswith(b"\n"):  # the second half of a CRLF
-            received = received[1:]
-            self._after_cr = False
-        if received:
-            self._after_cr = received.endswith(b"\r")
-        return received.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

@@ -7,11 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from diarist.checks import has_methods, one_of, positive
 from diarist.chunks import DataChunk, ModelFinish, Usage
+from diarist.messages import utc_now
 from diarist.models.providers import cost
 from diarist.processors.base import ProcessInputStepArgs, ProcessLLMResponseArgs, Processor, ProcessorArgs
 from diarist.storage.base import Storage
@@ -58,7 +59,7 @@ class StorageLedger:
         clock: Returns the current time; for tests. Default: the system's.
     """
 
-    def __init__(self, storage: Storage, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, storage: Storage, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._storage, self._clock = storage, clock
 
     async def spent(self, key: str, *, window: float | None) -> float:

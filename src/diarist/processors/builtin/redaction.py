@@ -206,7 +206,8 @@ class RedactingStream:
                 self._begin_step()
                 return (chunk,)
             case StepFinish() | Finish():
-                return [*self._flushed(), *self._incomplete_inputs(), chunk]
+                self._inputs.clear()
+                return [*self._flushed(), chunk]
             case ToolInputDelta() if self._tools:
                 self._inputs.setdefault(chunk.payload.tool_call_id, []).append(chunk)
                 return ()
@@ -262,15 +263,6 @@ class RedactingStream:
         """Return True if nothing matches in JSON text, neither as written nor with its escapes resolved."""
         plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], written)
         return self.redact(written) == written and self.redact(plain) == plain
-
-    def _incomplete_inputs(self) -> list[Chunk]:
-        """Return the argument deltas of calls that never completed, if nothing in them matches."""
-        inputs, self._inputs = self._inputs, {}
-        out: list[Chunk] = []
-        for deltas in inputs.values():
-            if self._is_clean("".join(delta.payload.args_text_delta for delta in deltas)):
-                out += [replace(delta, payload=self._fields(delta.payload)) for delta in deltas]
-        return out
 
     def _other(self, chunk: Chunk) -> Chunk:
         if isinstance(chunk, DataChunk):

@@ -119,8 +119,7 @@ class RegexFilter(Redacting):
         """Filter the stream, and thereby the stored messages."""
         if "output" not in self._phases:
             return args.part
-        stream = args.state.streams.get("answer") or self.stream(args, "answer")
-        out = stream.feed(args.part, args.stream_parts)
+        out = self.stream(args, "answer").feed(args.part, args.stream_parts)
         return out[0] if len(out) == 1 else out
 
     def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from diarist.byte_cache import ByteCache, size_of
 from diarist.checks import function, has_methods, positive
@@ -192,12 +192,9 @@ def chunks_from_json(values: list[Json]) -> list[Chunk]:
     """Return the chunks that ``chunks_to_json`` was given, without run id."""
     chunks: list[Chunk] = []
     for kind, payload in values:
-        if payload is None:
-            chunks.append(cast(Chunk, _KINDS[kind]()))
-            continue
         if _KINDS[kind] is FileChunk and payload["data"] is not None:
             payload = payload | {"data": b64decode(payload["data"])}
-        chunks.append(cast(Chunk, _KINDS[kind](payload=_payload(kind).validate_python(payload))))
+        chunks.append(_adapter(kind).validate_python({} if payload is None else {"payload": payload}))
     return chunks
 
 
@@ -208,10 +205,7 @@ def _plain(value: Any) -> Json:
 
 
 @cache
-def _payload(kind: str) -> TypeAdapter[Any]:
+def _adapter(kind: str) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    from diarist import chunks
-
-    written = _KINDS[kind].__dataclass_fields__["payload"].type
-    return TypeAdapter(getattr(chunks, written) if isinstance(written, str) else written)
+    return TypeAdapter[Any](_KINDS[kind])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
-from diarist.exceptions import ConfigError, ProcessorError, ProcessorResultError
+from diarist.exceptions import ConfigError, ProcessorError, ProcessorResultError, described
 from diarist.messages import Prompt
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
 from diarist.processors.errors.compat_rules import BUILT_IN_RULES, CompatRule
+from diarist.processors.hooks import WrongType
 
 logger = logging.getLogger("diarist")
 
@@ -69,16 +71,13 @@ class ProviderHistoryCompat(Processor[Any]):
         for rule in self.rules:
             if rule.apply_to_prompt is None:
                 continue
-            try:
+            with self._naming(rule, "process_llm_request", args.step_number):
                 changed = rule.apply_to_prompt(prompt, args.model)
-            except Exception as error:
-                raise self._failed(rule, "process_llm_request", args.step_number, error) from error
-            if changed is None:
-                continue
-            if not isinstance(cast(Any, changed), Prompt):
-                raise self._bad(rule, "process_llm_request", args.step_number, changed, "a Prompt or None")
-            logger.debug("compatibility rule %s changed the prompt for %s", rule.name, args.model.id)
-            prompt = changed
+                if not isinstance(cast(Any, changed), Prompt | None):
+                    raise WrongType(changed, "allowed: a Prompt or None")
+            if changed is not None:
+                logger.debug("compatibility rule %s changed the prompt for %s", rule.name, args.model.id)
+                prompt = changed
         return None if prompt is args.prompt else prompt
 
     def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
@@ -93,33 +92,30 @@ class ProviderHistoryCompat(Processor[Any]):
         for rule in self.rules:
             if rule.fix is None or not rule.matches(args.error):
                 continue
-            try:
+            key = (args.step_number, rule.name)
+            with self._naming(rule, "process_api_error", args.step_number):
                 changed = rule.fix(args.message_list.all)
-            except Exception as error:
-                raise self._failed(rule, "process_api_error", args.step_number, error) from error
-            if not isinstance(cast(Any, changed), bool):
-                raise self._bad(rule, "process_api_error", args.step_number, changed, "True or False")
+                if not isinstance(cast(Any, changed), bool):
+                    raise WrongType(changed, "allowed: True or False")
+                if changed and key in args.state:
+                    raise RuntimeError(
+                        "it repaired the history again, but the provider still refuses it"
+                    ) from args.error
             if not changed:
                 continue
-            key = (args.step_number, rule.name)
-            if key in args.state:
-                raise ProcessorError(
-                    f"compatibility rule {rule.name!r} repaired the history again, but the provider still refuses it: "
-                    f"{args.error}",
-                    processor_id=self.id,
-                    hook="process_api_error",
-                    step=args.step_number,
-                ) from args.error
             args.state.add(key)
             logger.info("compatibility rule %s repaired the history of %s", rule.name, args.thread_id or "this call")
             repaired = True
         return {"retry": True} if repaired else None
 
-    def _failed(self, rule: CompatRule, hook: str, step: int, error: Exception) -> ProcessorError:
-        message = f"compatibility rule {rule.name!r} failed in {hook} at step {step}: {type(error).__name__}: {error}"
-        return ProcessorError(message, processor_id=self.id, hook=hook, step=step)
-
-    def _bad(self, rule: CompatRule, hook: str, step: int, value: object, allowed: str) -> ProcessorResultError:
-        returned = f"returned {type(value).__name__} in {hook} at step {step}; allowed: {allowed}"
-        message = f"compatibility rule {rule.name!r} {returned}"
-        return ProcessorResultError(message, processor_id=self.id, hook=hook, step=step)
+    @contextmanager
+    def _naming(self, rule: CompatRule, hook: str, step: int) -> Generator[None]:
+        """Raise the errors of the block with rule, hook and step in them."""
+        try:
+            yield
+        except WrongType as error:
+            message = f"compatibility rule {rule.name!r} returned {error} ({hook}, step {step})"
+            raise ProcessorResultError(message, processor_id=self.id, hook=hook, step=step) from error
+        except Exception as error:
+            message = f"compatibility rule {rule.name!r} failed in {hook} at step {step}: {described(error)}"
+            raise ProcessorError(message, processor_id=self.id, hook=hook, step=step) from error

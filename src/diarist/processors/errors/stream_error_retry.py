@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from diarist.checks import function_list, not_negative
-from diarist.exceptions import (
-    AuthenticationError,
-    BadRequestError,
-    ContentFilterError,
-    ModelAPIError,
-    ModelConnectionError,
-    ModelError,
-    ModelTimeoutError,
-    RateLimitError,
-)
+from diarist.exceptions import AuthenticationError, ModelAPIError, ModelError
+from diarist.models.fallbacks import is_transient
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, Processor
 
 ErrorMatcher = Callable[[ModelError], bool]
 """Returns True for an error that is worth a retry."""
-
-_OVERLOADED = re.compile(r"overloaded|temporarily unavailable|try again later|server_error", re.IGNORECASE)
-
-
-def is_transient(error: ModelError) -> bool:
-    """Return True for connection errors, timeouts, rate limits, status 5xx, an overloaded server, and errors inside
-    an open stream that are not the request's fault."""
-    match error:
-        case ModelConnectionError() | ModelTimeoutError() | RateLimitError():
-            return True
-        case AuthenticationError() | BadRequestError() | ContentFilterError():
-            return False
-        case ModelAPIError():
-            return error.status is None or error.status >= 500 or bool(_OVERLOADED.search(f"{error}\n{error.body}"))
-        case _:
-            return False
 
 
 class StreamErrorRetry(Processor[Any]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from diarist.checks import function, texts
@@ -45,10 +45,9 @@ class Verdict:
         asked = {_spelling(name): name for name in categories}
         scores: dict[str, float] = {}
         for given, score in self.scores.items():
-            name = asked.get(_spelling(given))
-            if name is not None:
+            if name := asked.get(_spelling(given)):
                 scores[name] = max(score, scores.get(name, 0.0))
-        return Verdict(scores=scores, reason=self.reason, text=self.text)
+        return replace(self, scores=scores)
 
 
 def _spelling(name: str) -> str:
@@ -67,22 +66,19 @@ def as_verdict(value: Any) -> Verdict:
     """Return the verdict for a classifier's return value. Raises TypeError or ValueError for an invalid one."""
     match value:
         case Verdict():
-            scores = value.scores
+            verdict = value
         case None:
-            return Verdict()
+            verdict = Verdict()
         case bool() | int() | float():
-            scores = {FLAGGED: value}
+            verdict = Verdict(scores={FLAGGED: value})
         case Mapping():
-            scores = cast(Mapping[str, Any], value)
+            verdict = Verdict(scores=cast(Mapping[str, Any], value))
         case _:
             raise TypeError(f"a classifier returns a Verdict, scores, a number, a bool or None, not {value!r:.100}")
-    for name, score in scores.items():
+    for name, score in verdict.scores.items():
         if not isinstance(cast(Any, score), bool | int | float) or not 0 <= score <= 1:
             raise ValueError(f"the score of {name!r} must be a bool or a number from 0 to 1, not {score!r:.100}")
-    checked = {str(name): float(score) for name, score in scores.items()}
-    if isinstance(value, Verdict):
-        return Verdict(scores=checked, reason=value.reason, text=value.text)
-    return Verdict(scores=checked)
+    return replace(verdict, scores={str(name): float(score) for name, score in verdict.scores.items()})
 
 
 class ModelClassifier(AsksModel):

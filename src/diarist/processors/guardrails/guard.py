@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from diarist.checks import flags, one_of, whole
 from diarist.chunks import DataChunk
@@ -39,19 +39,19 @@ class Guard(Processor[Any], ABC):
     """A guardrail. Attributes of the class are defaults of options that not every guardrail has.
 
     Attributes:
+        strategies: The allowed values of ``strategy``.
         data_type: Type of the data chunk that ``warn`` sends.
         asks: The model or function that it asks; a model that it created is closed with the guard.
     """
 
+    strategies: ClassVar[tuple[str, ...]]
     data_type: str = "data-guard"
     asks: Any = None
     last_message_only: bool = False
 
-    def __init__(
-        self, *, strategy: str, strategies: Sequence[str], on_error: OnError, span_chars: int | None = None
-    ) -> None:
+    def __init__(self, *, strategy: str, on_error: OnError, span_chars: int | None = None) -> None:
         name = type(self).__name__
-        one_of(name, "strategy", strategy, strategies)
+        one_of(name, "strategy", strategy, self.strategies)
         one_of(name, "on_error", on_error, ("fail", "continue"))
         if span_chars is not None:
             whole(name, "span_chars (or None)", span_chars, least=1)
@@ -126,7 +126,6 @@ class InputGuard(Guard):
         self,
         *,
         strategy: str,
-        strategies: Sequence[str],
         on_error: OnError,
         run_in_parallel: bool,
         last_message_only: bool,
@@ -134,7 +133,7 @@ class InputGuard(Guard):
         chunk_window: int = 0,
         include_reasoning: bool = True,
     ) -> None:
-        super().__init__(strategy=strategy, strategies=strategies, on_error=on_error, span_chars=span_chars)
+        super().__init__(strategy=strategy, on_error=on_error, span_chars=span_chars)
         name = type(self).__name__
         flags(
             name,

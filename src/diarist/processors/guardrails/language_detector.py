@@ -56,6 +56,7 @@ class LanguageDetector(StreamGuard):
     """
 
     data_type = "data-language"
+    strategies = ("block", "warn", "translate")
     edits_in_place = False
 
     def __init__(
@@ -76,7 +77,6 @@ class LanguageDetector(StreamGuard):
     ) -> None:
         super().__init__(
             strategy=strategy,
-            strategies=("block", "warn", "translate"),
             on_error=on_error,
             run_in_parallel=run_in_parallel,
             last_message_only=last_message_only,

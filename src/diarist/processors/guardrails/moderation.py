@@ -60,6 +60,7 @@ class ModerationProcessor(StreamGuard):
     """
 
     data_type = "data-moderation"
+    strategies = ("block", "warn", "filter")
     edits_in_place = False
 
     def __init__(
@@ -80,7 +81,6 @@ class ModerationProcessor(StreamGuard):
     ) -> None:
         super().__init__(
             strategy=strategy,
-            strategies=("block", "warn", "filter"),
             on_error=on_error,
             run_in_parallel=run_in_parallel,
             last_message_only=last_message_only,

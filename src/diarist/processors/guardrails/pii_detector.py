@@ -21,7 +21,7 @@ from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
 from diarist.processors.guardrails.ask_model import AsksModel, joined, load_prompt
 from diarist.processors.guardrails.guard import OnError, Where, with_texts
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
-from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy, masked
 from diarist.processors.streaming_redaction import Look, Redactor, Span
 
 RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
@@ -137,7 +137,7 @@ class PIIDetector(RedactingGuard):
     def replacement(self, matched: str, label: str) -> str:
         match self.redaction_method:
             case "mask" if self.preserve_format:
-                return "".join("*" if char.isalnum() else char for char in matched)
+                return masked(matched)
             case "mask":
                 return "*" * 8
             case "hash":
@@ -167,7 +167,6 @@ class PIIDetector(RedactingGuard):
         return self.input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
 
     async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        """Return a text with the detections redacted."""
         return (await self._redact_detected(args, [text], where))[0]
 
     async def _redact_detected(self, args: ProcessorArgs[Any], pieces: Sequence[str], where: Where) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from diarist.checks import flags, share
@@ -131,6 +132,7 @@ class PromptInjectionDetector(InputGuard):
     """
 
     data_type = "data-prompt-injection"
+    strategies = ("block", "warn", "filter", "rewrite")
     edits_in_place = False
 
     def __init__(
@@ -150,7 +152,6 @@ class PromptInjectionDetector(InputGuard):
         name = "PromptInjectionDetector"
         super().__init__(
             strategy=strategy,
-            strategies=("block", "warn", "filter", "rewrite"),
             on_error=on_error,
             run_in_parallel=run_in_parallel,
             last_message_only=last_message_only,
@@ -182,14 +183,14 @@ class PromptInjectionDetector(InputGuard):
         if self.asks is not None and not verdict.over(self.threshold):
             judged = await verdict_of(self.asks, text)
             known = judged.of((*self._types, FLAGGED)).scores
-            verdict = Verdict(scores={**verdict.scores, **known}, reason=judged.reason, text=judged.text)
+            verdict = replace(judged, scores={**verdict.scores, **known})
         finding = flagged("the text tries to take control", verdict, self.threshold)
         if finding is None or self.strategy != "rewrite":
             return finding
         sentences = (match[0] for match in _SENTENCE.finditer(text) if match[0])
         rewritten = verdict.text or "".join(sentence for sentence in sentences if not score(sentence)).strip()
         clean = bool(rewritten) and rewritten != text and not self._by_patterns(rewritten).over(self.threshold)
-        return Finding(reason=finding.reason, metadata=finding.metadata, text=rewritten if clean else None)
+        return replace(finding, text=rewritten if clean else None)
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Judge a tool's result before the model sees it."""

@@ -36,15 +36,21 @@ class RedactingGuardState(RedactingState):
     found: set[str]
 
 
+def masked(text: str) -> str:
+    """Return the text with ``*`` for letters and digits."""
+    return "".join("*" if char.isalnum() else char for char in text)
+
+
 class RedactingGuard(Redacting, Guard):
     """Finds pieces of text and replaces them, blocks, or warns.
 
     Subclasses implement ``matching`` and ``replacement``, and ``rewrite`` if they ask a model or function.
     """
 
+    strategies = ("redact", "block", "warn", "filter")
+
     def __init__(self, *, strategy: str, on_error: OnError, tools: bool, span_chars: int | None, asks: Any) -> None:
-        strategies = ("redact", "block", "warn", "filter")
-        super().__init__(strategy=strategy, strategies=strategies, on_error=on_error, span_chars=span_chars)
+        super().__init__(strategy=strategy, on_error=on_error, span_chars=span_chars)
         flags(type(self).__name__, tools=tools)
         self.tools = tools
         self.asks = asks
@@ -68,8 +74,7 @@ class RedactingGuard(Redacting, Guard):
             return self._rewritten_stream(args)
         if isinstance(args.part, StepStart):
             args.state.streams.pop("output", None)  # the instructions may have changed
-        stream = args.state.streams.get("output") or self.stream(args, "output")
-        out = stream.feed(args.part, args.stream_parts)
+        out = self.stream(args, "output").feed(args.part, args.stream_parts)
         return out[0] if len(out) == 1 else list(out) or DROP
 
     async def _rewritten_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:

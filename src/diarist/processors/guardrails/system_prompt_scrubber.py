@@ -16,7 +16,7 @@ from diarist.processors.guardrails.ask_model import load_prompt
 from diarist.processors.guardrails.classifier import Classify, Verdict, make_classifier, verdict_of
 from diarist.processors.guardrails.guard import OnError, Where
 from diarist.processors.guardrails.overlap import Overlap, words_of
-from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy, masked
 from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look, Span
 
@@ -129,13 +129,7 @@ class SystemPromptScrubber(RedactingGuard):
             task=load_prompt("system_prompt"),
             instructions=instructions,
         )
-        super().__init__(
-            strategy=strategy,
-            on_error=on_error,
-            tools=tools,
-            span_chars=span_chars,
-            asks=asks,
-        )
+        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=asks)
         one_of(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
         share(name, "threshold", threshold)
         self.redaction_method = redaction_method
@@ -167,13 +161,9 @@ class SystemPromptScrubber(RedactingGuard):
         return look
 
     def replacement(self, matched: str, label: str) -> str:
-        match self.redaction_method:
-            case "placeholder":
-                return self.placeholder_text
-            case "mask":
-                return "".join("*" if char.isalnum() else char for char in matched)
-            case _:
-                return ""
+        if self.redaction_method == "placeholder":
+            return self.placeholder_text
+        return masked(matched) if self.redaction_method == "mask" else ""
 
     async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
         """Return the text, or its replacement if the classifier objects to it."""
