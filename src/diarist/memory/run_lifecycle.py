@@ -16,7 +16,7 @@ from diarist.exceptions import ConflictError, InputError, RunLostError, StorageE
 from diarist.messages import Message
 from diarist.run_context import Outcome
 from diarist.storage.base import Storage
-from diarist.storage.records import Run, Thread, is_own_resource
+from diarist.storage.records import NewEvent, Run, Thread, is_own_resource
 
 logger = logging.getLogger("diarist")
 
@@ -127,24 +127,28 @@ class Heartbeat:
             await cancel_and_wait(self._task)
 
 
-async def end_run(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = ()) -> Sequence[int]:
-    """End the run with its last messages, even if the caller is cancelled; return the places of those messages.
+async def end_run(
+    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+) -> Sequence[int]:
+    """End the run with its last messages and events, even if the caller is cancelled; return the messages' places.
 
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
         StorageError: As for ``Storage.finish_run``; the run then holds its thread until its time to live is over.
     """
     try:
-        return await _end(storage, run, outcome, last)
+        return await _end(storage, run, outcome, last, events)
     except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
         with suppress(StorageError):
-            await shield_until_done(_end(storage, run, outcome, last), hurried=True)
+            await shield_until_done(_end(storage, run, outcome, last, events), hurried=True)
         raise
 
 
-async def _end(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message]) -> Sequence[int]:
+async def _end(
+    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], events: Sequence[NewEvent]
+) -> Sequence[int]:
     try:
-        return await storage.finish_run(run, outcome, messages=last)
+        return await storage.finish_run(run, outcome, messages=last, events=events)
     except (ConflictError, RunLostError):
         raise
     except StorageError:  # perhaps only the reply was lost
@@ -153,7 +157,7 @@ async def _end(storage: Storage, run: Run, outcome: Outcome, last: Sequence[Mess
             if found is None and outcome == "discarded":  # it went with the thread that it made
                 return []
             if found is not None and found.state == "live" and not last:
-                return await storage.finish_run(run, outcome)
+                return await storage.finish_run(run, outcome, events=events)
             if found is not None and (found.token, found.state) == (run.token, outcome):
                 rows = await storage.list_messages(run.thread_id, limit=_NEWEST, newest_first=True) if last else []
                 numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}

@@ -22,7 +22,7 @@ from diarist.messages import FilePart, Message, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
-from diarist.storage.records import MessageSource, Run, Thread
+from diarist.storage.records import MessageSource, NewEvent, Run, Thread
 from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
@@ -50,6 +50,7 @@ class RunRecorder:
     Attributes:
         pinned: Ids of stored messages that are this run's question, since its caller sent them again.
         kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
+        events: Events to store with the run's next messages; dropped if the run is discarded.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RunRecorder:
         self._read_only = read_only
         self.pinned: set[str] = set()
         self.kept: set[str] = set()
+        self.events: list[NewEvent] = []
         self._saved: dict[str, tuple[Message, int]] = {}
         self._repeated: list[Message] = []
         self._heartbeat: Heartbeat
@@ -231,7 +233,8 @@ class RunRecorder:
 
     async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
         self._count(messages)
-        self._stored(messages, await self._storage.append_messages(self._run, messages, source=source))
+        new, self.events = self.events, []
+        self._stored(messages, await self._storage.append_messages(self._run, messages, source=source, events=new))
 
     def _count(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -253,7 +256,7 @@ class RunRecorder:
         last: list[Message] = []
         try:
             last = await self._store_but_last(context.messages, None if outcome == "committed" else context.finished)
-            self._stored(last, await end_run(self._storage, self._run, outcome, last))
+            self._stored(last, await end_run(self._storage, self._run, outcome, last, self.events))
         except BaseException:  # any error: a run that is left open would block its thread
             with suppress(RunLostError):  # it has ended already
                 await self._interrupt(last)

@@ -17,6 +17,7 @@ from diarist.storage.records import (
     Hit,
     Lease,
     MessageSource,
+    NewEvent,
     ObservationLog,
     Page,
     Resource,
@@ -150,9 +151,16 @@ class Storage(ABC):
 
     @abstractmethod
     async def append_messages(
-        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+        self,
+        run: Run,
+        messages: Sequence[Message],
+        *,
+        source: MessageSource = "response",
+        events: Sequence[NewEvent] = (),
     ) -> list[int]:
         """Append messages to the run's thread, all or none. Returns their ``seq``.
+
+        ``events`` are appended with the messages, as ``append_event`` does it. This saves calls and transactions.
 
         ``seq`` rises strictly within the thread and is assigned in the inserting transaction. The stored rows get the
         run's ``thread_id``, ``resource_id`` and ``run_id``; those of the messages are ignored.
@@ -173,7 +181,9 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
+    async def finish_run(
+        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+    ) -> list[int]:
         """End the run. One single write makes its messages visible or discards them.
 
         ``discarded`` deletes its messages. If this run created the thread and nothing else is in it, the thread goes
@@ -184,6 +194,7 @@ class Storage(ABC):
         Args:
             messages: Responses to append first, as ``append_messages`` does it. This saves a call, and a write if one
                 transaction can hold both.
+            events: As for ``append_messages``. Left out if the run is discarded, or had ended already.
 
         Returns:
             The ``seq`` of the messages.

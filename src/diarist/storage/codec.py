@@ -17,6 +17,7 @@ from diarist.exceptions import ConflictError, InputError, RunLostError, StorageE
 from diarist.messages import Json, Message, Role, SentBlock, part_from_dict, part_to_dict
 from diarist.storage.records import (
     MessageSource,
+    NewEvent,
     ObservationLog,
     Page,
     Resource,
@@ -273,6 +274,14 @@ def require_resource(thread: Thread, resource_id: str) -> None:
     """Raise InputError if the stored thread belongs to another resource."""
     if resource_id != thread.resource_id:
         raise InputError(f"thread {thread.id!r} belongs to resource {resource_id!r}, not {thread.resource_id!r}")
+
+
+# --- events ------------------------------------------------------------------------------------------------
+
+
+def encode_event(event: NewEvent) -> tuple[str, str, str]:
+    """Return key, type and data of an event as they are stored. Raises InputError if it cannot be stored."""
+    return checked(event.key, "the key of an event"), checked(event.type, "the type of an event"), to_json(event.data)
 
 
 # --- observation logs --------------------------------------------------------------------------------------

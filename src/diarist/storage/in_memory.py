@@ -29,6 +29,7 @@ from diarist.storage.codec import (
     decode_resource,
     decode_thread,
     decode_working_memory,
+    encode_event,
     encode_log,
     encode_message,
     encode_resource,
@@ -52,6 +53,7 @@ from diarist.storage.records import (
     Hit,
     Lease,
     MessageSource,
+    NewEvent,
     ObservationLog,
     Page,
     Resource,
@@ -232,13 +234,18 @@ class InMemoryStorage(Storage, SearchStorage):
         with self._lock:
             self._live(run).expires_at = expires_at
 
-    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
+    async def finish_run(
+        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+    ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
+        new = list(map(encode_event, events))
         with self._lock:
             numbers = self._append(run, rows) if rows else []
             found = self._runs.get(run.id)
             if found is not None and found.run.state == "live":
                 self._end(self._live(run), state)
+                for event in new if state != "discarded" else ():
+                    self._append_event(*event)
             else:
                 require_state(run, found and found.run, state)
             return numbers
@@ -275,11 +282,19 @@ class InMemoryStorage(Storage, SearchStorage):
     # Messages
 
     async def append_messages(
-        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+        self,
+        run: Run,
+        messages: Sequence[Message],
+        *,
+        source: MessageSource = "response",
+        events: Sequence[NewEvent] = (),
     ) -> list[int]:
-        rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
+        rows, new = [encode_message(m, run_id=run.id, source=source) for m in messages], list(map(encode_event, events))
         with self._lock:
-            return self._append(run, rows)
+            numbers = self._append(run, rows)
+            for event in new:
+                self._append_event(*event)
+            return numbers
 
     def _append(self, run: Run, rows: Sequence[MessageRow]) -> list[int]:
         self._live(run)
@@ -545,15 +560,16 @@ class InMemoryStorage(Storage, SearchStorage):
         return held == lease and until > _steady()
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
-        checked(key, "the key of an event")
-        checked(type, "the type of an event")
-        body = to_json(dict(data))
+        encoded = encode_event(NewEvent(key, type, dict(data)))
         with self._lock:
-            log = self._events.setdefault(key, _EventLog())
-            log.last_seq += 1
-            row = (log.last_seq, type, body, _now())
-            log.events.append(row)
-            del log.events[: -self.events_kept]
+            return self._append_event(*encoded)
+
+    def _append_event(self, key: str, type: str, body: str) -> Event:
+        log = self._events.setdefault(key, _EventLog())
+        log.last_seq += 1
+        row = (log.last_seq, type, body, _now())
+        log.events.append(row)
+        del log.events[: -self.events_kept]
         return _event(key, row)
 
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:

@@ -321,6 +321,14 @@ class Lease:
     token: int
 
 
+class NewEvent(NamedTuple):
+    """An event to append to a key's event log."""
+
+    key: str
+    type: str
+    data: dict[str, Json]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One event in a key's event log. ``seq`` rises by one per event of the key."""

@@ -50,6 +50,7 @@ from diarist.storage import (
     Forgotten,
     Hints,
     Lease,
+    NewEvent,
     Observation,
     ObservationLog,
     PendingReflection,
@@ -1321,6 +1322,21 @@ class StorageConformance:
         assert await storage.list_events("thread:trip") == given
         assert await storage.list_events("thread:other") == [other]
         assert await storage.list_events("nothing") == []
+
+    async def test_events_are_stored_with_a_runs_messages(self, storage: Storage) -> None:
+        def event(number: int) -> NewEvent:
+            return NewEvent("thread:trip", f"data-{number}", {"n": number})
+
+        run = await begin(storage)
+        await storage.append_messages(run, [user("hello", id="a")], events=[event(1), event(2)])
+        with pytest.raises(ConflictError):
+            await storage.append_messages(run, [user("again", id="a")], events=[event(3)])
+        await storage.finish_run(run, "committed", messages=[user("answer")], events=[event(4)])
+        await storage.finish_run(run, "committed", events=[event(5)])
+        gone = await begin(storage, "gone")
+        await storage.append_messages(gone, [user("more")], events=[event(6)])
+        await storage.finish_run(gone, "discarded", events=[event(7)])
+        assert [found.data["n"] for found in await storage.list_events("thread:trip")] == [1, 2, 4, 6]
 
     async def test_windows_of_events(self, storage: Storage) -> None:
         given = [await storage.append_event("k", "data-x", {}) for _ in range(5)]

@@ -233,7 +233,7 @@ class Conversation:
 async def prepare_step(memory: Turn, step_number: int, *, pinned: Collection[str]) -> None:
     """All that comes before a model call."""
     await memory.prepare(pinned)
-    await memory.send_status(step_number, pinned)
+    memory.send_status(step_number, pinned)
 
 
 def ids(messages: Sequence[Message]) -> list[str]:

@@ -821,7 +821,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
         await prepare_step(memory, 0, pinned={f"q{n}", f"r{n}"})
         await chat.settled()
         await memory.refresh()
-        await memory.send_status(1, {f"q{n}", f"r{n}"})
+        memory.send_status(1, {f"q{n}", f"r{n}"})
         rows = memory.window.rows
         chunks = (await chat.stored()).buffered
         covered = Coverage(chunks, chat.thread)

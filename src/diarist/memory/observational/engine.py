@@ -50,7 +50,7 @@ from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, copy_message, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog
+from diarist.storage.records import NewEvent, Observation, ObservationLog
 from diarist.tokens import TokenCounter, default_counter
 
 logger = logging.getLogger("diarist")
@@ -431,8 +431,11 @@ class Turn:
                 await self._take(outcome, started, "reflection")
         return False
 
-    async def send_status(self, step_number: int, pinned: Collection[str]) -> None:
-        """Send the sizes of the prompt before a model call. ``step_number`` counts the steps of the run from 0."""
+    def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
+        """Emit the sizes of the prompt before a model call, and return the event for the event log.
+
+        ``step_number`` counts the steps of the run from 0.
+        """
         part = events.status(
             self._sizes(pinned),
             self.log,
@@ -440,7 +443,8 @@ class Turn:
             thread_id=self.diary.thread_id,
             step_number=step_number,
         )
-        await self.diary.send(part, self.log.key)
+        self.diary.tell(part)
+        return NewEvent(self.log.key, part.type, events.without_words(part))
 
     def _sizes(self, pinned: Collection[str] = (), *, cold: bool = False) -> Sizes:
         """Return the sizes of the window, with the current flags."""

@@ -180,7 +180,7 @@ class DiaryProcessor(Processor[Any]):
             self._compose(turn, asked, given, tails)
             await state.recorder.rewrite([asked])
             turn.window.add([asked])
-        await turn.send_status(args.step_number, pinned)
+        state.recorder.events.append(turn.send_status(args.step_number, pinned))
         messages.remember(newest_half(turn.window.messages(), pinned, cuts=state.cuts))
         return self._add_diary(args)
 

@@ -256,7 +256,7 @@ class ThreadDiary:
         if stored:
             await self.send(part, cycle.log.key, error=_kind(error))
         else:
-            self._tell(part)
+            self.tell(part)
 
     async def _count_failure(
         self, cycle: Cycle, error: Exception, refused: Sequence[Source], rows: Sequence[RowRef], *, at: datetime
@@ -314,13 +314,14 @@ class ThreadDiary:
         Args:
             error: The kind of error, which the event log has instead of its text.
         """
-        self._tell(part)
+        self.tell(part)
         try:
             await self.storage.append_event(key, part.type, events.without_words(part, error=error))
         except StorageError as failure:
             logger.warning("cannot append %s to the event log of %s: %s", part.type, key, failure)
 
-    def _tell(self, part: DataChunk) -> None:
+    def tell(self, part: DataChunk) -> None:
+        """Emit an event without storing it."""
         if self.emit is not None:
             self.emit(part)
         self._debug(part.type, part.data)

@@ -73,10 +73,10 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 ) from error
 
 
-def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:
+def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) -> tuple[list[int], bool]:
+    """Return the numbers of the rows, and True if the run had not ended before."""
     numbers = append_messages(db, run, rows) if rows else []
-    end_run(db, run, state)
-    return numbers
+    return numbers, end_run(db, run, state)
 
 
 def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:

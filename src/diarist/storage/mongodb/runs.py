@@ -79,9 +79,12 @@ def heartbeat(db: Db, run: Run, ttl: int) -> None:
         raise lost_run(run, get_run(db, run.id))
 
 
-def end_run(db: Db, run: Run, state: EndState) -> None:
-    if not _end(db, run, state, {}):
+def end_run(db: Db, run: Run, state: EndState) -> bool:
+    """End a run. Returns False if it has ended already."""
+    ended = _end(db, run, state, {})
+    if not ended:
         require_state(run, get_run(db, run.id), state)
+    return ended
 
 
 def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:

@@ -8,7 +8,15 @@ from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.codec import after_resource, check_thread, encode_message, encode_sent, to_json, ttl_micros
+from diarist.storage.codec import (
+    after_resource,
+    check_thread,
+    encode_event,
+    encode_message,
+    encode_sent,
+    to_json,
+    ttl_micros,
+)
 from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
 from diarist.storage.mongodb import messages as rows_
 from diarist.storage.mongodb.client import Server, open_database
@@ -18,6 +26,7 @@ from diarist.storage.records import (
     Forgotten,
     Lease,
     MessageSource,
+    NewEvent,
     ObservationLog,
     Page,
     Resource,
@@ -108,18 +117,30 @@ class MongoDBStorage(Storage):
         await self._server.run(runs.heartbeat, run, ttl_micros(ttl))
 
     async def append_messages(
-        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+        self,
+        run: Run,
+        messages: Sequence[Message],
+        *,
+        source: MessageSource = "response",
+        events: Sequence[NewEvent] = (),
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        return await self._server.run(rows_.append_messages, run, rows)
+        numbers = await self._server.run(rows_.append_messages, run, rows)
+        await self._append_events(events)
+        return numbers
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         await self._server.run(rows_.rewrite_messages, run, rows, list(remove))
 
-    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
+    async def finish_run(
+        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+    ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        return await self._server.run(rows_.finish_run, run, state, rows)
+        numbers, ended = await self._server.run(rows_.finish_run, run, state, rows)
+        if ended and state != "discarded":
+            await self._append_events(events)
+        return numbers
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self._server.run(runs.get_run, run_id)
@@ -214,9 +235,13 @@ class MongoDBStorage(Storage):
         return await self._server.run(leases.delete_lease, name)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
-        checked(key, "the key of an event")
-        checked(type, "the type of an event")
-        return await self._server.run(events.append_event, key, type, to_json(dict(data)), self.events_kept)
+        encoded = encode_event(NewEvent(key, type, dict(data)))
+        return await self._server.run(events.append_event, *encoded, self.events_kept)
+
+    async def _append_events(self, new: Sequence[NewEvent]) -> None:
+        """Append events after the change that they belong to; a crash in between loses them."""
+        for event in new:
+            await self._server.run(events.append_event, *encode_event(event), self.events_kept)
 
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._server.run(events.list_events, key, after, check_limit(limit))

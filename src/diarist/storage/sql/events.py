@@ -6,6 +6,9 @@ from diarist.databases.base import Connection
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
 
+EncodedEvent = tuple[str, str, str, int]
+"""Arguments of ``append_event``: key, type, data as JSON, and the number of events to keep."""
+
 
 async def append_event(connection: Connection, key: str, type: str, data: str, keep: int) -> Event:
     seq = await connection.value(

@@ -12,6 +12,7 @@ from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
 from diarist.storage.records import COUNTS, EndState, Forgotten, Run
+from diarist.storage.sql.events import EncodedEvent, append_event
 from diarist.storage.sql.row_cache import KnownRows, size_of
 from diarist.storage.sql.runs import end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
@@ -40,7 +41,9 @@ _OLDEST_FIRST, _NEWEST_FIRST = _LIST.replace("{order}", "ASC"), _LIST.replace("{
 # --- writing -----------------------------------------------------------------------------------------------
 
 
-async def append_messages(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+async def append_messages(
+    connection: Connection, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()
+) -> list[int]:
     # Raise the counter first: this locks the thread's row, so no other transaction can end the run in between.
     last = await connection.value(
         "UPDATE diarist_threads SET last_seq = last_seq + :count WHERE id = :thread RETURNING last_seq",
@@ -50,22 +53,31 @@ async def append_messages(connection: Connection, run: Run, rows: Sequence[Messa
     if last is None:
         raise lost_run(run, await get_run(connection, run.id))
     await require_live(connection, run)
-    if not rows:
-        return []
     numbers = list(range(last - len(rows) + 1, last + 1))
     values = [row._asdict() | {"seq": seq, "thread_id": run.thread_id} for seq, row in zip(numbers, rows, strict=True)]
     try:
-        await connection.execute_many(_INSERT, values)
+        if values:
+            await connection.execute_many(_INSERT, values)
     except connection.violations as error:
         raise ConflictError(
             f"thread {run.thread_id!r} has a message of the same id already, among {[row.id for row in rows]}"
         ) from error
+    for event in added:
+        await append_event(connection, *event)
     return numbers
 
 
-async def finish_run(connection: Connection, run: Run, state: EndState, rows: Sequence[MessageRow]) -> list[int]:
+async def finish_run(
+    connection: Connection,
+    run: Run,
+    state: EndState,
+    rows: Sequence[MessageRow],
+    added: Sequence[EncodedEvent],
+) -> list[int]:
     numbers = await append_messages(connection, run, rows) if rows else []
-    await end_run(connection, run, state, locked=bool(rows))
+    if await end_run(connection, run, state, locked=bool(rows)):
+        for event in added:
+            await append_event(connection, *event)
     return numbers
 
 

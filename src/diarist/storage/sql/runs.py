@@ -65,8 +65,11 @@ async def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
         raise lost_run(run, await get_run(connection, run.id))
 
 
-async def end_run(connection: Connection, run: Run, state: EndState, *, locked: bool = False) -> None:
-    """End the run. ``locked`` means that this transaction holds the thread's lock already."""
+async def end_run(connection: Connection, run: Run, state: EndState, *, locked: bool = False) -> bool:
+    """End the run. Returns False if it had ended already or is discarded.
+
+    ``locked``: this transaction holds the thread's lock.
+    """
     if not locked:
         await lock_thread(connection, run.thread_id)
     ended = await connection.first(
@@ -78,7 +81,7 @@ async def end_run(connection: Connection, run: Run, state: EndState, *, locked: 
     )
     if ended is None:
         require_state(run, await get_run(connection, run.id), state)
-        return
+        return False
     thread_id, guarded = ended
     if state == "discarded":
         await connection.execute("DELETE FROM diarist_messages WHERE run_id = :run", run=run.id)
@@ -90,11 +93,12 @@ async def end_run(connection: Connection, run: Run, state: EndState, *, locked: 
         )
         if dropped:
             await forget_records(connection, thread_id)
-        return
+        return False
     if state == "interrupted" and guarded:
         await connection.execute("DELETE FROM diarist_messages WHERE run_id = :run AND source <> 'input'", run=run.id)
     await index_run(connection, run)
     await connection.execute("UPDATE diarist_threads SET updated_at = {now} WHERE id = :thread", thread=thread_id)
+    return True
 
 
 async def get_run(connection: Connection, run_id: str) -> Run | None:

@@ -9,7 +9,15 @@ from diarist.checks import LARGEST, check_limit, check_place, checked
 from diarist.databases.base import Connection, Database, read_version
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Ranges, SearchStorage, Storage
-from diarist.storage.codec import after_resource, check_thread, encode_message, encode_sent, to_json, ttl_micros
+from diarist.storage.codec import (
+    after_resource,
+    check_thread,
+    encode_event,
+    encode_message,
+    encode_sent,
+    to_json,
+    ttl_micros,
+)
 from diarist.storage.records import (
     EndState,
     Event,
@@ -17,6 +25,7 @@ from diarist.storage.records import (
     Hit,
     Lease,
     MessageSource,
+    NewEvent,
     ObservationLog,
     Page,
     Resource,
@@ -28,6 +37,7 @@ from diarist.storage.records import (
 from diarist.storage.search_cursors import decode_place
 from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
+from diarist.storage.sql.events import EncodedEvent
 from diarist.storage.sql.logs import KnownLog
 from diarist.storage.sql.row_cache import KnownRows
 from diarist.storage.sql.search import purge_index
@@ -113,19 +123,26 @@ class SQLStorage(Storage, SearchStorage):
         await self._database.write(runs.heartbeat, run, ttl_micros(ttl))
 
     async def append_messages(
-        self, run: Run, messages: Sequence[Message], *, source: MessageSource = "response"
+        self,
+        run: Run,
+        messages: Sequence[Message],
+        *,
+        source: MessageSource = "response",
+        events: Sequence[NewEvent] = (),
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        return await self._database.write(_messages.append_messages, run, rows)
+        return await self._database.write(_messages.append_messages, run, rows, self._encoded(events))
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         if await self._database.write(_messages.rewrite_messages, run, rows, list(remove)):
             self._rows.drop(run.thread_id)
 
-    async def finish_run(self, run: Run, state: EndState, *, messages: Sequence[Message] = ()) -> list[int]:
+    async def finish_run(
+        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+    ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        numbers = await self._database.write(_messages.finish_run, run, state, rows)
+        numbers = await self._database.write(_messages.finish_run, run, state, rows, self._encoded(events))
         if state != "committed":  # rows may have been deleted
             self._database.erase_soon()
         return numbers
@@ -264,10 +281,11 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.write(leases.delete_lease, name)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
-        checked(key, "the key of an event")
-        checked(type, "the type of an event")
-        body, keep = to_json(dict(data)), self.events_kept
+        ((key, type, body, keep),) = self._encoded([NewEvent(key, type, dict(data))])
         return await self._database.write(events.append_event, key, type, body, keep)
+
+    def _encoded(self, new: Sequence[NewEvent]) -> list[EncodedEvent]:
+        return [(*encode_event(event), self.events_kept) for event in new]
 
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._database.read(events.list_events, key, after, check_limit(limit))
