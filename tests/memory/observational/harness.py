@@ -233,7 +233,8 @@ class Conversation:
 async def prepare_step(memory: Turn, step_number: int, *, pinned: Collection[str]) -> None:
     """All that comes before a model call."""
     await memory.prepare(pinned)
-    memory.send_status(step_number, pinned)
+    event = memory.send_status(step_number, pinned)
+    await memory.diary.storage.append_event(*event)  # a run stores it with its messages
 
 
 def ids(messages: Sequence[Message]) -> list[str]:
