@@ -816,8 +816,11 @@ class StorageConformance:
             part_tokens=tuple(range(len(ALL_PARTS))),
             sent=SentBlock(text="<today>Tuesday</today>", tokens=7, made_from={"date": "2026-01-20"}),
         )
-        [found] = await committed(storage, message)
-        assert found == replace(message, thread_id="trip", resource_id="ada", run_id=found.run_id, seq=1)
+        run = await begin(storage)
+        await storage.append_messages(run, [message])
+        await storage.finish_run(run, "committed")
+        [found] = await storage.list_messages("trip")
+        assert found == replace(message, thread_id="trip", resource_id="ada", run_id=run.id, seq=1)
 
     @pytest.mark.parametrize("text", TEXTS)
     async def test_text_comes_back_as_it_was(self, storage: Storage, text: str) -> None:
