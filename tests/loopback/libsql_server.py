@@ -19,10 +19,13 @@ _SETTING = re.compile(r"\s*PRAGMA\s+(secure_delete|synchronous|journal_mode|busy
 
 
 class LibSQLServer:
-    """Serves the file; ``token`` is what a client must show, ``requests`` counts what came."""
+    """Serves the file; ``token`` is what a client must show, ``requests`` counts what came.
 
-    def __init__(self, path: Path, token: str | None = None) -> None:
-        self.path, self.token = path, token
+    ``idle`` is the number of seconds after which it closes an idle connection.
+    """
+
+    def __init__(self, path: Path, token: str | None = None, *, idle: float | None = None) -> None:
+        self.path, self.token, self.idle = path, token, idle
         self.requests = 0
         self.streams: dict[str, sqlite3.Connection] = {}
         sqlite3.connect(path).execute("PRAGMA journal_mode = WAL").connection.close()
@@ -55,6 +58,7 @@ class LibSQLServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
+            timeout = server.idle
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -201,6 +201,32 @@ async def test_a_read_takes_two_requests(server: LibSQLServer) -> None:
         assert server.streams == {}
 
 
+async def test_an_idle_connection_that_the_server_closed_is_replaced(tmp_path: Path) -> None:
+    with LibSQLServer(tmp_path / "server.db", idle=0.01) as server:
+        async with LibSQLStorage(server.url) as storage:
+            await storage.create_thread(TRIP)
+            for _ in range(3):
+                await asyncio.sleep(0.1)
+                assert await storage.get_thread("trip") is not None
+
+
+async def test_a_transaction_continues_where_the_server_says(server: LibSQLServer) -> None:
+    with LibSQLServer(server.path) as second:
+        second.streams = server.streams
+        perform = server.answer
+
+        def elsewhere(*request: object) -> object:
+            status, answer = perform(*request)  # type: ignore[arg-type]
+            return status, {**answer, "base_url": second.url}
+
+        server.answer = elsewhere  # type: ignore[method-assign,assignment]
+        async with LibSQLStorage(server.url) as storage:
+            await storage.create_thread(TRIP)
+            first, there = server.requests, second.requests
+            assert await storage.get_thread("trip") is not None
+            assert (server.requests - first, second.requests - there) == (1, 1)
+
+
 async def test_a_transaction_that_the_server_ended_leaves_nothing(server: LibSQLServer) -> None:
     async with LibSQLStorage(server.url) as storage:
         await storage.create_thread(TRIP)

@@ -102,6 +102,8 @@ def numbered(sql: str, sign: str) -> tuple[str, tuple[str, ...]]:
 
 # --- schema ------------------------------------------------------------------------------------------------
 
+Step = Callable[[Connection], Coroutine[Any, Any, object]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
@@ -116,10 +118,8 @@ class Schema:
 
     name: str
     version: int
-    create: Callable[[Connection], Coroutine[Any, Any, None]]
-    migrations: Mapping[int, Callable[[Connection], Coroutine[Any, Any, object]]] = field(
-        default_factory=dict[int, Callable[[Connection], Coroutine[Any, Any, object]]]
-    )
+    create: Step
+    migrations: Mapping[int, Step] = field(default_factory=dict[int, Step])
 
     async def is_current(self, connection: Connection, location: str) -> bool:
         """Return False if tables must be created or migrated. Raises SchemaError if they have a newer version."""
@@ -161,13 +161,10 @@ class Schema:
 
 async def read_version(connection: Connection, group: str) -> int | None:
     """Return the version of a group's tables in the database; None if there are none."""
-    if connection.dialect == "sqlite":
-        found = await connection.value("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'diarist_schema'")
-    else:  # not to_regclass(), which misses a table created since its last call
-        found = await connection.value(
-            "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'diarist_schema' AND pg_table_is_visible(oid)"
-        )
-    if found is None:
+    exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'diarist_schema'"
+    if connection.dialect == "postgresql":  # not to_regclass(), which misses a table created since its last call
+        exists = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'diarist_schema' AND pg_table_is_visible(oid)"
+    if await connection.value(exists) is None:
         return None
     return await connection.value("SELECT version FROM diarist_schema WHERE name = :name", name=group)
 

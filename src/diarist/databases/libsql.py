@@ -9,13 +9,12 @@ from __future__ import annotations
 import http.client
 import os
 import sqlite3
-import ssl
 from abc import abstractmethod
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
@@ -25,8 +24,8 @@ from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_reme
 from diarist.databases.threads import ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.exceptions import ConfigError, InputError
 
-T = TypeVar("T")
-Value = str | int | float | bytes | None
+Value = str | int | None
+Step = tuple[str, Sequence[Value]]
 
 
 class Result(NamedTuple):
@@ -40,7 +39,7 @@ class LibSQLConnection(ThreadConnection):
     """A connection to a file or a server."""
 
     @abstractmethod
-    def run(self, sql: str, rows: Sequence[Sequence[Value]]) -> Result:
+    def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
         """Run a statement once for each row of values. With several, the result has no rows."""
 
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
@@ -59,12 +58,9 @@ class LibSQLConnection(ThreadConnection):
         text, names = _in_libsql(sql)
         return self.run(text, [[_checked(row[name]) for name in names] for row in rows])
 
-    def begin(self, statement: str) -> None:
-        self.run(statement, [()])
-
     def run_alone(self, statement: str, patience: float | None = None) -> Any:
-        found = self.run(statement, [()])
-        return found.rows[0][0] if found.rows else None
+        rows = self.run(statement).rows
+        return rows[0][0] if rows else None
 
 
 @lru_cache(2048)
@@ -104,8 +100,8 @@ class LibSQLDatabase(ThreadDatabase):
         self._path: Path | None = None
         connect: Callable[[], LibSQLConnection]
         if isinstance(place, str) and "://" in place:
-            address, token = parsed(place, auth_token)
-            location, connect = address.url, partial(RemoteConnection, address, token, busy_timeout)
+            location, token = server_address(place)
+            connect = partial(RemoteConnection, location, token if auth_token is None else auth_token, busy_timeout)
             remedies = {
                 "SQLITE_BUSY": BUSY.format(seconds=busy_timeout),
                 "SQLITE_AUTH": "; use a token that may write",
@@ -113,9 +109,13 @@ class LibSQLDatabase(ThreadDatabase):
         elif auth_token is not None:
             raise ConfigError("auth_token is for a server: give its URL, or leave the token out for a file")
         else:
-            _driver()  # report a missing extra at once
+            try:
+                import libsql  # pyright: ignore[reportMissingTypeStubs]
+            except ImportError as error:
+                raise ImportError("files of libSQL need an extra of diarist: pip install 'diarist[libsql]'") from error
+            driver: Any = libsql
             self._path = path = file_path(place)
-            location, connect = str(path), partial(FileConnection, path, busy_timeout)
+            location, connect = str(path), partial(FileConnection, driver.connect, path, busy_timeout)
             remedies = file_remedies(path, busy_timeout)
         super().__init__(schema, location, connect=connect, busy_timeout=busy_timeout, remedies=remedies)
 
@@ -123,43 +123,6 @@ class LibSQLDatabase(ThreadDatabase):
         if self._path is None:
             return (f"{self.location}: the server decides what becomes of deleted rows in its files (secure_delete)",)
         return await erase_from_file(self, self._path)
-
-
-# --- addresses ---------------------------------------------------------------------------------------------
-
-_SCHEMES = {"libsql": "https", "https": "https", "http": "http"}
-_EXAMPLE = "write libsql://name.example.com, or http://localhost:8080 for a server without TLS"
-
-
-class Address(NamedTuple):
-    """The address of a server."""
-
-    tls: bool
-    host: str
-    port: int
-    path: str
-
-    @property
-    def url(self) -> str:
-        """The URL without a token."""
-        scheme, usual = ("https", 443) if self.tls else ("http", 80)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}{'' if self.port == usual else f':{self.port}'}{self.path}"
-
-
-def parsed(url: str, auth_token: str | None) -> tuple[Address, str | None]:
-    """Return the address, and the token, which may be in the URL as ``?authToken=``. Raises ConfigError."""
-    try:
-        found = urlsplit(url)
-        port = found.port
-    except ValueError as error:
-        raise ConfigError(f"not a URL of a libSQL server; {_EXAMPLE}") from error
-    if found.scheme not in _SCHEMES or not found.hostname:
-        raise ConfigError(f"not a URL of a libSQL server: it starts with {found.scheme}://; {_EXAMPLE}")
-    query = parse_qs(found.query)
-    tls = _SCHEMES[found.scheme] == "https" and query.get("tls") != ["0"]
-    token = auth_token if auth_token is not None else query.get("authToken", [None])[0]
-    return Address(tls, found.hostname, port or (443 if tls else 80), found.path.rstrip("/")), token
 
 
 # --- errors ------------------------------------------------------------------------------------------------
@@ -175,10 +138,9 @@ _BY_MESSAGE = {
 }
 
 
-def made_error(found: Mapping[str, Any]) -> sqlite3.Error:
-    """Return the error that ``sqlite3`` would raise for a message and perhaps a code."""
-    message, code = found["message"], found.get("code") or ""
-    if not code.startswith("SQLITE_"):
+def made_error(message: str, code: str | None = None) -> sqlite3.Error:
+    """Return the error that ``sqlite3`` would raise."""
+    if code is None or not code.startswith("SQLITE_"):
         code = next((name for words, name in _BY_MESSAGE.items() if words in message), "SQLITE_ERROR")
     kind = sqlite3.IntegrityError if code.startswith("SQLITE_CONSTRAINT") else sqlite3.OperationalError
     error = kind(message)
@@ -188,127 +150,133 @@ def made_error(found: Mapping[str, Any]) -> sqlite3.Error:
 
 # --- files -------------------------------------------------------------------------------------------------
 
-_SETTINGS = (
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA secure_delete = ON",  # deleted text must not remain in unused pages
-    "PRAGMA synchronous = NORMAL",  # as in sqlite.py
-    "PRAGMA journal_mode = WAL",
-)
 _SMALL = 2**31
 
 
-def _driver() -> Any:
-    try:
-        import libsql  # pyright: ignore[reportMissingTypeStubs]
-    except ImportError as error:
-        raise ImportError("files of libSQL need an extra of diarist: pip install 'diarist[libsql]'") from error
-    return libsql
-
-
 class FileConnection(LibSQLConnection):
-    def __init__(self, path: Path, busy_timeout: float) -> None:
+    """A connection to a file. ``connect`` is the function of the driver."""
+
+    def __init__(self, connect: Callable[..., Any], path: Path, busy_timeout: float) -> None:
         refuse_impossible(path)
         self._busy_timeout = busy_timeout
-        self._connection: Any = _mapped(
-            partial(_driver().connect, str(path), timeout=0.0, isolation_level=None, _check_same_thread=False)
-        )
-        try:
-            for statement in _SETTINGS:
-                self.run(statement, [()])
+        with _driver_errors():
+            self._driver = connect(str(path), timeout=0.0, isolation_level=None, _check_same_thread=False)
+        try:  # for the settings see sqlite.py
+            for name, value in (("foreign_keys", "ON"), ("secure_delete", "ON"), ("synchronous", "NORMAL")):
+                self.run(f"PRAGMA {name} = {value}")
+            self.run("PRAGMA journal_mode = WAL")
         except BaseException:
             self.close()
             raise
 
-    def run(self, sql: str, rows: Sequence[Sequence[Value]]) -> Result:
-        if len(rows) == 1:
-            return patiently(lambda: _mapped(lambda: self._execute(sql, rows[0])), self._busy_timeout)
-        return Result((), sum(_mapped(lambda row=row: self._execute(sql, row)).changed for row in rows))
+    def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
+        results = [patiently(partial(self._execute, sql, row), self._busy_timeout) for row in rows]
+        return results[0] if len(results) == 1 else Result((), sum(result.changed for result in results))
 
-    def _execute(self, sql: str, values: Sequence[Value]) -> Result:
-        cursor = self._connection.execute(sql, tuple(map(_bound, values)))
-        return Result(cursor.fetchall() or () if cursor.description else (), cursor.rowcount)
+    def _execute(self, sql: str, row: Sequence[Value]) -> Result:
+        # The driver passes larger integers as floats. SQLite converts text in integer columns and in arithmetic.
+        values = [str(v) if isinstance(v, int) and not -_SMALL <= v < _SMALL else v for v in row]
+        with _driver_errors():
+            cursor = self._driver.execute(sql, tuple(values))
+            return Result(cursor.fetchall() or () if cursor.description else (), cursor.rowcount)
+
+    def begin(self, statement: str) -> None:
+        self.run(statement)
 
     def commit(self) -> None:
-        self.run("COMMIT", [()])
+        self.run("COMMIT")
 
     def rollback(self) -> None:
         if self.in_transaction:
-            self.run("ROLLBACK", [()])
+            self.run("ROLLBACK")
 
     @property
     def in_transaction(self) -> bool:
-        return self._connection.in_transaction
+        return self._driver.in_transaction
 
     def close(self) -> None:
-        _mapped(self._connection.close)
+        with _driver_errors():
+            self._driver.close()
 
 
-def _bound(value: Value) -> Value:
-    """Return integers over 32 bits as text, which SQLite converts back in integer columns and in arithmetic."""
-    return str(value) if isinstance(value, int) and not -_SMALL <= value < _SMALL else value
-
-
-def _mapped(call: Callable[[], T]) -> T:
+@contextmanager
+def _driver_errors() -> Generator[None]:
     try:
-        return call()
+        yield
     except ValueError as error:  # the driver's only error type
-        if isinstance(error, UnicodeError):
-            raise
-        raise made_error({"message": str(error)}) from error
+        raise made_error(str(error)) from error
 
 
-# --- server ------------------------------------------------------------------------------------------------
+# --- servers -----------------------------------------------------------------------------------------------
 
 REQUEST_TIMEOUT = 60.0
 """Timeout of a request, in seconds."""
-_ERROR_LIMIT = 2**20
-"""Maximum number of bytes read from an answer with an error status."""
-_LOST = (http.client.RemoteDisconnected, http.client.CannotSendRequest, BrokenPipeError, ConnectionResetError)
+_SCHEMES = {"libsql": "https", "https": "https", "http": "http"}
+_EXAMPLE = "write libsql://name.example.com, or http://localhost:8080 for a server without TLS"
+
+
+def server_address(url: str) -> tuple[str, str | None]:
+    """Return the server's URL, starting with https or http, and the token of ``?authToken=``. Raises ConfigError."""
+    try:
+        found = urlsplit(url)
+        port = found.port
+    except ValueError as error:
+        raise ConfigError(f"not a URL of a libSQL server; {_EXAMPLE}") from error
+    if found.scheme not in _SCHEMES or not found.hostname:
+        raise ConfigError(f"not a URL of a libSQL server: it starts with {found.scheme}://; {_EXAMPLE}")
+    query = parse_qs(found.query)
+    scheme = "http" if query.get("tls") == ["0"] else _SCHEMES[found.scheme]
+    host = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
+    where = host if port is None else f"{host}:{port}"
+    return f"{scheme}://{where}{found.path.rstrip('/')}", query.get("authToken", [None])[0]
 
 
 class RemoteConnection(LibSQLConnection):
-    """A connection to a server. Each transaction uses a stream of its own there.
+    """A connection to a server. Each transaction uses a stream of its own there, named by a baton.
 
     BEGIN is sent together with the first statement, and COMMIT ends the stream. If the stream is closed or expires, the
     server rolls back an open transaction.
     """
 
-    def __init__(self, address: Address, token: str | None, busy_timeout: float) -> None:
-        self._address, self._token, self._busy_timeout = address, token, busy_timeout
-        self._stream_address = address
+    def __init__(self, url: str, token: str | None, busy_timeout: float) -> None:
+        self._url, self._busy_timeout = url, busy_timeout
+        self._headers = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._stream_url = url  # the server may name another one for the rest of a stream
         self._baton: str | None = None
-        self._held: list[str] = []
-        self._has_begun = False
+        self._beginning: list[Step] = []
         self._http: http.client.HTTPConnection | None = None
 
-    def run(self, sql: str, rows: Sequence[Sequence[Value]]) -> Result:
-        if sql.startswith("BEGIN"):
-            self._held = ["PRAGMA foreign_keys = ON", sql]
-            return Result((), -1)
+    def begin(self, statement: str) -> None:
+        self._beginning = [("PRAGMA foreign_keys = ON", ()), (statement, ())]
+
+    def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
         steps = [(sql, row) for row in rows]
-        results = patiently(lambda: self._first(steps), self._busy_timeout) if self._held else self._batch(steps)
+        if self._beginning:
+            results = patiently(partial(self._begin_with, steps), self._busy_timeout)
+        else:
+            results = self._batch(steps)
         changed = sum(result["affected_row_count"] for result in results)
-        if len(results) != 1:
-            return Result((), changed)
-        return Result([tuple(map(_value, row)) for row in results[0]["rows"]], changed)
+        found = results[0]["rows"] if len(results) == 1 else ()
+        return Result([tuple(map(_value, row)) for row in found], changed)
 
-    def _first(self, steps: Sequence[tuple[str, Sequence[Value]]]) -> list[dict[str, Any]]:
-        """Return the results of a transaction's first statements. If BEGIN fails, nothing is changed."""
-        held: list[tuple[str, Sequence[Value]]] = [(sql, ()) for sql in self._held]
+    def _begin_with(self, steps: Sequence[Step]) -> list[dict[str, Any]]:
+        """Begin the transaction and return the results of its first statements."""
+        beginning = self._beginning
         try:
-            results = self._batch([*held, *steps])[len(held) :]
+            results = self._batch([*beginning, *steps])
         except sqlite3.Error as error:
-            if is_busy(error):
-                self._end_stream()
-            else:
-                self._held, self._has_begun = [], True
+            if is_busy(error):  # nothing has begun
+                self.rollback()
+            self._beginning = beginning if is_busy(error) else []
             raise
-        self._held, self._has_begun = [], True
-        return results
+        self._beginning = []
+        return results[len(beginning) :]
 
-    def _batch(self, steps: Sequence[tuple[str, Sequence[Value]]], *, last: bool = False) -> list[dict[str, Any]]:
+    def _batch(self, steps: Sequence[Step], *, last: bool = False) -> list[dict[str, Any]]:
         """Return the results of statements. Each one runs only if the one before it succeeded."""
-        if self._has_begun and self._baton is None:
+        if self._baton is None and not self._beginning:
             raise sqlite3.OperationalError("the server has ended the transaction; try again")
         batch: list[dict[str, Any]] = []
         for number, (sql, values) in enumerate(steps):
@@ -318,139 +286,83 @@ class RemoteConnection(LibSQLConnection):
             batch.append(step)
         requests = [{"type": "batch", "batch": {"steps": batch}}, *([{"type": "close"}] if last else [])]
         outcome = self._post(requests)[0]
-        if outcome["type"] == "error":
-            raise made_error(outcome["error"])
-        result: dict[str, Any] = outcome["response"]["result"]
-        for found in result["step_errors"]:
-            if found is not None:
-                raise made_error(found)
-        return result["step_results"]
+        errors = [outcome["error"]] if outcome["type"] == "error" else outcome["response"]["result"]["step_errors"]
+        for error in filter(None, errors):
+            raise made_error(error["message"], error.get("code"))
+        return outcome["response"]["result"]["step_results"]
 
     def commit(self) -> None:
-        self._held = []
-        if self._has_begun:
+        if not self._beginning:
             self._batch([("COMMIT", ())], last=True)
-            self._has_begun = False
+        self._beginning = []
 
     def rollback(self) -> None:
-        self._end_stream()
-        self._held, self._has_begun = [], False
+        self._beginning = []
+        if self._baton is not None:
+            with suppress(sqlite3.OperationalError):  # a lost stream is closed by the server
+                self._post([{"type": "close"}])
 
     @property
     def in_transaction(self) -> bool:
-        return bool(self._held) or self._has_begun
+        return bool(self._beginning) or self._baton is not None
 
     def close(self) -> None:
         self.rollback()
         self._hang_up()
 
-    def _end_stream(self) -> None:
-        if self._baton is not None:
-            try:
-                self._post([{"type": "close"}])
-            except sqlite3.OperationalError:
-                self._forget_stream()  # the server closes it
-
     def _post(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send requests of the stream and return the server's results."""
         body = orjson.dumps({"baton": self._baton, "requests": requests})
+        scheme, host, path, *_ = urlsplit(self._stream_url)
+        reused = self._http is not None
         try:
-            status, answer = self._exchange(body)
-        except _LOST as error:
-            if self._baton is not None:
-                raise self._broken(error) from error
-            # The server has closed an idle connection. No transaction has begun, so the request can be repeated.
-            try:
-                status, answer = self._exchange(body)
-            except (OSError, http.client.HTTPException) as again:
-                raise self._broken(again) from again
+            if self._http is None:
+                kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+                self._http = kind(host, timeout=REQUEST_TIMEOUT)
+            self._http.request("POST", f"{path}/v3/pipeline", body, self._headers)
+            response = self._http.getresponse()
+            answer = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise self._broken(error) from error
-        if status != 200:
-            self._forget_stream()
-            raise _refused(status, answer)
+            self._hang_up()
+            if reused and self._baton is None and isinstance(error, ConnectionError):
+                return self._post(requests)  # the server had closed an idle connection; no transaction has begun
+            words = str(error) or type(error).__name__
+            raise self._lost(f"{words}; start the server there, or correct the URL") from error
+        if response.status != 200:
+            try:
+                words = orjson.loads(answer)["message"]
+            except (ValueError, KeyError, TypeError):
+                words = answer.decode(errors="replace")[:200].strip() or response.reason
+            remedy = "; give a valid auth_token" if response.status in (401, 403) else ""
+            raise self._lost(f"the server refused with HTTP {response.status}: {words}{remedy}")
         found = orjson.loads(answer)
-        self._baton = found["baton"]
-        if self._baton is None:
-            self._forget_stream()
+        self._baton, url = found["baton"], self._stream_url
+        if self._baton is None:  # the stream has ended
+            url = self._url
         elif found.get("base_url"):
-            self._move(parsed(found["base_url"], None)[0])
+            url = server_address(found["base_url"])[0]
+        if url != self._stream_url:
+            self._hang_up()
+            self._stream_url = url
         return found["results"]
 
-    def _exchange(self, body: bytes) -> tuple[int, bytes]:
-        address = self._stream_address
-        if self._http is None and address.tls:
-            context = ssl.create_default_context()
-            self._http = http.client.HTTPSConnection(
-                address.host, address.port, timeout=REQUEST_TIMEOUT, context=context
-            )
-        elif self._http is None:
-            self._http = http.client.HTTPConnection(address.host, address.port, timeout=REQUEST_TIMEOUT)
-        headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        try:
-            self._http.request("POST", f"{address.path}/v3/pipeline", body, headers)
-            response = self._http.getresponse()
-            if response.status == 200:
-                return 200, response.read()
-            answer = response.read(_ERROR_LIMIT)
-            self._hang_up()  # the answer may be partly unread
-            return response.status, answer
-        except BaseException:
-            self._hang_up()
-            raise
-
-    def _forget_stream(self) -> None:
-        self._baton = None
-        self._move(self._address)
-
-    def _move(self, address: Address) -> None:
-        if address != self._stream_address:
-            self._hang_up()
-            self._stream_address = address
+    def _lost(self, reason: str) -> sqlite3.OperationalError:
+        """Return the error for a lost stream."""
+        self._hang_up()
+        self._baton, self._stream_url = None, self._url
+        return sqlite3.OperationalError(reason)
 
     def _hang_up(self) -> None:
         if self._http is not None:
             self._http.close()
             self._http = None
 
-    def _broken(self, error: Exception) -> sqlite3.OperationalError:
-        self._hang_up()
-        self._forget_stream()
-        words = str(error) or type(error).__name__
-        return sqlite3.OperationalError(f"{words}; start the server there, or correct the URL")
-
 
 def _argument(value: Value) -> dict[str, Any]:
-    match value:
-        case None:
-            return {"type": "null"}
-        case int():
-            return {"type": "integer", "value": str(int(value))}
-        case float():
-            return {"type": "float", "value": value}
-        case str():
-            return {"type": "text", "value": value}
-        case bytes():
-            return {"type": "blob", "base64": b64encode(value).decode()}
+    if value is None:
+        return {"type": "null"}
+    return {"type": "integer", "value": str(value)} if isinstance(value, int) else {"type": "text", "value": value}
 
 
-def _value(found: dict[str, Any]) -> Value:
-    match found["type"]:
-        case "null":
-            return None
-        case "integer":
-            return int(found["value"])
-        case "blob":
-            return b64decode(found["base64"] + "=" * (-len(found["base64"]) % 4))
-        case _:
-            return found["value"]
-
-
-def _refused(status: int, answer: bytes) -> sqlite3.OperationalError:
-    try:
-        words = orjson.loads(answer)["message"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        words = answer.decode(errors="replace")[:200].strip() or http.client.responses.get(status, "")
-    remedy = "; give a valid auth_token" if status in (401, 403) else ""
-    return sqlite3.OperationalError(f"the server refused with HTTP {status}: {words}{remedy}")
+def _value(found: dict[str, Any]) -> Any:
+    return int(found["value"]) if found["type"] == "integer" else found.get("value")

@@ -20,18 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
-from diarist.databases.base import (
-    Connection,
-    Database,
-    Dialect,
-    P,
-    R,
-    Row,
-    Schema,
-    Work,
-    in_postgresql,
-    name_of,
-)
+from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
 T = TypeVar("T")
@@ -166,7 +155,7 @@ class PostgresDatabase(Database):
     async def close(self) -> None:
         with self._lock:
             pool, self._pool = self._pool, None
-        if pool is not None and pool.pid == os.getpid():
+        if pool is not None:
             await asyncio.to_thread(pool.close)
 
     async def erase(self) -> tuple[str, ...]:
@@ -189,7 +178,7 @@ class PostgresDatabase(Database):
                     pool = self._pool
                     if pool is None or pool.pid != os.getpid():
                         self._pool = pool = _Pool(self._connect, self._pool_size, self._busy_timeout)
-                        weakref.finalize(self, pool.abandon).atexit = False
+                        weakref.finalize(self, pool.close, cancel=True, wait=0).atexit = False
             try:
                 job = pool.submit(partial(self._repeated, pool, mode, doing, work))
             except _PoolClosedError:
@@ -203,20 +192,16 @@ class PostgresDatabase(Database):
         for attempt in range(1, ATTEMPTS + 1):
             tried = _Try(mode)
             try:
-                if not pool.prepared:
-                    await self._prepare(pool)
+                if not pool.prepared:  # prepare it once for all waiting callers, who all get its error
+                    if pool.preparing is None:
+                        pool.preparing = asyncio.create_task(self._make_ready(pool))
+                    await asyncio.shield(pool.preparing)
                 return await tried.run(pool, work)
             except (*_ERRORS, _PoolBusyError) as error:
                 if attempt == ATTEMPTS or not tried.may_repeat(error):
                     raise self._mapped(doing, tried, error) from error
             await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
         raise AssertionError("unreachable")
-
-    async def _prepare(self, pool: _Pool) -> None:
-        """Prepare the database once for all waiting callers. A failure is raised in all of them, without retries."""
-        if pool.preparing is None:
-            pool.preparing = asyncio.create_task(self._make_ready(pool))
-        await asyncio.shield(pool.preparing)
 
     async def _make_ready(self, pool: _Pool) -> None:
         try:
@@ -244,37 +229,36 @@ class PostgresDatabase(Database):
         await self._tables.ensure(connection, self.location)
 
     def _mapped(self, doing: str, tried: _Try, error: Exception) -> StorageError | InputError:
+        """Return the error to raise, with a remedy if one is known."""
+        state = _sqlstate(error)
         if isinstance(error.__cause__, UnicodeEncodeError):
             return InputError(f"cannot {doing}: {error.__cause__.object!r} is not valid Unicode")
-        match _sqlstate(error):
-            case "22021":
-                return InputError(f"cannot {doing}: PostgreSQL keeps no NUL character in a key or title")
-            case "54000":
-                return InputError(
-                    f"cannot {doing}: an id or key is too long for an index of PostgreSQL: use at most 1,000 bytes"
-                )
-            case _:
-                reason = self._explained(error)
-        if tried.committing and tried.mode == "write":
-            reason += "; it broke off at the commit, so it may have happened or not"
-        return StorageError(f"cannot {doing} in {self.location}: {reason}")
-
-    def _explained(self, error: Exception) -> str:
-        """Return the reason for an error, with a remedy if one is known."""
+        if state == "22021":
+            return InputError(f"cannot {doing}: PostgreSQL keeps no NUL character in a key or title")
+        if state == "54000":
+            return InputError(
+                f"cannot {doing}: an id or key is too long for an index of PostgreSQL: use at most 1,000 bytes"
+            )
         if isinstance(error, _PoolBusyError):
-            busy = f"all {self._pool_size} connections have been in use for {self._busy_timeout:g} seconds"
-            return f"{busy}; raise pool_size or busy_timeout, or do less at once"
-        if isinstance(error, NoAnswerError):
-            return (
+            reason = (
+                f"all {self._pool_size} connections have been in use for {self._busy_timeout:g} seconds;"
+                " raise pool_size or busy_timeout, or do less at once"
+            )
+        elif isinstance(error, NoAnswerError):
+            reason = (
                 f"no answer to a statement within {self._statement_timeout:g} seconds (busy_timeout and"
                 " statement_timeout); see whether the server hangs, or the network to it, or allow more"
             )
-        if type(error) is TimeoutError:
-            return f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
-        words = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details
-        if not _sqlstate(error) and isinstance(error, OSError):
-            return f"{words}; start PostgreSQL there, or correct the URL"
-        return words + _REMEDIES.get(_sqlstate(error), "").format(seconds=self._busy_timeout)
+        elif type(error) is TimeoutError:
+            reason = f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
+        else:
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details
+            if isinstance(error, OSError):
+                reason += "; start PostgreSQL there, or correct the URL"
+            reason += _REMEDIES.get(state, "").format(seconds=self._busy_timeout)
+        if tried.committing and tried.mode == "write":
+            reason += "; it broke off at the commit, so it may have happened or not"
+        return StorageError(f"cannot {doing} in {self.location}: {reason}")
 
 
 class _Try:
@@ -407,37 +391,28 @@ class _Pool:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def close(self) -> None:
-        """Reject new work, wait for running work, and release the connections; blocks."""
-        if (ended := self._end(cancel=False)) is not None:
-            ended.result()
-        self._thread.join()
+    def close(self, *, cancel: bool = False, wait: float | None = None) -> None:
+        """Reject new work, wait for running work or cancel it, and release the connections.
 
-    def abandon(self, *, wait: float = 0) -> None:
-        """Cancel running work and release the connections; ``wait`` at most so many seconds.
-
-        Called in any thread when the owner is garbage-collected.
+        Blocks at most ``wait`` seconds, by default until all is done. With 0 any thread may call it, during garbage
+        collection as well.
         """
-        if self.pid == os.getpid():
-            self._end(cancel=True)
-            if wait:
-                self._thread.join(wait)
+        if self.pid != os.getpid():
+            return
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                ended = asyncio.run_coroutine_threadsafe(self._finish(cancel), self._loop)
+                ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+                _living.discard(self)
+        if wait != 0:
+            self._thread.join(wait)
 
     def _serve(self) -> None:
         try:
             self._loop.run_forever()
         finally:
             self._loop.close()
-
-    def _end(self, *, cancel: bool) -> Future[None] | None:
-        with self._lock:
-            if self._closed:
-                return None
-            self._closed = True
-            ended = asyncio.run_coroutine_threadsafe(self._finish(cancel), self._loop)
-        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
-        _living.discard(self)
-        return ended
 
     async def _finish(self, cancel: bool) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -457,7 +432,7 @@ _living: set[_Pool] = set()
 @atexit.register
 def _close_at_exit() -> None:
     for pool in list(_living):
-        pool.abandon(wait=2)
+        pool.close(cancel=True, wait=2)
 
 
 # --- addresses ---------------------------------------------------------------------------------------------
@@ -470,19 +445,14 @@ def without_password(url: str) -> str:
     """Return the URL without its password. Raises ConfigError for other kinds of URL."""
     try:
         found = urlsplit(url)
-        query = [(name, value) for name, value in parse_qsl(found.query) if name != "password"]
-    except (ValueError, TypeError, AttributeError) as error:
+        user, at, hosts = found.netloc.rpartition("@")
+    except (ValueError, TypeError) as error:  # TypeError: None, from an environment variable that is not set
         raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}") from error
-    if not found.scheme or "://" not in url:
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts.split(",")]
+    # In a password with a slash, the text before the slash looks like a port.
+    if found.scheme not in _SCHEMES or "://" not in url or any(port and not port.isdecimal() for port in ports):
         raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}")
-    if found.scheme not in _SCHEMES:
-        raise ConfigError(f"not a URL of a PostgreSQL database: it starts with {found.scheme}://; {_EXAMPLE}")
-    user, at, hosts = found.netloc.rpartition("@")
-    if any(
-        port and not port.isdecimal()
-        for port in (host.rpartition("]")[2].partition(":")[2] for host in hosts.split(","))
-    ):
-        raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}")
+    query = [(name, value) for name, value in parse_qsl(found.query) if name != "password"]
     parameters = f"?{urlencode(query, quote_via=quote_plus, safe='/')}" if query else ""
     return f"postgresql://{user.partition(':')[0]}{at}{hosts}{found.path}{parameters}"
 

@@ -16,7 +16,7 @@ from unicodedata import normalize
 import regex
 
 from diarist.exceptions import InputError
-from diarist.messages import FilePart, Json, Message, Part, SourcePart, TextPart, ToolPart
+from diarist.messages import FilePart, Json, Message, SourcePart, TextPart, ToolPart
 from diarist.storage.records import Hit
 from diarist.text_pieces import pieces
 
@@ -40,18 +40,16 @@ _SPACE = re.compile(r"\s+")
 
 def text_terms(text: str) -> set[str]:
     """Return the terms of a text: its words, and all pieces of up to three characters where words have no spaces."""
-    return set[str]().union(*map(_terms, pieces(text)))
-
-
-def _terms(text: str) -> set[str]:
-    if text.isascii():
-        return {word[:LONGEST_WORD] for word in set(_ascii_words(text))}
     terms: set[str] = set()
-    for word, unspaced in _words(text):
-        if unspaced:
-            terms.update(word[at : at + size] for size in range(1, PIECE + 1) for at in range(len(word) - size + 1))
-        else:
-            terms.add(word)
+    for piece in pieces(text):
+        if piece.isascii():
+            terms.update(word[:LONGEST_WORD] for word in set(_ascii_words(piece)))
+            continue
+        for word, unspaced in _words(piece):
+            if unspaced:
+                terms.update(word[at : at + size] for size in range(1, PIECE + 1) for at in range(len(word) - size + 1))
+            else:
+                terms.add(word)
     return terms
 
 
@@ -91,9 +89,24 @@ def message_terms(message: Message) -> set[str]:
 
 def message_texts(message: Message) -> Iterator[str]:
     """Yield the searchable texts of a message, in order."""
-    if message.role != "system":
-        for part in message.parts:
-            yield from _part_texts(part)
+    if message.role == "system":
+        return
+    for part in message.parts:
+        match part:
+            case TextPart():
+                yield part.text
+            case ToolPart():
+                yield part.name
+                yield from _leaves(part.args)
+                if part.state != "call":
+                    yield from _leaves(part.result)
+            case FilePart() if part.name:
+                yield part.name
+            case SourcePart():
+                yield part.title
+                yield part.url
+            case _:
+                pass
 
 
 def make_hit(message: Message, terms: Iterable[str]) -> Hit:
@@ -124,24 +137,6 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
 
 def _ascii_words(text: str) -> list[str]:
     return text.lower().translate(_APART).split()
-
-
-def _part_texts(part: Part) -> Iterator[str]:
-    match part:
-        case TextPart():
-            yield part.text
-        case ToolPart():
-            yield part.name
-            yield from _leaves(part.args)
-            if part.state != "call":
-                yield from _leaves(part.result)
-        case FilePart() if part.name:
-            yield part.name
-        case SourcePart():
-            yield part.title
-            yield part.url
-        case _:
-            pass
 
 
 def _leaves(value: Json) -> Iterator[str]:

@@ -13,14 +13,9 @@ if TYPE_CHECKING:
     from diarist.testing.vector_conformance import VectorStoreConformance
 
 # Imported when first used: a conformance suite needs pytest, a scripted model does not.
-_WHERE = {
-    "Reasoning": "diarist.testing.scripted",
-    "Reply": "diarist.testing.scripted",
-    "ScriptError": "diarist.testing.scripted",
-    "ScriptedModel": "diarist.testing.scripted",
+_SUITES = {
     "SearchConformance": "diarist.testing.search_conformance",
     "StorageConformance": "diarist.testing.storage_conformance",
-    "ToolCall": "diarist.testing.scripted",
     "VectorStoreConformance": "diarist.testing.vector_conformance",
 }
 
@@ -37,12 +32,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _WHERE[name]
-    if module.endswith("_conformance"):
+    if name in _SUITES:
         import pytest
 
-        suites = {where for where in _WHERE.values() if where.endswith("_conformance")}
-        pytest.register_assert_rewrite(*(suites - sys.modules.keys()))  # so that a failing assert shows its values
-    return getattr(import_module(module), name)
+        pytest.register_assert_rewrite(*(set(_SUITES.values()) - sys.modules.keys()))  # a failing assert shows values
+    return getattr(import_module(_SUITES.get(name, "diarist.testing.scripted")), name)

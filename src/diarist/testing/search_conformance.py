@@ -13,17 +13,7 @@ from typing import Any
 import pytest
 
 from diarist.exceptions import InputError
-from diarist.messages import (
-    DataPart,
-    FilePart,
-    Message,
-    Part,
-    ReasoningPart,
-    SentBlock,
-    SourcePart,
-    TextPart,
-    ToolPart,
-)
+from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
 from diarist.storage import Hit, Page, SearchStorage, Storage
 from diarist.testing.storage_conformance import begin, committed, texts, thread, user
 
@@ -55,10 +45,7 @@ async def found_in_pages(storage: Storage, query: str, limit: int) -> list[list[
 
 async def say(storage: Storage, parts: Sequence[Part], **more: Any) -> Message:
     """Store a committed message with these parts, and return it as stored."""
-    run = await begin(storage)
-    (seq,) = await storage.append_messages(run, [Message(role="assistant", parts=list(parts), **more)])
-    await storage.finish_run(run, "committed")
-    (stored,) = await storage.list_messages("trip", after=seq - 1)
+    [stored] = await committed(storage, Message(role="assistant", parts=list(parts), **more))
     return stored
 
 
@@ -151,19 +138,8 @@ class SearchConformance:
             SourcePart(url="https://example.org/forum", title="Trevi"),
         ]
         await say(storage, parts)
-        for word in (
-            "weather",
-            "city",
-            "rome",
-            "3",
-            "celsius",
-            "sunny",
-            "warm",
-            "18",
-            "overbooked",
-            "tickets",
-            "trevi",
-        ):
+        said = ["weather", "city", "rome", "3", "celsius", "sunny", "warm", "18", "overbooked", "tickets", "trevi"]
+        for word in said:
             assert len(await found(storage, word)) == 1, word
         assert len(await found(storage, "forum example")) == 1
         for word in ("secret", "true", "nwarm"):
@@ -179,9 +155,7 @@ class SearchConformance:
         await say(
             storage, parts, metadata={"hidden": "hidden"}, sent=SentBlock(text="hidden", made_from={"a": "hidden"})
         )
-        run = await begin(storage)
-        await storage.append_messages(run, [Message.system("hidden")])
-        await storage.finish_run(run, "committed")
+        await committed(storage, Message.system("hidden"))
         assert await found(storage, "hidden") == []
         assert await found(storage, "spoken") == ["spoken"]
 
@@ -206,25 +180,19 @@ class SearchConformance:
 
     async def test_newest_first_by_when_it_was_said(self, storage: Storage) -> None:
         for number, hours in enumerate([3, 1, 2]):
-            run = await begin(storage, of=thread(f"t{number}"))
             moment = NOON + timedelta(hours=hours)
-            await storage.append_messages(run, [user(f"word at {hours}", created_at=moment)])
-            await storage.finish_run(run, "committed")
+            await committed(storage, user(f"word at {hours}", created_at=moment), of=thread(f"t{number}"))
         assert await found(storage, "word") == ["word at 3", "word at 2", "word at 1"]
 
     async def test_within_a_second_what_was_stored_last(self, storage: Storage) -> None:
         for number in range(6):
-            run = await begin(storage, of=thread(f"t{number % 2}"))
             said = [user(f"word {number}.{n}", created_at=NOON + timedelta(milliseconds=9 - number)) for n in range(2)]
-            await storage.append_messages(run, said)
-            await storage.finish_run(run, "committed")
+            await committed(storage, *said, of=thread(f"t{number % 2}"))
         assert await found(storage, "word") == [f"word {number}.{n}" for number in range(5, -1, -1) for n in (1, 0)]
 
     @pytest.mark.parametrize("moment", [None, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)])
     async def test_any_time_and_none(self, storage: Storage, moment: datetime | None) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user(f"word {n}", created_at=moment) for n in range(3)])
-        await storage.finish_run(run, "committed")
+        await committed(storage, *(user(f"word {n}", created_at=moment) for n in range(3)))
         assert await found_in_pages(storage, "word", 2) == [["word 2", "word 1"], ["word 0"]]
 
     async def test_pages(self, storage: Storage) -> None:

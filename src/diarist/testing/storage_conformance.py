@@ -26,13 +26,7 @@ from typing import Any, Literal
 import pytest
 
 from diarist.chunks import Usage
-from diarist.exceptions import (
-    ConflictError,
-    InputError,
-    NotFoundError,
-    RunLostError,
-    ThreadBusyError,
-)
+from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.messages import (
     DataPart,
     FilePart,
@@ -81,10 +75,10 @@ async def begin(storage: Storage, run_id: str = "", *, of: Thread | None = None,
     return await storage.begin_run(run_id or new_id("run"), of or thread(), **more)
 
 
-async def committed(storage: Storage, *texts: str, of: Thread | None = None) -> list[Message]:
-    """Store these messages in one committed run, and return them as stored."""
+async def committed(storage: Storage, *said: str | Message, of: Thread | None = None) -> list[Message]:
+    """Store messages, texts being the user's, in one committed run. Return them as stored."""
     run = await begin(storage, of=of)
-    numbers = await storage.append_messages(run, [user(text) for text in texts])
+    numbers = await storage.append_messages(run, [user(each) if isinstance(each, str) else each for each in said])
     await storage.finish_run(run, "committed")
     stored = await storage.list_messages(run.thread_id)
     return [message for message in stored if message.seq in numbers]
@@ -111,8 +105,6 @@ async def _ids(storage: Storage, **filters: object) -> list[str]:
 
 
 EndState = Literal["committed", "discarded", "interrupted"]
-
-
 ENDS: tuple[EndState, ...] = ("committed", "discarded", "interrupted")
 
 
@@ -147,7 +139,6 @@ ALL_PARTS: list[Part] = [
     DataPart(type="data-weather", data={"c": 18}, id="d1"),
 ]
 
-
 TEXTS = [
     "",
     "Grüße aus 東京 👩‍👩‍👧 \u202eabc",
@@ -157,21 +148,8 @@ TEXTS = [
     " leading space",
 ]
 
-
-async def _through(storage: Storage, message: Message) -> tuple[Message, Run]:
-    """Store a message in a committed run. Returns the message as stored, and the run."""
-    run = await begin(storage)
-    await storage.append_messages(run, [message])
-    await storage.finish_run(run, "committed")
-    (found,) = await storage.list_messages("trip")
-    return found, run
-
-
 KEY = "resource:ada"
-
-
 TRIP = Thread(id="trip", resource_id="ada")
-
 
 WAITING = Observation(
     id="obs_2",
@@ -184,7 +162,6 @@ WAITING = Observation(
     state="buffered",
     cycle_id="c2",
 )
-
 
 FULL = log(
     generation=3,
@@ -768,10 +745,8 @@ class StorageConformance:
         assert await texts(second_storage) == ["repaired"], "the row is still the earlier run's"
 
     async def test_existing_ids(self, storage: Storage) -> None:
-        run = await begin(storage)
         ids = [f"m{number}" for number in range(1200)]
-        await storage.append_messages(run, [user("x", id=id) for id in ids])
-        await storage.finish_run(run, "committed")
+        await committed(storage, *(user("x", id=id) for id in ids))
         assert await storage.existing_ids("trip", [*ids, "n", "m1"]) == set(ids)
         assert await storage.existing_ids("trip", []) == set()
         assert await storage.existing_ids("other", ids) == set()
@@ -815,11 +790,9 @@ class StorageConformance:
         assert await storage.list_forgotten("trip") == []
 
     async def test_what_was_sent_along_can_be_rewritten(self, storage: Storage) -> None:
-        run = await begin(storage)
         blocks = {id: SentBlock(text=id, tokens=3, made_from={"date": "2026-01-20"}) for id in "abc"}
-        await storage.append_messages(run, [user(id, id=id, sent=block) for id, block in blocks.items()])
-        await storage.finish_run(run, "committed")
-        given = {row.id: row for row in await storage.list_messages("trip")}
+        rows = await committed(storage, *(user(id, id=id, sent=block) for id, block in blocks.items()))
+        given = {row.id: row for row in rows}
         other = SentBlock(text="other", tokens=1, made_from={"text": "\ud83d \0"})
         assert await storage.rewrite_sent("trip", {"a": None, "b": other, "unknown": None}) == 2
         assert await storage.rewrite_sent("trip", {}) == await storage.rewrite_sent("nothing", {"a": other}) == 0
@@ -844,9 +817,11 @@ class StorageConformance:
             part_tokens=tuple(range(len(ALL_PARTS))),
             sent=SentBlock(text="<today>Tuesday</today>", tokens=7, made_from={"date": "2026-01-20"}),
         )
-        found, run = await _through(storage, message)
-        message.thread_id, message.resource_id, message.run_id, message.seq = "trip", "ada", run.id, 1
-        assert found == message
+        run = await begin(storage)
+        await storage.append_messages(run, [message])
+        await storage.finish_run(run, "committed")
+        [found] = await storage.list_messages("trip")
+        assert found == replace(message, thread_id="trip", resource_id="ada", run_id=run.id, seq=1)
 
     @pytest.mark.parametrize("text", TEXTS)
     async def test_text_comes_back_as_it_was(self, storage: Storage, text: str) -> None:
@@ -854,14 +829,12 @@ class StorageConformance:
             TextPart(text=text),
             ToolPart(call_id=text, name="echo", args={"text": text}, state="result", result=[text]),
         ]
-        found, _ = await _through(storage, Message(role="user", parts=parts, metadata={"text": text}))
+        [found] = await committed(storage, Message(role="user", parts=parts, metadata={"text": text}))
         assert (found.parts, found.metadata) == (parts, {"text": text})
 
     async def test_strange_ids_are_only_names(self, storage: Storage) -> None:
-        run = await begin(storage)
         ids = [text for text in TEXTS if text.isprintable() and text] + ["%", "_"]
-        await storage.append_messages(run, [user(id, id=id) for id in ids])
-        await storage.finish_run(run, "committed")
+        await committed(storage, *(user(id, id=id) for id in ids))
         assert await texts(storage) == ids
         assert await storage.existing_ids("trip", ids) == set(ids)
         assert await storage.delete_messages("trip", ["%"]) == 1
@@ -880,17 +853,17 @@ class StorageConformance:
             role="user",
             parts=[TextPart(text=text), FilePart(media_type="application/octet-stream", data=data)],
         )
-        found, _ = await _through(storage, message)
+        [found] = await committed(storage, message)
         assert found.parts == message.parts
 
     async def test_large_integers_stay_exact(self, storage: Storage) -> None:
         numbers = [2**53 + 1, -(2**63), 2**64, 10**40]
-        found, _ = await _through(storage, user("x", metadata={"numbers": numbers}))
+        [found] = await committed(storage, user("x", metadata={"numbers": numbers}))
         assert found.metadata == {"numbers": numbers}
 
     async def test_values_that_json_does_not_know_become_strings(self, storage: Storage) -> None:
         given: dict[Any, Any] = {"price": Decimal("1.50"), "ids": [1], 5: "five", "when": datetime(2026, 1, 20)}
-        found, _ = await _through(storage, user("x", metadata=given))
+        [found] = await committed(storage, user("x", metadata=given))
         assert found.metadata == {"price": "1.50", "ids": [1], "5": "five", "when": "2026-01-20T00:00:00"}
 
     async def test_values_that_cannot_be_written_down_are_refused(self, storage: Storage) -> None:
@@ -911,7 +884,7 @@ class StorageConformance:
         ],
     )
     async def test_times_keep_their_microseconds(self, storage: Storage, moment: datetime | None) -> None:
-        found, _ = await _through(storage, user("x", created_at=moment))
+        [found] = await committed(storage, user("x", created_at=moment))
         assert found.created_at == moment
         if found.created_at is not None:
             assert found.created_at.utcoffset() == timedelta(0)

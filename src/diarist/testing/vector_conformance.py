@@ -16,12 +16,8 @@ from diarist.vectors import IndexInfo, Metadata, Metric, VectorStore
 
 __all__ = ["VectorStoreConformance"]
 
-
 EAST, NORTH, WEST, SOUTH = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]
-
-
 NORTH_EAST = [1.0, 1.0, 0.0]
-
 
 STRANGE = [
     "Ärger – 東京 👍",
@@ -32,8 +28,6 @@ STRANGE = [
     "line\nbreak\ttab",
     "a" * 200,
 ]
-
-
 """Texts that a store must keep unchanged."""
 
 
@@ -66,7 +60,6 @@ IMPOSSIBLE: list[tuple[Any, Any, Any]] = [
     (["a", "b"], [EAST, NORTH], [{}, {"t\ud800": "a"}]),
     (["a", "b"], [EAST, NORTH], [{}, {"n": 1 << 60}]),
 ]
-
 
 ROWS: dict[str, Metadata] = {
     "a": {"name": "Ada", "age": 36, "open": True, "a.b": "dotted"},

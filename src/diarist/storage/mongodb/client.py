@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bson.errors import BSONError
@@ -139,23 +140,21 @@ def open_database(db: Db) -> None:
 def _prepare(db: Db, location: str) -> None:
     versions = db["diarist_schema"]
     found = versions.find_one({"_id": "storage"})
-    if found is not None and found["version"] > VERSION:
+    version = 0 if found is None else found["version"]
+    if version > VERSION:
         raise SchemaError(
-            f"{location} holds version {found['version']} of the storage collections, and this diarist knows version"
+            f"{location} holds version {version} of the storage collections, and this diarist knows version"
             f" {VERSION}: upgrade diarist, or use another database"
         )
-    if found is not None and found["version"] == VERSION:
+    if version == VERSION:
         return
     for name, keys, unique in _INDEXES:
         db[f"diarist_{name}"].create_index([(key, ASCENDING) for key in keys], unique=unique)
     # Marks deleted logs; see logs.py. A mark expires when no save that began before the deletion can be running.
     db["diarist_logs"].create_index("mark_until", expireAfterSeconds=0)
-    try:
-        versions.update_one(
-            {"_id": "storage", "version": {"$lt": VERSION}}, {"$set": {"version": VERSION}}, upsert=True
-        )
-    except DuplicateKeyError:
-        return  # another process was faster
+    older = {"_id": "storage", "version": {"$lt": VERSION}}
+    with suppress(DuplicateKeyError):  # another process was faster
+        versions.update_one(older, {"$set": {"version": VERSION}}, upsert=True)
 
 
 def _explained(error: Exception) -> str:

@@ -21,7 +21,19 @@ _HEADS, _EVENTS = "diarist_event_logs", "diarist_events"
 
 def append_event(db: Db, key: str, type: str, data: str, keep: int) -> Event:
     event = {"seq": raised("last_seq"), "type": literal(type), "data": literal(data), "created_at": NOW}
-    head = _head(db, key, {"last_seq": raised("last_seq"), "newest": {"$concatArrays": [_NEWEST, [event]]}})
+    values: Document = {
+        "epoch": {"$ifNull": ["$epoch", literal(ObjectId())]},
+        "born": {"$ifNull": ["$born", NOW]},
+        "cut": {"$ifNull": ["$cut", 0]},
+        "last_seq": raised("last_seq"),
+        "newest": {"$concatArrays": [{"$ifNull": ["$newest", []]}, [event]]},
+    }
+    head: Document | None = None
+    while head is None:
+        with suppress(DuplicateKeyError):  # two processes inserted it: the second one finds it
+            head = db[_HEADS].find_one_and_update(
+                {"_id": key}, [{"$set": values}], upsert=True, return_document=ReturnDocument.AFTER
+            )
     _move(db, head)
     cut = head["last_seq"] - keep
     if cut > 0:
@@ -56,8 +68,8 @@ def delete_events(db: Db, key: str) -> int:
     if head is None:
         return 0
     _move(db, head)
-    here = {"epoch": head["epoch"], "seq": {"$lte": head["last_seq"]}}
-    count = db[_EVENTS].count_documents({**here, "seq": {"$lte": head["last_seq"], "$gt": head["cut"]}})
+    here: Document = {"epoch": head["epoch"], "seq": {"$lte": head["last_seq"]}}
+    count = db[_EVENTS].count_documents({**here, "seq": {**here["seq"], "$gt": head["cut"]}})
     db[_HEADS].update_one({"_id": key, "epoch": head["epoch"]}, {"$max": {"cut": head["last_seq"]}})
     db[_EVENTS].delete_many(here)
     return count
@@ -68,24 +80,6 @@ def delete_event_log(db: Db, key: str, until: int) -> None:
     head = db[_HEADS].find_one_and_delete({"_id": key, "born": {"$lte": until}})
     if head is not None:
         db[_EVENTS].delete_many({"epoch": head["epoch"]})
-
-
-_NEWEST: Document = {"$ifNull": ["$newest", []]}
-
-
-def _head(db: Db, key: str, changes: Document) -> Document:
-    made = {
-        "epoch": {"$ifNull": ["$epoch", literal(ObjectId())]},
-        "born": {"$ifNull": ["$born", NOW]},
-        "cut": {"$ifNull": ["$cut", 0]},
-    }
-    while True:
-        with suppress(DuplicateKeyError):  # two processes inserted it: the second one finds it
-            head = db[_HEADS].find_one_and_update(
-                {"_id": key}, [{"$set": {**made, **changes}}], upsert=True, return_document=ReturnDocument.AFTER
-            )
-            if head is not None:
-                return head
 
 
 def _move(db: Db, head: Document) -> None:

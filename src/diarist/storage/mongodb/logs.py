@@ -42,34 +42,26 @@ def save_log(
     saved = replace(log, version=expected_version + 1)
     body = encode_log(saved)
     while True:
-        head = db[HEADS].find_one({"_id": log.key})
+        head = db[HEADS].find_one({"_id": log.key})  # before the messages: see above
         for row in rows:
             if not is_stored(db, row):
                 raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
-        stored = 0 if head is None else head["version"]
-        if stored != expected_version:
-            raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
-        if head is not None:
-            _move(db, head)
-        if _replace(db, log.key, head, saved, body):
-            _move(db, db[HEADS].find_one({"_id": log.key}))
-            return saved
-
-
-def _replace(db: Db, key: str, head: Document | None, saved: ObservationLog, body: str) -> bool:
-    """Save the log. Returns False if the head has changed since it was read; the caller then starts over."""
-    version, mark = (0, 0) if head is None else (head["version"], head["mark"])
-    expected = {"_id": key, "version": version, "mark": mark, "outgoing": None}
-    values: Document = literals({"version": saved.version, "generation": saved.generation, "body": body})
-    if version == 0:
-        values |= {"born": NOW, "epoch": literal(ObjectId()), "mark_until": literal(None)}
-    elif head is not None and saved.generation > head["generation"]:
-        values["outgoing"] = literal({"generation": head["generation"], "body": head["body"]})
-    try:
-        done = db[HEADS].update_one(expected, [{"$set": values}], upsert=head is None)
-    except DuplicateKeyError:
-        return False
-    return done.matched_count == 1 or done.upserted_id is not None
+        version, mark = (0, 0) if head is None else (head["version"], head["mark"])
+        if version != expected_version:
+            raise ConflictError(f"log {log.key!r} has version {version}, not {expected_version}")
+        _move(db, head)
+        values: Document = literals({"version": saved.version, "generation": saved.generation, "body": body})
+        if version == 0:
+            values |= {"born": NOW, "epoch": literal(ObjectId()), "mark_until": literal(None)}
+        elif head is not None and saved.generation > head["generation"]:
+            values["outgoing"] = literal({"generation": head["generation"], "body": head["body"]})
+        unchanged = {"_id": log.key, "version": version, "mark": mark, "outgoing": None}
+        with suppress(DuplicateKeyError):
+            done = db[HEADS].update_one(unchanged, [{"$set": values}], upsert=head is None)
+            if done.matched_count == 1 or done.upserted_id is not None:
+                _move(db, db[HEADS].find_one({"_id": log.key}))
+                return saved
+        # The head has changed since it was read: start over.
 
 
 def list_generations(db: Db, key: str) -> list[ObservationLog]:
@@ -128,14 +120,12 @@ def mark_removal(db: Db, *keys: str) -> None:
     kept = {name: {"$ifNull": [f"${name}", literal(value)]} for name, value in _NOTHING.items()}
     is_log = {"$gt": [{"$ifNull": ["$version", 0]}, 0]}
     until = {"$cond": [is_log, literal(None), _MARK_UNTIL]}
+    changes = {**kept, "mark": raised("mark"), "mark_until": until}
     for key in keys:
         while True:
-            try:
-                changes = {**kept, "mark": raised("mark"), "mark_until": until}
+            with suppress(DuplicateKeyError):  # two processes inserted it: the second one finds it
                 db[HEADS].update_one({"_id": key}, [{"$set": changes}], upsert=True)
                 break
-            except DuplicateKeyError:
-                continue  # two processes inserted it: the second one finds it
 
 
 _NOTHING: Document = {"version": 0, "generation": 0, "body": None, "outgoing": None, "born": 0, "epoch": None}

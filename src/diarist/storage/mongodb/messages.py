@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from bson import ObjectId
 from pymongo import ReturnDocument
@@ -128,8 +127,8 @@ def list_messages(
     if seq := {name: value for name, value in bounds.items() if value is not None}:
         wanted["seq"] = seq
     found = db[MESSAGES].find(wanted).sort("seq", -1 if newest_first else 1).limit(most(limit))
-    resource_id = doc["resource_id"]
-    return [decode_message(_row(row), thread_id=thread_id, resource_id=resource_id) for row in found]
+    rows = [MessageRow(*(row[name] for name in MessageRow._fields)) for row in found]
+    return [decode_message(row, thread_id=thread_id, resource_id=doc["resource_id"]) for row in rows]
 
 
 def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) -> set[str]:
@@ -214,7 +213,3 @@ def _visible(doc: Document, own: str | None = None) -> Document:
 
 def _ids(db: Db, wanted: Document) -> set[str]:
     return {row["id"] for row in db[MESSAGES].find(wanted, {"id": 1})}
-
-
-def _row(found: dict[str, Any]) -> MessageRow:
-    return MessageRow(*(found[name] for name in MessageRow._fields))

@@ -28,7 +28,10 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
         if db[RUNS].find_one({"_id": run_id}) is not None:
             raise _taken(run_id)
         if doc is not None and doc["live"] is not None:
-            _adopt_expired(db, doc)
+            run = _run(doc, doc["live"], "live")
+            expired: Document = {"$expr": {"$lte": ["$live.expires_at", NOW]}}
+            if not _end(db, run, "interrupted", expired) and db[THREADS].find_one(live_in(run)) is not None:
+                raise ThreadBusyError(f"run {run.id!r} of thread {run.thread_id!r} is live")
             continue
         reserved = {"thread_id": thread.id, "resource_id": thread.resource_id, "token": 0, "guarded": False}
         try:
@@ -36,7 +39,14 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
         except DuplicateKeyError as error:
             raise _taken(run_id) from error
         live = {**literals({"id": run_id, "guarded": guarded, "batches": []}), "expires_at": after(ttl)}
-        began = _make(db, thread, live) if doc is None else _go_live(db, doc, live)
+        if doc is None:
+            began = _make(db, thread, live)
+        else:
+            began = db[THREADS].find_one_and_update(
+                {"_id": doc["_id"], "epoch": doc["epoch"], "live": None, "deleted_at": None},
+                [{"$set": {"token": raised("token"), "live": merged({**live, "token": raised("token")})}}],
+                return_document=ReturnDocument.AFTER,
+            )
         if began is not None:
             settle(db, began)
             note_end(db, began, {**began["live"], "state": "live"})
@@ -52,26 +62,6 @@ def _make(db: Db, thread: Thread, live: Document) -> Document | None:
     if not insert_thread(db, thread, {"created_by": live["id"], "token": literal(token), "live": run}):
         return None
     return db[THREADS].find_one({"_id": thread.id, "live.id": live["id"]["$literal"]})
-
-
-def _go_live(db: Db, doc: Document, live: Document) -> Document | None:
-    """Make the run the thread's live run. Returns None if another run is live by now or the thread was deleted."""
-    run = merged({**live, "token": raised("token")})
-    return db[THREADS].find_one_and_update(
-        {"_id": doc["_id"], "epoch": doc["epoch"], "live": None, "deleted_at": None},
-        [{"$set": {"token": raised("token"), "live": run}}],
-        return_document=ReturnDocument.AFTER,
-    )
-
-
-def _adopt_expired(db: Db, doc: Document) -> None:
-    """End the live run if it has expired. Raises ThreadBusyError if it has not."""
-    run = _run(doc, doc["live"], "live")
-    if _end(db, run, "interrupted", {"$expr": {"$lte": ["$live.expires_at", NOW]}}):
-        return
-    still = db[THREADS].find_one(live_in(run))
-    if still is not None:
-        raise ThreadBusyError(f"run {run.id!r} of thread {run.thread_id!r} is live")
 
 
 def heartbeat(db: Db, run: Run, ttl: int) -> None:

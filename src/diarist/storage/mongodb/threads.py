@@ -44,25 +44,21 @@ _VISIBLE: Document = {"created_by": None, "deleted_at": None}
 def create_thread(db: Db, thread: Thread) -> Thread:
     if present(db, thread.id) is not None or not insert_thread(db, thread, {}):
         raise ConflictError(f"thread {thread.id!r} exists already")
-    created = get_thread(db, thread.id)
-    if created is None:
-        raise NotFoundError(f"there is no thread {thread.id!r}")
-    return created
+    return _thread(_existing(db, thread.id))
 
 
 def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
     """Insert a thread. Returns False if it exists. ``more`` has expressions for additional or other fields."""
     row = encode_thread(thread)
     times = {name: NOW if row[name] is None else literal(row[name]) for name in ("created_at", "updated_at")}
-    values: Document = {
-        **literals({"resource_id": thread.resource_id, "title": thread.title, **_metadata_fields(row["metadata"])}),
-        **literals({"last_seq": 0, "token": 0, "rev": 0, "edit": 0, "created_by": None, "deleted_at": None}),
-        **literals({"live": None, "ended": [], "jobs": [], "keeps_runs": False}),
-        **times,
+    fields: Document = {
+        **{"resource_id": thread.resource_id, "title": thread.title, **_metadata_fields(row["metadata"])},
+        **{"last_seq": 0, "token": 0, "rev": 0, "edit": 0, "created_by": None, "deleted_at": None},
+        **{"live": None, "ended": [], "jobs": [], "keeps_runs": False},
     }
     try:
         place = {"_id": thread.id, "epoch": ObjectId()}  # no document has this epoch, so this only inserts
-        db[THREADS].update_one(place, [{"$set": {**values, **more}}], upsert=True)
+        db[THREADS].update_one(place, [{"$set": {**literals(fields), **times, **more}}], upsert=True)
     except DuplicateKeyError:
         return False
     return True
@@ -77,9 +73,7 @@ def update_thread(
     db: Db, thread_id: str, title: str | None, metadata: Mapping[str, Json] | None, expected_title: str | None
 ) -> Thread:
     while True:
-        doc = db[THREADS].find_one({"_id": thread_id, **_VISIBLE})
-        if doc is None:
-            raise NotFoundError(f"there is no thread {thread_id!r}")
+        doc = _existing(db, thread_id)
         row = changed_thread(_row(doc), title, metadata, expected_title)
         values = {"title": row.title, **_metadata_fields(row.metadata)}
         saved = db[THREADS].find_one_and_update(
@@ -154,12 +148,10 @@ def remove_thread(db: Db, doc: Document) -> None:
 
 def note_end(db: Db, doc: Document, run: Document) -> None:
     """Copy a run's final state from the thread's document to the run's own document."""
-    values = {"thread_id": doc["_id"], "resource_id": doc["resource_id"], **{k: run[k] for k in _OF_RUN}}
-    db[RUNS].update_one({"_id": run["id"]}, [{"$set": {**literals(values), "born": _BORN}}], upsert=True)
-
-
-_OF_RUN = ("token", "guarded", "state")
-_BORN = {"$ifNull": ["$born", NOW]}
+    values = {"thread_id": doc["_id"], "resource_id": doc["resource_id"]}
+    values |= {name: run[name] for name in ("token", "guarded", "state")}
+    born = {"$ifNull": ["$born", NOW]}
+    db[RUNS].update_one({"_id": run["id"]}, [{"$set": {**literals(values), "born": born}}], upsert=True)
 
 
 def most(limit: int, more: int = 0) -> int:
@@ -172,6 +164,13 @@ def _remove_records(db: Db, thread_id: str, until: int) -> None:
     delete_working_memory(db, key, until)
     delete_log_of_thread(db, key, until)
     delete_event_log(db, key, until)
+
+
+def _existing(db: Db, thread_id: str) -> Document:
+    doc = db[THREADS].find_one({"_id": thread_id, **_VISIBLE})
+    if doc is None:
+        raise NotFoundError(f"there is no thread {thread_id!r}")
+    return doc
 
 
 def _metadata_fields(metadata: str) -> Document:

@@ -12,11 +12,10 @@ EncodedEvent = tuple[str, str, str, int]
 
 async def append_event(connection: Connection, key: str, type: str, data: str, keep: int) -> Event:
     seq = await connection.value(
-        "UPDATE diarist_event_logs SET last_seq = last_seq + 1 WHERE key = :key RETURNING last_seq", key=key
+        "INSERT INTO diarist_event_logs (key, last_seq) VALUES (:key, 1)"
+        " ON CONFLICT (key) DO UPDATE SET last_seq = diarist_event_logs.last_seq + 1 RETURNING last_seq",
+        key=key,
     )
-    if seq is None:
-        seq = 1
-        await connection.execute("INSERT INTO diarist_event_logs (key, last_seq) VALUES (:key, 1)", key=key)
     created_at = await connection.value(
         "INSERT INTO diarist_events (key, seq, type, data, created_at) VALUES (:key, :seq, :type, :data, {now})"
         " RETURNING created_at",

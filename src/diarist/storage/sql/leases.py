@@ -11,23 +11,15 @@ _HELD = "name = :name AND owner = :owner AND token = :token AND expires_at > {no
 async def acquire_lease(connection: Connection, name: str, owner: str, ttl: int) -> Lease | None:
     """Acquire a lease; ``ttl`` is in microseconds, as in the functions below."""
     token = await connection.value(
-        "UPDATE diarist_leases SET owner = :owner, token = token + 1, expires_at = {now} + :ttl"
-        " WHERE name = :name AND (expires_at <= {now} OR owner = :owner) RETURNING token",
+        "INSERT INTO diarist_leases (name, owner, token, expires_at) VALUES (:name, :owner, 1, {now} + :ttl)"
+        " ON CONFLICT (name) DO UPDATE"
+        " SET owner = excluded.owner, token = diarist_leases.token + 1, expires_at = excluded.expires_at"
+        " WHERE diarist_leases.expires_at <= {now} OR diarist_leases.owner = excluded.owner RETURNING token",
         name=name,
         owner=owner,
         ttl=ttl,
     )
-    if token is not None:
-        return Lease(name=name, owner=owner, token=token)
-    if await connection.value("SELECT token FROM diarist_leases WHERE name = :name", name=name) is not None:
-        return None
-    await connection.execute(
-        "INSERT INTO diarist_leases (name, owner, token, expires_at) VALUES (:name, :owner, 1, {now} + :ttl)",
-        name=name,
-        owner=owner,
-        ttl=ttl,
-    )
-    return Lease(name=name, owner=owner, token=1)
+    return None if token is None else Lease(name=name, owner=owner, token=token)
 
 
 async def renew_lease(connection: Connection, lease: Lease, ttl: int) -> bool:

@@ -133,15 +133,15 @@ async def _add_stamps(connection: Connection) -> None:
         await connection.execute(f"ALTER TABLE {table} ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0")
 
 
-async def _add_forgotten(connection: Connection) -> None:
-    """Migrate to version 6, which records forgotten messages."""
-    await connection.execute(_FORGOTTEN)
-
-
 SCHEMA = Schema(
     name="storage",
     version=6,
     create=_create,
-    # From version 3 on, messages are added to the search index when their run has ended.
-    migrations={1: _add_search, 2: leave_out_live, 3: _move_working_memory, 4: _add_stamps, 5: _add_forgotten},
+    migrations={
+        1: _add_search,
+        2: leave_out_live,  # version 3 adds messages to the search index when their run has ended
+        3: _move_working_memory,
+        4: _add_stamps,
+        5: lambda connection: connection.execute(_FORGOTTEN),
+    },
 )

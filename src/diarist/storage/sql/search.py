@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 from diarist.databases.base import Connection, Row
 from diarist.storage.codec import MessageRow, decode_message
@@ -154,20 +154,16 @@ def _values(thread_id: str, resource_id: str, row: MessageRow, undated: int | No
         "owner": hash63(resource_id),
         "base": first_position(said),
         "tie": hash63(thread_id),
-        "terms": {*terms, _thread_mark(thread_id), _resource_mark(resource_id)},
+        "terms": {*terms, _mark("thread", thread_id), _mark("resource", resource_id)},
     }
 
 
-def _thread_mark(thread_id: str) -> str:
-    return f"@t{hash63(thread_id):x}"
-
-
-def _resource_mark(resource_id: str) -> str:
-    """Return a search term for a resource, so that the index can skip messages of other resources.
+def _mark(kind: Literal["thread", "resource"], id: str) -> str:
+    """Return a search term for a thread or resource, so that the index can skip other messages.
 
     The mark is not unique: the thread's row decides which resource a message belongs to.
     """
-    return f"@r{hash63(resource_id):x}"
+    return f"@{kind[0]}{hash63(id):x}"
 
 
 # --- searching ---------------------------------------------------------------------------------------------
@@ -208,7 +204,7 @@ async def search_messages(
     connection: Connection, terms: Sequence[str], resource_id: str, thread_id: str | None, limit: int, after: Place
 ) -> Page[Hit]:
     """Return the page that begins after ``after``."""
-    marked = [_resource_mark(resource_id) if thread_id is None else _thread_mark(thread_id), *terms]
+    marked = [_mark("resource", resource_id) if thread_id is None else _mark("thread", thread_id), *terms]
     values: dict[str, Any] = {
         "resource": resource_id,
         "thread": thread_id,
