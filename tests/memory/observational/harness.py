@@ -233,8 +233,12 @@ class Conversation:
 async def prepare_step(memory: Turn, step_number: int, *, pinned: Collection[str]) -> None:
     """All that comes before a model call."""
     await memory.prepare(pinned)
-    event = memory.send_status(step_number, pinned)
-    await memory.diary.storage.append_event(*event)  # a run stores it with its messages
+    await send_status(memory, step_number, pinned)
+
+
+async def send_status(memory: Turn, step_number: int, pinned: Collection[str]) -> None:
+    """Send the sizes of the prompt, and store them at once, which a run does with its next messages."""
+    await memory.diary.storage.append_event(*memory.send_status(step_number, pinned))
 
 
 def ids(messages: Sequence[Message]) -> list[str]:

@@ -29,6 +29,7 @@ from tests.memory.observational.harness import (
     grown,
     ids,
     prepare_step,
+    send_status,
     small_config,
     tool_step,
     user,
@@ -821,7 +822,7 @@ async def test_the_status_equals_a_recount(chat: Conversation) -> None:
         await prepare_step(memory, 0, pinned={f"q{n}", f"r{n}"})
         await chat.settled()
         await memory.refresh()
-        memory.send_status(1, {f"q{n}", f"r{n}"})
+        await send_status(memory, 1, {f"q{n}", f"r{n}"})
         rows = memory.window.rows
         chunks = (await chat.stored()).buffered
         covered = Coverage(chunks, chat.thread)
