@@ -46,11 +46,14 @@ class Journal(Ledger):
         self._write("ended", run=run.id, outcome=outcome, kept=[message.id for message in kept])
 
     @contextmanager
-    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[set[str]]:
-        with super().removing(threads, rows) as before:
+    def removing(self, threads: list[str]) -> Iterator[set[str]]:
+        with super().removing(threads) as before:
             number = self._removals[id(before)] = new_id("removal")
-            self._write("removing", number=number, threads=threads, ids=[row.id for row in rows])
+            self._write("removing", number=number, threads=threads)
             yield before
+
+    def chose(self, rows: Sequence[Message]) -> None:
+        self._write("chose", ids=[row.id for row in rows])
 
     def remove(self, ids: set[str], marks: set[str], before: set[str]) -> None:
         super().remove(ids, marks, before)
@@ -88,11 +91,12 @@ def _take(ledger: Ledger, entry: dict[str, Any], before: dict[str, set[str]]) ->
             ledger.took_out(run, set(entry["marks"]))
         case "ended":
             ledger.ended(run, entry["outcome"], [Message.user("", id=id) for id in entry["kept"]])
-        case "removing":  # the process may have died before it removed them
+        case "removing":
             before[entry["number"]] = set(ledger.runs)
-            ledger.removed |= set(entry["ids"])
             for other in ledger.runs.values():
                 other.disturbed = other.disturbed or (other.thread in entry["threads"] and other.outcome == "open")
+        case "chose":  # the process may have died before it removed them
+            ledger.removed |= set(entry["ids"])
         case "removed":
             ledger.remove(set(entry["ids"]), set(entry["marks"]), before[entry["number"]])
         case "wrong":

@@ -137,8 +137,11 @@ class Ledger:
             self.forbid(self.only(run, run.marks), f"{run.id} was discarded")
 
     @contextmanager
-    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[set[str]]:
-        """Mark live runs of these threads as disturbed; yield the ids of the runs that began before the removal."""
+    def removing(self, threads: list[str]) -> Iterator[set[str]]:
+        """Mark runs of these threads that are live during the block as disturbed; yield the ids of runs begun before.
+
+        List the messages in the block: a run that ends after the list was read is removed with its thread, unlisted.
+        """
         self._removing += threads
         for run in self.runs.values():
             if run.thread in threads and run.outcome == "open":
@@ -148,6 +151,9 @@ class Ledger:
         finally:
             for thread in threads:
                 self._removing.remove(thread)
+
+    def chose(self, rows: Sequence[Message]) -> None:
+        """Note what is about to be removed. Of use to a journal only: its process may die before ``remove``."""
 
     def remove(self, ids: set[str], marks: set[str], before: set[str]) -> None:
         """Note that these messages are removed; marks that a live run says again are not gone.

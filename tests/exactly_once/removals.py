@@ -31,10 +31,11 @@ async def remove(
     """
     ledger, memory, thread = process.ledger, process.memory, chance.choice(threads)
     threads = sorted(set(threads)) if what == "resource" else [thread]
-    there = [row for name in threads for row in await storage.list_messages(name)]
-    chosen = chance.sample(there, min(len(there), chance.randint(1, 3))) if what == "messages" else there
     done = False
-    with ledger.removing(threads, chosen) as before:
+    with ledger.removing(threads) as before:  # a run may end while its thread is being listed
+        there = [row for name in threads for row in await storage.list_messages(name)]
+        chosen = chance.sample(there, min(len(there), chance.randint(1, 3))) if what == "messages" else there
+        ledger.chose(chosen)
         try:
             match what:
                 case "messages":
