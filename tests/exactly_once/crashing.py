@@ -36,10 +36,8 @@ REMOVAL_STEPS = (
     "delete_thread",
     "get_resource",
     "get_working_memory",
-    "list_events",
     "list_generations",
     "list_threads",
-    "rewrite_event",
     "rewrite_generation",
     "rewrite_sent",
     "save_resource",
@@ -50,6 +48,7 @@ REMOVAL_STEPS = (
 
 UNUSED = {
     "create_thread": "a thread comes into being with its first run",
+    "list_events": "memory writes events, and never reads them but for callers",
     "list_forgotten": "clones, exports and clients that send no ids ask for it",
     "list_resources": "it is for exports, which change nothing",
 }

@@ -46,15 +46,20 @@ class Journal(Ledger):
         self._write("ended", run=run.id, outcome=outcome, kept=[message.id for message in kept])
 
     @contextmanager
-    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[set[str]]:
-        with super().removing(threads, rows) as before:
-            number = self._removals[id(before)] = new_id("removal")
-            self._write("removing", number=number, threads=threads, ids=[row.id for row in rows])
-            yield before
+    def removing(self, threads: list[str]) -> Iterator[None]:
+        with super().removing(threads):
+            self._write("removing", threads=threads)
+            yield
 
-    def remove(self, ids: set[str], marks: set[str], before: set[str]) -> None:
-        super().remove(ids, marks, before)
-        self._write("removed", number=self._removals[id(before)], ids=sorted(ids), marks=sorted(marks))
+    def chose(self, rows: Sequence[Message]) -> set[str]:
+        over = super().chose(rows)
+        number = self._removals[id(over)] = new_id("removal")
+        self._write("chose", number=number, ids=[row.id for row in rows])
+        return over
+
+    def remove(self, ids: set[str], marks: set[str], over: set[str]) -> None:
+        super().remove(ids, marks, over)
+        self._write("removed", number=self._removals[id(over)], ids=sorted(ids), marks=sorted(marks))
 
     def violated(self, *what: Any) -> None:
         super().violated(*what)
@@ -68,14 +73,14 @@ class Journal(Ledger):
 def read(path: Path, *, first: int) -> Ledger:
     """Return the ledger of a file; its next mark is ``first``."""
     ledger = Ledger(first=first)
-    before: dict[str, set[str]] = {}
+    over: dict[str, set[str]] = {}
     for line in path.read_bytes().splitlines():
-        _take(ledger, json.loads(line), before)
+        _take(ledger, json.loads(line), over)
     return ledger
 
 
-def _take(ledger: Ledger, entry: dict[str, Any], before: dict[str, set[str]]) -> None:
-    """Apply one entry. ``before``: for each removal, the runs that had begun in any process."""
+def _take(ledger: Ledger, entry: dict[str, Any], over: dict[str, set[str]]) -> None:
+    """Apply one entry. ``over``: for each removal, the runs of any process that were over before."""
     run = ledger.runs.get(entry.get("run", ""), RunRecord("", ""))
     match entry["kind"]:
         case "begin":
@@ -88,13 +93,14 @@ def _take(ledger: Ledger, entry: dict[str, Any], before: dict[str, set[str]]) ->
             ledger.took_out(run, set(entry["marks"]))
         case "ended":
             ledger.ended(run, entry["outcome"], [Message.user("", id=id) for id in entry["kept"]])
-        case "removing":  # the process may have died before it removed them
-            before[entry["number"]] = set(ledger.runs)
-            ledger.removed |= set(entry["ids"])
+        case "removing":
             for other in ledger.runs.values():
                 other.disturbed = other.disturbed or (other.thread in entry["threads"] and other.outcome == "open")
+        case "chose":  # the process may have died before it removed them
+            ledger.removed |= set(entry["ids"])
+            over[entry["number"]] = ledger.chose([])
         case "removed":
-            ledger.remove(set(entry["ids"]), set(entry["marks"]), before[entry["number"]])
+            ledger.remove(set(entry["ids"]), set(entry["marks"]), over[entry["number"]])
         case "wrong":
             ledger.problems.append(entry["what"])
         case "crashed":

@@ -137,27 +137,33 @@ class Ledger:
             self.forbid(self.only(run, run.marks), f"{run.id} was discarded")
 
     @contextmanager
-    def removing(self, threads: list[str], rows: Sequence[Message]) -> Iterator[set[str]]:
-        """Mark live runs of these threads as disturbed; yield the ids of the runs that began before the removal."""
+    def removing(self, threads: list[str]) -> Iterator[None]:
+        """Mark runs of these threads that are live during the block as disturbed.
+
+        List the messages in the block: a run that ends after the list was read is removed with its thread, unlisted.
+        """
         self._removing += threads
         for run in self.runs.values():
             if run.thread in threads and run.outcome == "open":
                 run.disturbed = True
         try:
-            yield set(self.runs)
+            yield
         finally:
             for thread in threads:
                 self._removing.remove(thread)
 
-    def remove(self, ids: set[str], marks: set[str], before: set[str]) -> None:
-        """Note that these messages are removed; marks that a live run says again are not gone.
+    def chose(self, rows: Sequence[Message]) -> set[str]:
+        """Note what is about to be removed. Returns the ids of the runs that are over, for ``remove``."""
+        return {run.id for run in self.runs.values() if run.outcome != "open"}
+
+    def remove(self, ids: set[str], marks: set[str], over: set[str]) -> None:
+        """Note that these messages are removed; marks that another run may have said again are not gone.
 
         Args:
-            before: The runs that had begun when the removal began.
+            over: The runs that were over when the removal began.
         """
         self.removed |= ids
-        again = [run for run in self.runs.values() if run.outcome == "open" or run.id not in before]
-        said_again = {mark for run in again for mark in run.marks}
+        said_again = {mark for run in self.runs.values() if run.id not in over for mark in run.marks}
         self.forbid(marks - said_again, "it was removed")
 
     def crashed(self, step: str) -> None:

@@ -31,10 +31,11 @@ async def remove(
     """
     ledger, memory, thread = process.ledger, process.memory, chance.choice(threads)
     threads = sorted(set(threads)) if what == "resource" else [thread]
-    there = [row for name in threads for row in await storage.list_messages(name)]
-    chosen = chance.sample(there, min(len(there), chance.randint(1, 3))) if what == "messages" else there
     done = False
-    with ledger.removing(threads, chosen) as before:
+    with ledger.removing(threads):  # a run may end while its thread is being listed
+        there = [row for name in threads for row in await storage.list_messages(name)]
+        chosen = chance.sample(there, min(len(there), chance.randint(1, 3))) if what == "messages" else there
+        over = ledger.chose(chosen)
         try:
             match what:
                 case "messages":
@@ -56,10 +57,10 @@ async def remove(
             if what == "clear":
                 pass
             elif done or what == "messages":
-                _note(ledger, chosen if done else await _marked(storage, chosen, thread), before)
+                _note(ledger, chosen if done else await _marked(storage, chosen, thread), over)
             else:
                 left = {row.id for name in threads for row in await storage.list_messages(name)}
-                _note(ledger, [row for row in chosen if row.id not in left], before)
+                _note(ledger, [row for row in chosen if row.id not in left], over)
     return "done"
 
 
@@ -70,5 +71,5 @@ async def _marked(storage: Storage, rows: Sequence[Message], thread: str) -> lis
     return [row for row in rows if any(stone.first_seq <= (row.seq or 0) <= stone.last_seq for stone in stones)]
 
 
-def _note(ledger: Ledger, rows: Sequence[Message], before: set[str]) -> None:
-    ledger.remove({row.id for row in rows}, {mark for row in rows for mark in marks_of(said_by(row))}, before)
+def _note(ledger: Ledger, rows: Sequence[Message], over: set[str]) -> None:
+    ledger.remove({row.id for row in rows}, {mark for row in rows for mark in marks_of(said_by(row))}, over)

@@ -372,10 +372,6 @@ class Storage(ABC):
         """Return events with ``seq > after``, oldest first."""
 
     @abstractmethod
-    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
-        """Replace the data of an event. Returns False if the event does not exist any more."""
-
-    @abstractmethod
     async def delete_events(self, key: str) -> int:
         """Delete all events of a key and return their number. Later events continue the numbering."""
 

@@ -578,17 +578,6 @@ class InMemoryStorage(Storage, SearchStorage):
             rows = [row for row in self._events.get(key, _EventLog()).events if row[0] > after]
         return [_event(key, row) for row in rows[:limit]]
 
-    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
-        body = to_json(dict(data))
-        with self._lock:
-            events = self._events.get(key, _EventLog()).events
-            place = next((place for place, row in enumerate(events) if row[0] == seq), None)
-            if place is None:
-                return False
-            _, type, _, created_at = events[place]
-            events[place] = (seq, type, body, created_at)
-            return True
-
     async def delete_events(self, key: str) -> int:
         with self._lock:
             events = self._events.get(key, _EventLog()).events

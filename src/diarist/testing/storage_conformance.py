@@ -1342,15 +1342,6 @@ class StorageConformance:
         event.data["tags"].append("out")
         assert (await storage.list_events("k"))[0].data == {"tags": ["a"]}
 
-    async def test_the_data_of_an_event_can_be_rewritten(self, storage: Storage) -> None:
-        first, second = [await storage.append_event("k", f"data-{n}", {"text": n}) for n in range(2)]
-        other = await storage.append_event("other", "data-x", {})
-        assert await storage.rewrite_event("k", second.seq, {"text": "\ud83d \0"})
-        assert not await storage.rewrite_event("k", 3, {})
-        assert not await storage.rewrite_event("nothing", 1, {})
-        assert await storage.list_events("k") == [first, replace(second, data={"text": "\ud83d \0"})]
-        assert await storage.list_events("other") == [other]
-
     async def test_numbers_go_on_after_events_were_removed(self, storage: Storage) -> None:
         for key in ("k", "k", "other"):
             await storage.append_event(key, "data-x", {})

@@ -55,14 +55,6 @@ def list_events(db: Db, key: str, after: int, limit: int) -> list[Event]:
     return [_event(key, found[seq]) for seq in sorted(found)[:limit]]
 
 
-def rewrite_event(db: Db, key: str, seq: int, data: str) -> bool:
-    head = db[_HEADS].find_one({"_id": key})
-    if head is None or seq <= head["cut"]:
-        return False
-    _move(db, head)
-    return db[_EVENTS].update_one({"epoch": head["epoch"], "seq": seq}, {"$set": {"data": data}}).matched_count == 1
-
-
 def delete_events(db: Db, key: str) -> int:
     head = db[_HEADS].find_one({"_id": key})
     if head is None:

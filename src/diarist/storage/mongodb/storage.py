@@ -246,8 +246,5 @@ class MongoDBStorage(Storage):
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._server.run(events.list_events, key, after, check_limit(limit))
 
-    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
-        return await self._server.run(events.rewrite_event, key, seq, to_json(dict(data)))
-
     async def delete_events(self, key: str) -> int:
         return await self._server.run(events.delete_events, key)

@@ -45,11 +45,6 @@ async def list_events(connection: Connection, key: str, after: int, limit: int) 
     ]
 
 
-async def rewrite_event(connection: Connection, key: str, seq: int, data: str) -> bool:
-    statement = "UPDATE diarist_events SET data = :data WHERE key = :key AND seq = :seq"
-    return await connection.execute(statement, key=key, seq=seq, data=data) > 0
-
-
 async def delete_events(connection: Connection, key: str) -> int:
     return await connection.execute("DELETE FROM diarist_events WHERE key = :key", key=key)
 

@@ -290,8 +290,5 @@ class SQLStorage(Storage, SearchStorage):
     async def list_events(self, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._database.read(events.list_events, key, after, check_limit(limit))
 
-    async def rewrite_event(self, key: str, seq: int, data: Mapping[str, Json]) -> bool:
-        return await self._database.write(events.rewrite_event, key, seq, to_json(dict(data)))
-
     async def delete_events(self, key: str) -> int:
         return await self._database.write(events.delete_events, key)
