@@ -31,19 +31,12 @@ def chunks_of(message: Message, length: int) -> list[str]:
     text = message.text.strip() if message.role in ("user", "assistant") else ""
     text = text.encode("utf-8", "replace").decode()  # tokenizers reject lone surrogates
     pieces: list[str] = []
-    while text:
-        end = len(text) if len(text) <= length else _end(text, length)
+    while len(text) > length:
+        breaks = ([match.start() for match in each.finditer(text, length // 2, length)] for each in _BREAKS)
+        end = next((found[-1] for found in breaks if found), length)
         pieces.append(text[:end].strip())
         text = text[end:].strip()
-    return pieces
-
-
-def _end(text: str, length: int) -> int:
-    for pattern in _BREAKS:
-        found = [match.start() for match in pattern.finditer(text, length // 2, length)]
-        if found:
-            return found[-1]
-    return length
+    return [*pieces, text] if text else pieces
 
 
 # --- embedding ---
