@@ -55,6 +55,7 @@ class Near:
     message_id: str
     seq: int
     chunk: int
+    score: float
 
     @property
     def place(self) -> Place:
@@ -139,9 +140,10 @@ class SemanticIndex:
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
         found: dict[Place, Near] = {}
-        for data in (hit.metadata for hit in hits):
-            near = Near(str(data["thread_id"]), str(data["message_id"]), int(data["seq"]), int(data["chunk"]))
-            found.setdefault(near.place, near)
+        for hit in hits:
+            data = hit.metadata
+            place = str(data["thread_id"]), str(data["message_id"])
+            found.setdefault(place, Near(*place, int(data["seq"]), int(data["chunk"]), hit.score))
         return list(found.values())[:limit]
 
     async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
