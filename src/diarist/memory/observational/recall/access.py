@@ -34,10 +34,7 @@ class Access:
     def __init__(
         self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool
     ) -> None:
-        self._storage = storage
-        self._resource_id = resource_id
-        self._run_id = run_id
-        self._obscured = obscured
+        self._storage, self._resource_id, self._run_id, self._obscured = storage, resource_id, run_id, obscured
         self.own_id = thread_id
 
     def label(self, thread_id: str) -> str:
