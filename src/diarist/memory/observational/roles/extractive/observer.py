@@ -100,9 +100,7 @@ class ExtractiveObserver:
     """
 
     def __init__(self, *, timezone: str = "UTC", name_threads: bool = False, obscure_threads: bool = False) -> None:
-        self._zone = load_zone(timezone)
-        self._name_threads = name_threads
-        self._obscure_threads = obscure_threads
+        self._zone, self._name_threads, self._obscure_threads = load_zone(timezone), name_threads, obscure_threads
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. Usage is zero and ``calls`` is 0.
