@@ -10,6 +10,7 @@ from diarist.checks import check_limit
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
+from diarist.memory.observational.roles.transcript import shorten
 from diarist.memory.semantic.index import Near, Place, SemanticIndex, place_of
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import decode_cursor, encode_cursor
@@ -80,8 +81,7 @@ class HybridSearch:
             if not rows:
                 await self._index.discard([near[place]])
             elif self._wanted.takes(rows[0]):
-                text = " ".join(self._index.excerpt(near[place], rows[0]).split())
-                excerpt = text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+                excerpt = shorten(" ".join(self._index.excerpt(near[place], rows[0]).split()), _EXCERPT)
                 items.append(Hit(message=rows[0], excerpt=excerpt))
         return Page(items=items, cursor=encode_cursor("ranked", start) if start < len(order) else None)
 

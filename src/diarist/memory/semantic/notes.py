@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from diarist.memory.memory_note import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
-from diarist.memory.observational.roles.transcript import local_time, speaker
+from diarist.memory.observational.roles.transcript import local_time, shorten, speaker
 from diarist.memory.rows import rows_between, threads_of
 from diarist.memory.semantic.index import Place, place_of
 from diarist.messages import Message, SentBlock
@@ -48,8 +48,7 @@ def recall_note(
         if count == 1:  # shorten each line
             first, *lines, last = block.text.splitlines()
             room = max(20, max_tokens * 2 // max(1, len(lines)))  # at least two characters a token in any language
-            shorter = [line if len(line) <= room else f"{line[: room - 1]}…" for line in lines]
-            text = "\n".join([first, *shorter, last])
+            text = "\n".join([first, *(shorten(line, room) for line in lines), last])
             return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
     return None
 
@@ -67,8 +66,7 @@ def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool
         for row in of_thread:
             excerpt = excerpts.get(place_of(row))
             text = " ".join((row.text if excerpt is None else excerpt).split())
-            if excerpt is None and len(text) > _NEIGHBOUR_LENGTH:
-                text = f"{text[: _NEIGHBOUR_LENGTH - 1]}…"
+            text = shorten(text, _NEIGHBOUR_LENGTH) if excerpt is None else text
             said = local_time(row, zone)
             lines.append(f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}")
     return note_block(NAME, [list(place) for place in rows], lines, counter)

@@ -142,8 +142,8 @@ def speaker(message: Message) -> str:
 def outline_arguments(args: dict[str, object]) -> str:
     """Write arguments as ``city="Rome", days=3`` on one line of at most 600 characters; long values are cut."""
     texts = {name: f'"{value}"' if isinstance(value, str) else as_text(value) for name, value in args.items()}
-    outline = ", ".join(f"{name}={_shorten(text, _ARGUMENT_LENGTH)}" for name, text in texts.items())
-    return _shorten(_SPACE.sub(" ", outline), _ARGUMENTS_LENGTH)
+    outline = ", ".join(f"{name}={shorten(text, _ARGUMENT_LENGTH)}" for name, text in texts.items())
+    return shorten(_SPACE.sub(" ", outline), _ARGUMENTS_LENGTH)
 
 
 def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
@@ -216,5 +216,6 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _shorten(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
+    """Return the text, or as much of it as ``length`` characters hold, with an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
