@@ -102,14 +102,8 @@ def metadata_of(thread: Thread, row: Message, chunk: int) -> Metadata:
     found: dict[str, str | int | float | bool] = {
         f"metadata.{key}": value for key, value in row.metadata.items() if is_value(value) and is_value(key)
     }
-    found |= {
-        "resource_id": thread.resource_id,
-        "thread_id": thread.id,
-        "message_id": row.id,
-        "seq": seq_of(row),
-        "chunk": chunk,
-        "role": row.role,
-    }
+    found |= {"resource_id": thread.resource_id, "thread_id": thread.id, "message_id": row.id}
+    found |= {"seq": seq_of(row), "chunk": chunk, "role": row.role}
     if row.created_at is not None:
         found["created_at"] = row.created_at.timestamp()
     return found
