@@ -123,12 +123,7 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
 async def observe_side_by_side(
     work: Sequence[tuple[ThreadDiary, Batch]], log: ObservationLog, *, timeout: float | None, buffered: bool = False
 ) -> list[Outcome]:
-    """Observe batches in parallel; their entries are saved in the order of ``work``.
-
-    Args:
-        log: The diary with the earlier notes for all of the prompts.
-        timeout: Time limit of each call in seconds.
-    """
+    """Observe batches in parallel, each with the earlier notes of ``log``; save entries in the order of ``work``."""
     done = [asyncio.Event() for _ in work]
 
     async def observe_one(place: int, diary: ThreadDiary, batch: Batch) -> Outcome:
@@ -162,13 +157,10 @@ def batch_of(rows: Sequence[Message], threads: Sequence[Unobserved], log: Observ
 async def tails_of(
     storage: Storage, log: ObservationLog, *, but: str, obscured: bool, room: float, counter: TokenCounter
 ) -> list[Tail]:
-    """Return the newest uncovered messages of the resource's other threads, as a few short lines each.
+    """Return the newest uncovered messages of threads other than ``but``, as a few short lines each.
 
-    Chooses the three most recently used of the hundred newest threads.
-
-    Args:
-        but: Id of the current thread, which is left out.
-        room: Token limit for all tails together; the newest lines of each thread have priority.
+    Chooses the three most recently used of the hundred newest threads. All tails together take at most ``room`` tokens;
+    the newest lines of each thread have priority.
     """
     page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
     others = [thread for thread in page.items if thread.id != but]

@@ -26,13 +26,7 @@ Existing = Literal["refuse", "skip"]
 
 
 class Importer:
-    """Imports the items of one file.
-
-    Args:
-        resource: Refuse threads and data of other resources; None accepts all.
-        derive: Called with every thread once it is stored.
-        on_progress: Called after every page and thread.
-    """
+    """Imports the items of one file, as ``Threads.import_all`` says; calls ``derive`` with every stored thread."""
 
     def __init__(
         self,

@@ -23,13 +23,7 @@ class Search(Protocol):
 
 
 class Access:
-    """The threads and messages of a resource, as one run may read them.
-
-    Args:
-        thread_id: The run's thread.
-        run_id: The run; its own rows may be read as well.
-        obscured: The model sees hashes instead of thread ids.
-    """
+    """The threads and messages of a resource, as one run may read them; its own rows included."""
 
     def __init__(
         self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool

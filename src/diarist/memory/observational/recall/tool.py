@@ -55,9 +55,6 @@ def recall_tool(
 
     Args:
         read_log: Returns the diary as the run shows it.
-        thread_id: The run's thread, which is the default if the model names none.
-        run_id: The run; its own rows may be read as well.
-        config: ``retrieves`` sets the maximum size of an answer, and enables search.
         shown: Returns the ids of the messages in the prompt, which a search leaves out.
         search: Replaces the storage's full-text search; also finds by meaning, and returns the best matches first.
     """
