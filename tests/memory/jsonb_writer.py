@@ -1,4 +1,4 @@
-"""Writes SQLite's binary JSON, in every way that its description allows."""
+"""Writes SQLite's binary JSON, in every way that its description allows for plain JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ def to_jsonb(value: Any, choose: Choose = lambda ways: 0) -> bytes:
         case None | True | False:
             return _element({None: 0, True: 1, False: 2}[value], b"", choose)
         case int():
-            ways = [(3, str(value)), (4, f"{'-' * (value < 0)}0x{abs(value):X}")]
-            kind, text = ways[choose(2)]
-            return _element(kind, text.encode(), choose)
+            return _element(3, str(value).encode(), choose)
         case float():
-            kind, text = [(5, repr(value)), (6, f"{'' if repr(value)[0] == '-' else '+'}{value!r}")][choose(2)]
-            return _element(kind, text.encode(), choose)
+            return _element(5, repr(value).encode(), choose)
         case str():
             kind, text = _texts(value)[choose(len(_texts(value)))]
             return _element(kind, text.encode(), choose)
@@ -34,11 +31,10 @@ def to_jsonb(value: Any, choose: Choose = lambda ways: 0) -> bytes:
 
 
 def _texts(value: str) -> list[tuple[int, str]]:
-    """Raw; with the escapes of JSON; with those of JSON5; and as plain text, where nothing needs an escape."""
+    """Raw; with the escapes of JSON; and as plain text, where nothing needs an escape."""
     escaped = json.dumps(value)[1:-1]
-    loose = "".join(f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\\n{char}" for char in value)
     plain = [(7, value)] if escaped == value else []
-    return [(10, value), (8, escaped), (9, loose), *plain]
+    return [(10, value), (8, escaped), *plain]
 
 
 def _element(kind: int, payload: bytes, choose: Choose) -> bytes:

@@ -37,21 +37,20 @@ def test_what_sqlite_wrote_is_read(value: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "value"),
     [
-        ("{a: 0x1F, 'b': +5, c: .5, d: 5., e: -0X10}", {"a": 31, "b": 5, "c": 0.5, "d": 5.0, "e": -16}),
-        (
-            r"'it\'s \x41 a\
-b \v\0 \u00e9'",
-            "it's A ab \v\0 é",
-        ),
         (r'"\ud83d\ude00"', "😀"),
         (r'"cut \ud83d"', "cut \ud83d"),
-        ("[NaN, 1e999]", [None, float("inf")]),
         ("123456789012345678901234567890", 123456789012345678901234567890),
     ],
 )
-def test_what_json5_has_more(said: str, value: Any) -> None:
+def test_surrogates_and_long_numbers_are_read(said: str, value: Any) -> None:
     (written,) = libsql.connect(":memory:").execute("SELECT jsonb(?)", (said,)).fetchone()
     assert read_jsonb(written) == value
+
+
+def test_json5_is_refused() -> None:
+    (written,) = libsql.connect(":memory:").execute("SELECT jsonb('{a: 0x1F}')").fetchone()
+    with pytest.raises(ValueError, match="unknown kind"):
+        read_jsonb(written)
 
 
 @given(VALUES, st.data())

@@ -317,16 +317,6 @@ async def test_order_is_by_time_in_whatever_form(mastra: Mastra) -> None:
     assert [moment and f"{moment:%H:%M}" for moment in times] == ["10:00", None, "10:45", "11:30", "12:00"]
 
 
-async def test_two_messages_of_one_id(mastra: Mastra) -> None:
-    mastra.execute("DROP TABLE mastra_messages")
-    mastra.connection.executescript(TABLES.split(";")[1].replace("PRIMARY KEY", ""))
-    mastra.thread("trip")
-    for text in ("one", "two"):
-        mastra.says("m1", "trip", text)
-    memory = await brought_in(mastra, notes=["messages of the same id as another one, left out: 1"])
-    assert await said(memory) == ["one"]
-
-
 async def test_what_diarist_has_nothing_for_is_counted(mastra: Mastra) -> None:
     mastra.execute("INSERT INTO mastra_scorers VALUES ('a'), ('b')")
     mastra.observed("thread:gone", "notes", mastra.now())

@@ -12,12 +12,7 @@ from diarist.storage.records import Thread
 
 
 class Addressing:
-    """Finds the thread or diary that a call names by ``thread`` and ``resource``.
-
-    Attributes:
-        logs: The diaries of this memory.
-        shares_diary: True if all threads of a resource share one diary.
-    """
+    """Finds the thread or diary that a call names. ``shares_diary``: all threads of a resource share one."""
 
     def __init__(self, storage: Storage, config: ObservationalMemoryConfig | None) -> None:
         self._storage = storage

@@ -329,12 +329,7 @@ class Diary:
             raise InputError(f"guidance must be a text, or None, not {guidance!r}")
         found = await self._addressing.diary(thread, resource)
         return await reflect_by_hand(
-            self._engine(),
-            found.id,
-            found.resource_id,
-            wait=self._thread_wait,
-            guidance=guidance,
-            emit=on_event,
+            self._engine(), found.id, found.resource_id, wait=self._thread_wait, guidance=guidance, emit=on_event
         )
 
     # -- events: every ``data-om-*`` event of any process, without the words of the notes

@@ -67,7 +67,14 @@ class Forgetting:
             receipt += await self._forget_messages(found, set(message_ids))
         else:
             receipt += await self._inventory(found)
-            receipt += await self._remove_thread(found)
+            shared = [log for log in await self.logs_with(found) if log.scope == "resource"]
+            stones = (Tombstone(thread_id=thread, first_seq=1, last_seq=WHOLE),)
+            receipt += await remove_rows(self.storage, shared, stones, self.counter) if shared else Receipt()
+            if await self.storage.delete_thread(thread):
+                receipt += Receipt(thread_ids=(thread,))
+            for log in shared:
+                await drop_stones(self.storage, log, stones)
+            await self._delete_claims(thread, found.resource_id)
         if thread is not None and message_ids is None:  # no other thread can use its implicit resource
             receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
         # Again, for messages embedded in between.
@@ -137,17 +144,6 @@ class Forgetting:
             observation_ids=tuple(dict.fromkeys(entry.id for log in (*past, *logs) for entry in log.entries)),
         )
 
-    async def _remove_thread(self, thread: Thread) -> Receipt:
-        shared = [log for log in await self.logs_with(thread) if log.scope == "resource"]
-        stones = (Tombstone(thread_id=thread.id, first_seq=1, last_seq=WHOLE),)
-        receipt = await remove_rows(self.storage, shared, stones, self.counter) if shared else Receipt()
-        if await self.storage.delete_thread(thread.id):
-            receipt += Receipt(thread_ids=(thread.id,))
-        for log in shared:
-            await drop_stones(self.storage, log, stones)
-        await self._delete_claims(thread.id, thread.resource_id)
-        return receipt
-
     async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
         """Delete the leases of work on a thread, which contain its id in their names."""
         of_thread, of_resource = LogStore(self.storage, "thread"), LogStore(self.storage, "resource")
@@ -174,23 +170,20 @@ class Forgetting:
         await self.storage.delete_events(key)
         await self.storage.delete_lease(logs.job_name("", resource_id, "reflection"))
         await self.storage.delete_lease(logs.job_name(OTHER_THREADS, resource_id, "observation"))
-        known |= await self._empty_resource(resource_id) or bool(receipt.thread_ids)
-        return receipt + Receipt(observation_ids=ids, resource_ids=(resource_id,) if known else ())
-
-    async def _empty_resource(self, resource_id: str) -> bool:
-        """Delete all data of a resource but its id; return False if there was none."""
+        known |= bool(receipt.thread_ids)
         for attempt in range(1, MAX_ATTEMPTS + 1):
             found = await self.storage.get_resource(resource_id)
             working = await self.storage.get_working_memory(f"resource:{resource_id}")
             blank = Resource(id=resource_id, version=found.version)
             empty_working = WorkingMemory(key=working.key, version=working.version)
             if (found, working) == (blank, empty_working):
-                return False
+                break
             try:
                 await self.storage.save_resource(blank)
                 await self.storage.save_working_memory(empty_working)
-                return True
+                known = True
+                break
             except ConflictError:
                 if attempt == MAX_ATTEMPTS:
                     raise
-        return False
+        return receipt + Receipt(observation_ids=ids, resource_ids=(resource_id,) if known else ())

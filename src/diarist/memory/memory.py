@@ -133,7 +133,11 @@ class Memory:
             storage = SQLiteStorage("memory.db")
         self.storage = checked_storage(storage)
         self.counter = token_counter or default_counter()
-        self._last = _number_of_messages(last_messages)
+        if last_messages is None:
+            last_messages = DEFAULT_LAST_MESSAGES
+        if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:
+            raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {last_messages!r}")
+        self._last = int(last_messages)
         self._working = [WorkingMemoryProcessor(self.storage, working, counter=self.counter)] if working else []
         self._thread_wait = thread_wait
         self._await_background = await_background
@@ -377,14 +381,6 @@ def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config 
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise ConfigError(f"{option} is True, False or {article} {kind.__name__}, not {value!r}")
     return value if getattr(value, "enabled", True) else None
-
-
-def _number_of_messages(value: int | None) -> int:
-    if value is None:
-        return DEFAULT_LAST_MESSAGES
-    if value is True or not isinstance(cast(Any, value), int) or value < 0:
-        raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {value!r}")
-    return int(value)
 
 
 def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:

@@ -21,20 +21,10 @@ BORN = "born"
 """Key in ``made_from``: the ``born`` id of the diary, since a later diary may have the same key."""
 ALWAYS_TRUE = {"date", ERASURES, BORN}
 
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
 )
 _TAGS = re.compile(r"<(?=\s*/?\s*(?:observations|memory-note)\b)", re.IGNORECASE)
 
@@ -96,9 +86,8 @@ def _in_note(lines: Sequence[str]) -> str:
 
 def date_item(day: date) -> NoteItem:
     """Return the item that tells today's date."""
-    return NoteItem(
-        "date", day.isoformat(), [f"Today is {_WEEKDAYS[day.weekday()]}, {day.day} {MONTHS[day.month - 1]} {day.year}."]
-    )
+    text = f"Today is {WEEKDAYS[day.weekday()]}, {day.day} {MONTHS[day.month - 1]} {day.year}."
+    return NoteItem("date", day.isoformat(), [text])
 
 
 def quote(text: str) -> str:

@@ -53,11 +53,9 @@ class MessageFilter:
 
     def takes(self, row: Message) -> bool:
         said = row.created_at
-        if (self.since or self.until) and said is None:
+        if self.since is not None and (said is None or said < self.since):
             return False
-        if said is not None and (
-            (self.since is not None and said < self.since) or (self.until is not None and said >= self.until)
-        ):
+        if self.until is not None and (said is None or said >= self.until):
             return False
         return all(key in row.metadata and canonical(row.metadata[key]) == text for key, text in self._wanted.items())
 
@@ -140,13 +138,12 @@ async def with_neighbours(storage: Storage, hits: Sequence[Hit], before: int, af
     """Return the hits with their neighbours, as many as exist."""
     found: list[Hit] = []
     for hit in hits:
-        thread_id, seq = hit.message.thread_id, hit.message.seq
+        thread_id, seq = hit.message.thread_id or "", seq_of(hit.message)
         earlier: list[Message] = []
         later: list[Message] = []
-        if thread_id is not None and seq is not None:
-            if before:
-                earlier = await storage.list_messages(thread_id, before=seq, limit=before, newest_first=True)
-            if after:
-                later = await storage.list_messages(thread_id, after=seq, limit=after)
+        if before:
+            earlier = await storage.list_messages(thread_id, before=seq, limit=before, newest_first=True)
+        if after:
+            later = await storage.list_messages(thread_id, after=seq, limit=after)
         found.append(replace(hit, before=tuple(earlier[::-1]), after=tuple(later)))
     return found

@@ -156,7 +156,17 @@ class Messages:
             StorageError: The message is either unchanged or fully changed. If it is changed, some data made from the
                 old words may remain: repeat the call.
         """
-        said = _parts(text, parts)
+        if text is not None and parts is not None:
+            raise InputError("give text= or parts=, not both")
+        if not isinstance(cast(Any, text), str | None):
+            raise InputError(f"text must be a text, not {text!r}")
+        if not isinstance(cast(Any, parts), list | tuple | None):
+            raise InputError(f"parts must be a list of parts, such as [TextPart(text='...')], not {parts!r}")
+        if wrong := next(filter(None, map(part_flaw, parts or ())), None):
+            raise InputError(f"parts: {wrong}")
+        said = parts if text is None else [TextPart(text=text)] if text else []
+        if said is not None and not said:
+            raise InputError("a message says something: to take it away, use forget(message_ids=[...], thread=...)")
         changes = checked_metadata(metadata)
         if said is None and not changes:
             raise InputError("name the change: text=, parts= or metadata=")
@@ -167,15 +177,22 @@ class Messages:
             if row is None:
                 raise NotFoundError(f"there is no message {message_id!r} in thread {found.id!r}")
             new = replace(
-                row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else said
+                row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else list(said)
             )
             new.part_tokens = count_parts(new, self._counter)
+            says_else = row.parts != new.parts
+
+            async def forget_old() -> None:
+                if says_else:
+                    await remove_traces(self._storage, await self._forgetting.logs_with(found), row, self._counter)
+                await self._embedding.replace(row, says_else=says_else)
+
             await self._forgetting.finished(found)
-            if row.parts != new.parts:  # a client that still has the old words may send them again
+            if says_else:  # a client that still has the old words may send them again
                 await self._storage.note_forgotten(found.id, [Forgotten(seq_of(row), row.id, row.role)])
-            await self._forget_old(found, row, new)  # before the change, so that a crash leaves none
+            await forget_old()  # before the change, so that a crash leaves none
             await self._storage.rewrite_messages(run, [new])
-            await self._forget_old(found, row, new)  # again, for data made in between
+            await forget_old()  # again, for data made in between
         finally:
             await end_run(self._storage, run, "discarded")  # the run has no messages of its own
         await self._forgetting.purge()
@@ -249,26 +266,3 @@ class Messages:
         """Return the messages that the thread does not have and did not forget."""
         known = await self._storage.existing_ids(thread, [message.id for message in messages], forgotten=True)
         return [message for message in messages if message.id not in known]
-
-    async def _forget_old(self, thread: Thread, row: Message, new: Message) -> None:
-        """Delete data made from the old words."""
-        says_else = row.parts != new.parts
-        if says_else:
-            await remove_traces(self._storage, await self._forgetting.logs_with(thread), row, self._counter)
-        await self._embedding.replace(row, says_else=says_else)
-
-
-def _parts(text: str | None, parts: Sequence[Part] | None) -> list[Part] | None:
-    """Return the new parts of a message; None if they do not change."""
-    if text is not None and parts is not None:
-        raise InputError("give text= or parts=, not both")
-    if not isinstance(cast(Any, text), str | None):
-        raise InputError(f"text must be a text, not {text!r}")
-    if not isinstance(cast(Any, parts), list | tuple | None):
-        raise InputError(f"parts must be a list of parts, such as [TextPart(text='...')], not {parts!r}")
-    if wrong := next(filter(None, map(part_flaw, parts or ())), None):
-        raise InputError(f"parts: {wrong}")
-    said = parts if text is None else [TextPart(text=text)] if text else []
-    if said is not None and not said:
-        raise InputError("a message says something: to take it away, use forget(message_ids=[...], thread=...)")
-    return None if said is None else list(said)

@@ -22,10 +22,9 @@ from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.title_marks import without_mark
 from diarist.memory.transfer.cloning import clone
-from diarist.memory.transfer.exporter import all_items, thread_items
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
-from diarist.memory.transfer.thread_reader import Selection
+from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
 from diarist.messages import Json, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Page, Thread, is_own_resource, own_resource

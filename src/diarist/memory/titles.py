@@ -117,8 +117,14 @@ class TitleMaker(Processor[Any]):
         try:
             thread = await self._storage.get_thread(thread_id)
             first = None if thread is None or thread.title else await self._first(thread_id)
-            title = "" if first is None else await self._ask(first)
-            if first is None or not title:
+            if first is None:
+                return
+            text = first.text.strip()[:_LONGEST_TEXT].replace("<", "&lt;")
+            question = Question(instructions=self._instructions, data=f"<message>\n{text}\n</message>")
+            said = _THOUGHTS.sub("", writable((await self._caller.ask(question)).text))
+            line = next((line for line in said.splitlines() if line.strip()), "")
+            title = " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
+            if not title:
                 return
             mark = mark_of(title, first.id)
             await self._storage.update_thread(thread_id, title=title, metadata=mark, expected_title="")
@@ -133,10 +139,3 @@ class TitleMaker(Processor[Any]):
     async def _first(self, thread_id: str) -> Message | None:
         rows = await self._storage.list_messages(thread_id, limit=_FIRST_ROWS)
         return next((row for row in rows if row.role == "user" and row.text.strip()), None)
-
-    async def _ask(self, message: Message) -> str:
-        text = message.text.strip()[:_LONGEST_TEXT].replace("<", "&lt;")
-        reply = await self._caller.ask(Question(instructions=self._instructions, data=f"<message>\n{text}\n</message>"))
-        said = _THOUGHTS.sub("", writable(reply.text))
-        line = next((line for line in said.splitlines() if line.strip()), "")
-        return " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()

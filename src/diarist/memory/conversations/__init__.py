@@ -122,12 +122,17 @@ def read_conversations(
 ) -> list[Conversation]:
     """Read all conversations of a file, or the selected one; otherwise as ``read_conversation``."""
     path = Path(path)
-    zone = _zone(timezone)
+    try:
+        zone = ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
+        raise InputError(f"unknown time zone {timezone!r}; use a name such as Europe/Rome") from error
     if format is not None and format not in _READERS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     try:
         source = load(path)
-        format = format or _detect(source)
+        format = format or next((name for name, reader in _READERS.items() if reader.detect(source)), None)
+        if format is None:
+            raise InputError(f"not a conversation in a known format ({source.describe()}); known: {', '.join(FORMATS)}")
         reader = _READERS[format]
         found = reader.split(source)
         if not found:
@@ -167,13 +172,6 @@ def thread_id_of(path: Path, conversation: Conversation) -> str:
     return f"{path.stem}{number}-{digest[:8]}"
 
 
-def _detect(source: Source) -> str:
-    for name, reader in _READERS.items():
-        if reader.detect(source):
-            return name
-    raise InputError(f"not a conversation in a known format ({source.describe()}); known: {', '.join(FORMATS)}")
-
-
 def _set_dates(builder: Builder, date: Date | datetime | None, zone: tzinfo) -> None:
     dated = sum(message.created_at is not None for message in builder.messages)
     if date is not None and dated:
@@ -188,10 +186,3 @@ def _set_dates(builder: Builder, date: Date | datetime | None, zone: tzinfo) -> 
     elif dated < len(builder.messages):
         count = len(builder.messages) - dated
         builder.note("no message has a time stamp" if not dated else f"undated messages: {count}")
-
-
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
-        raise InputError(f"unknown time zone {name!r}; use a name such as Europe/Rome") from error

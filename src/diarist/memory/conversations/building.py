@@ -73,13 +73,7 @@ class Builder:
         if not parts:
             self.note("empty messages, left out", where)
             return None
-        message = Message(
-            id=self.message_id(key),
-            role=role,
-            parts=[],
-            created_at=created_at,
-            metadata=metadata or {},
-        )
+        message = Message(id=self.message_id(key), role=role, parts=[], created_at=created_at, metadata=metadata or {})
         self.extend(message, parts)
         self.messages.append(message)
         return message
@@ -105,7 +99,7 @@ class Builder:
         part.result, part.state = result, state
 
     def time(self, value: Json, where: str) -> datetime | None:
-        """Parse a time stamp, as ``parse_time``; add a note if it cannot be parsed."""
+        """Parse a time stamp; add a note if it cannot be parsed."""
         if value is None or value == "":
             return None
         moment = parse_time(value, self._zone)

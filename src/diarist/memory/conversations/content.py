@@ -17,7 +17,6 @@ class ContentReader:
     """Converts content to parts. Results in it (Anthropic's ``tool_result``) are added to their calls.
 
     Args:
-        builder: Receives results and notes.
         clean: Function for every text, those of tool results included.
         state: Returns the state of a failed result for its text; ``error`` by default.
     """
@@ -29,9 +28,7 @@ class ContentReader:
         clean: Callable[[str], str] = str,
         state: Callable[[str], ToolState] = lambda _: "error",
     ) -> None:
-        self._builder = builder
-        self._clean = clean
-        self._state = state
+        self._builder, self._clean, self._state = builder, clean, state
 
     def parts(self, content: Json, where: str) -> list[Part]:
         """Return the parts. Raises InputError if ``content`` is not a text, a list of parts or null."""

@@ -55,9 +55,17 @@ def load(path: Path) -> Source:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not _is_lines(lines):
             raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
-        return Source(
-            [Item(f"line {number}", _line(number, line, last=number == lines[-1][0])) for number, line in lines]
-        )
+        items: list[Item] = []
+        for number, line in lines:
+            try:
+                items.append(Item(f"line {number}", parse(line)))
+            except json.JSONDecodeError as error:
+                remedy = "repair or remove that line"
+                if number == lines[-1][0]:
+                    remedy = "if the file is still being written, try again, else remove that line"
+                    remedy = f"the last line looks cut off; {remedy}"
+                raise InputError(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error
+        return Source(items)
     elements = as_list(value)
     if elements is None:
         return Source([Item("", value)])
@@ -139,15 +147,3 @@ def _is_lines(lines: list[tuple[int, str]]) -> bool:
             if isinstance(parse(line), dict | list):
                 return True
     return False
-
-
-def _line(number: int, line: str, *, last: bool) -> Json:
-    try:
-        return parse(line)
-    except json.JSONDecodeError as error:
-        remedy = (
-            "the last line looks cut off; if the file is still being written, try again, else remove that line"
-            if last
-            else "repair or remove that line"
-        )
-        raise InputError(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error

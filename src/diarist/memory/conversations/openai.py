@@ -67,23 +67,19 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
         parts += _calls(value, builder, item.where)
         if not parts and has_results(value.get("content")):
             continue
+        try:
+            content = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        except orjson.JSONEncodeError as error:
+            raise InputError(f"{item.where}: cannot be stored as JSON: {error}") from error
         name = value.get("name")
         builder.add(
             role,
             parts,
-            key=_key(position, value, item.where),
+            key=f"{position}\0{content}",  # later additions to the file do not change it
             where=item.where,
             created_at=builder.time_of(value, item.where),
             metadata={"name": name} if isinstance(name, str) and name else None,
         )
-
-
-def _key(position: int, value: Json, where: str) -> str:
-    """Return a key made of a message's position and whole content: later additions to the file do not change it."""
-    try:
-        return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
-    except orjson.JSONEncodeError as error:
-        raise InputError(f"{where}: cannot be stored as JSON: {error}") from error
 
 
 def numbered(messages: list[Json], where: str = "") -> list[Item]:
@@ -105,19 +101,13 @@ def _calls(value: dict[str, Json], builder: Builder, where: str) -> list[Part]:
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise InputError(f"{where}: a tool call without a name")
-        args = _arguments(function.get("arguments", function.get("input")), builder, where)
+        given: Json = function.get("arguments", function.get("input"))
+        if isinstance(given, str):
+            with suppress(json.JSONDecodeError):
+                given = parse(given) if given.strip() else {}
+        args = {} if given is None else as_object(given)
+        if args is None:
+            builder.note("tool arguments that cannot be used, kept as text", where)
+            args = {"arguments": given}
         parts.append(ToolPart(call_id=str(call.get("id") or ""), name=name, args=args))
     return parts
-
-
-def _arguments(value: Json, builder: Builder, where: str) -> dict[str, Json]:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return {}
-    if isinstance(value, str):
-        with suppress(json.JSONDecodeError):
-            value = parse(value)
-    args = as_object(value)
-    if args is None:
-        builder.note("tool arguments that cannot be used, kept as text", where)
-        return {"arguments": value}
-    return args

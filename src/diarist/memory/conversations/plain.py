@@ -11,7 +11,13 @@ _KEYS = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
 
 
 def detect(source: Source) -> bool:
-    return bool(source.items) and all(_is_plain(item) for item in source.items)
+    for item in source.items:
+        value = as_object(item.value) or {}
+        if not value.keys() <= _KEYS or not isinstance(value.get("content"), str):
+            return False
+        if value.get("role") in ("tool", "function", None):
+            return False
+    return bool(source.items)
 
 
 def split(source: Source) -> list[list[Item]]:
@@ -26,13 +32,3 @@ def build(found: list[Item], builder: Builder) -> str:
             raise InputError(f"{item.where}: a plain message has a text as content and no tool results")
     read_messages(items, builder)
     return ""
-
-
-def _is_plain(item: Item) -> bool:
-    value = as_object(item.value)
-    return (
-        value is not None
-        and value.keys() <= _KEYS
-        and isinstance(value.get("content"), str)
-        and value.get("role") not in ("tool", "function", None)
-    )

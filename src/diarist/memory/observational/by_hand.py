@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from diarist.exceptions import ConflictError, ThreadBusyError
@@ -27,9 +27,7 @@ from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.selection import split_batches
 from diarist.memory.observational.thread_diary import Done, NotSmallerError, Outcome
 from diarist.memory.rows import threads_of
-from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog
-from diarist.tokens import TokenCounter
 
 Progress = Callable[[int, int], None]
 """Called with the tokens done so far and the total."""
@@ -139,12 +137,8 @@ class _Observing:
     """Observes the uncovered rows, oldest first."""
 
     def __init__(self, turn: Turn, thread_id: str | None, progress: Progress | None) -> None:
-        self._turn = turn
-        self._thread_id = thread_id
-        self._progress = progress
+        self._turn, self._thread_id, self._progress = turn, thread_id, progress
         self._resource_id = turn.diary.resource_id
-        self._storage: Storage = turn.diary.storage
-        self._counter: TokenCounter = turn.diary.counter
         self._at_once = AT_ONCE if thread_id is None else 1
         self._done = self._total = 0
         self._tries = _Tries()
@@ -190,16 +184,23 @@ class _Observing:
         ids = (
             [self._thread_id]
             if self._thread_id is not None
-            else [thread.id async for thread in threads_of(self._storage, self._resource_id)]
+            else [thread.id async for thread in threads_of(self._turn.diary.storage, self._resource_id)]
         )
-        found = await unobserved(self._storage, self._turn.window.stored, ids, self._counter)
+        found = await unobserved(self._turn.diary, self._turn.window.stored, ids)
         threads = sorted(found, key=lambda thread: oldest_of(thread.raw))
         self._total = self._done + sum(thread.tokens for thread in threads)
         self._busy = []
         if not threads:
             return True
+        # Groups of threads, each with about as many tokens as one round of parallel calls takes.
+        most = AT_ONCE * self._turn.config.observation.max_tokens_per_batch
+        groups: list[list[Unobserved]] = [[]]
+        for thread in threads:
+            if groups[-1] and sum(one.tokens for one in groups[-1]) + thread.tokens > most:
+                groups.append([])
+            groups[-1].append(thread)
         wait = _WAIT_FOR_OTHERS if self._thread_id is None else 0
-        for group in self._groups(threads):
+        for group in groups:
             ids = [thread.thread_id for thread in group]
             async with self._turn.diary.logs.claim_each(ids, self._resource_id, "observation", wait=wait) as mine:
                 self._busy += [thread_id for thread_id in ids if thread_id not in mine]
@@ -223,21 +224,10 @@ class _Observing:
         if waiting:
             await turn.activate(waiting, tokens, "manual")
 
-    def _groups(self, threads: Sequence[Unobserved]) -> Iterator[list[Unobserved]]:
-        """Yield groups of threads, each with about as many tokens as one round of parallel calls takes."""
-        most = AT_ONCE * self._turn.config.observation.max_tokens_per_batch
-        group: list[Unobserved] = []
-        for thread in threads:
-            if group and sum(one.tokens for one in group) + thread.tokens > most:
-                yield group
-                group = []
-            group.append(thread)
-        yield group
-
     async def _batches(self, thread_ids: Sequence[str]) -> list[Batch]:
         """Return the batches for these threads."""
         log = self._turn.window.stored
-        threads = await unobserved(self._storage, log, thread_ids, self._counter)
+        threads = await unobserved(self._turn.diary, log, thread_ids)
         refused = log.observer_failures.refused
         if self._thread_id is None:
             batches = pack_threads(threads, self._turn.config.observation.max_tokens_per_batch, refused)

@@ -55,12 +55,8 @@ class Cycle:
 
     def event(self, type: str, data: dict[str, Json]) -> DataChunk:
         """Return an event with the ids of this cycle."""
-        head: dict[str, Json] = {
-            "cycleId": self.id,
-            "operationType": self.operation,
-            "recordId": record_id(self.log),
-            "threadId": self.thread_id,
-        }
+        head: dict[str, Json] = {"cycleId": self.id, "operationType": self.operation}
+        head |= {"recordId": record_id(self.log), "threadId": self.thread_id}
         return DataChunk(type=type, data={**head, **data}, transient=True)
 
     def milliseconds(self, at: datetime) -> int:
@@ -107,15 +103,13 @@ def status(sizes: Sizes, log: ObservationLog, limits: Limits, *, thread_id: str,
 
 
 def cycle_start(cycle: Cycle, limits: Limits, *, thread_ids: Sequence[str]) -> DataChunk:
-    return cycle.event(
-        BUFFERING_START if cycle.buffered else OBSERVATION_START,
-        {
-            "startedAt": cycle.started_at.isoformat(),
-            "tokensToBuffer" if cycle.buffered else "tokensToObserve": cycle.tokens,
-            "threadIds": list(thread_ids),
-            "config": _config(limits, cycle.log),
-        },
-    )
+    data: dict[str, Json] = {
+        "startedAt": cycle.started_at.isoformat(),
+        "tokensToBuffer" if cycle.buffered else "tokensToObserve": cycle.tokens,
+        "threadIds": list(thread_ids),
+        "config": _config(limits, cycle.log),
+    }
+    return cycle.event(BUFFERING_START if cycle.buffered else OBSERVATION_START, data)
 
 
 def cycle_end(cycle: Cycle, entry: Observation, *, at: datetime, shortfall: str = "") -> DataChunk:
@@ -135,23 +129,16 @@ def cycle_end(cycle: Cycle, entry: Observation, *, at: datetime, shortfall: str 
 
 
 def cycle_failed(cycle: Cycle, error: str, *, at: datetime, attempt: int, will_retry: bool) -> DataChunk:
-    """Return the failed event of a cycle.
-
-    Args:
-        attempt: Number of consecutive failures.
-        will_retry: Memory retries by itself later.
-    """
-    return cycle.event(
-        BUFFERING_FAILED if cycle.buffered else OBSERVATION_FAILED,
-        {
-            "failedAt": at.isoformat(),
-            "durationMs": cycle.milliseconds(at),
-            "tokensAttempted": cycle.tokens,
-            "error": error,
-            "attempt": attempt,
-            "willRetry": will_retry,
-        },
-    )
+    """Return the failed event of a cycle, with the number of consecutive failures."""
+    data: dict[str, Json] = {
+        "failedAt": at.isoformat(),
+        "durationMs": cycle.milliseconds(at),
+        "tokensAttempted": cycle.tokens,
+        "error": error,
+        "attempt": attempt,
+        "willRetry": will_retry,
+    }
+    return cycle.event(BUFFERING_FAILED if cycle.buffered else OBSERVATION_FAILED, data)
 
 
 def activation(
@@ -164,21 +151,18 @@ def activation(
             left the window.
         entries: The activated entries.
     """
-    log = cycle.log
-    return cycle.event(
-        ACTIVATION,
-        {
-            "activatedAt": at.isoformat(),
-            "chunksActivated": len(entries),
-            "tokensActivated": cycle.tokens,
-            "observationTokens": log.tokens,
-            "messagesActivated": sum(entry.message_count for entry in entries),
-            "generationCount": log.generation,
-            "observations": "\n".join(entry.text for entry in entries),
-            "triggeredBy": triggered_by,
-            "config": _config(limits, log),
-        },
-    )
+    data: dict[str, Json] = {
+        "activatedAt": at.isoformat(),
+        "chunksActivated": len(entries),
+        "tokensActivated": cycle.tokens,
+        "observationTokens": cycle.log.tokens,
+        "messagesActivated": sum(entry.message_count for entry in entries),
+        "generationCount": cycle.log.generation,
+        "observations": "\n".join(entry.text for entry in entries),
+        "triggeredBy": triggered_by,
+        "config": _config(limits, cycle.log),
+    }
+    return cycle.event(ACTIVATION, data)
 
 
 def thread_update(cycle_id: str, thread_id: str, *, old_title: str, new_title: str, at: datetime) -> DataChunk:
@@ -200,8 +184,5 @@ def without_words(part: DataChunk, *, error: str = "") -> dict[str, Json]:
 
 
 def _config(limits: Limits, log: ObservationLog) -> dict[str, Json]:
-    return {
-        "messageTokens": limits.message_tokens,
-        "observationTokens": limits.observation_tokens,
-        "scope": log.scope,
-    }
+    tokens = {"messageTokens": limits.message_tokens, "observationTokens": limits.observation_tokens}
+    return {**tokens, "scope": log.scope}

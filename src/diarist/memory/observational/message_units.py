@@ -31,9 +31,17 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
     if not tools:
         return [[row] for row in raw if row.id not in pinned]
     answers = _answers(raw, tools)
+    # A new user message closes the pending calls before it.
+    last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
+    done = {part.call_id for index, part in tools if raw[index].role == "tool" and part.state != "call"}
+    pending = (
+        index
+        for index, part in tools
+        if index > last_user and part.state == "call" and not part.provider_executed and part.call_id not in done
+    )
     units: list[list[Message]] = []
     joined_until = -1
-    for index, row in enumerate(raw[: _first_pending(raw, tools)]):
+    for index, row in enumerate(raw[: next(pending, len(raw))]):
         if index <= joined_until:
             units[-1].append(row)
         else:
@@ -73,16 +81,6 @@ def _answers(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> d
         elif raw[index].role == "tool" and part.call_id in calls:
             answers[calls.pop(part.call_id)] = index
     return answers
-
-
-def _first_pending(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> int:
-    """Return the index of the first row with a pending call; a new user message closes the calls before it."""
-    last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
-    done = {part.call_id for index, part in tools if raw[index].role == "tool" and part.state != "call"}
-    for index, part in tools:
-        if index > last_user and part.state == "call" and not part.provider_executed and part.call_id not in done:
-            return index
-    return len(raw)
 
 
 def free_chunks(

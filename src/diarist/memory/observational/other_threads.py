@@ -13,6 +13,7 @@ from diarist.memory.observational.message_units import observable_units, tokens_
 from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.roles.transcript import shorten
 from diarist.memory.observational.selection import narrow
 from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
 from diarist.memory.rows import seq_of
@@ -50,14 +51,12 @@ class Unobserved:
         return sum(tokens_of(unit) for unit in self.units)
 
 
-async def unobserved(
-    storage: Storage, log: ObservationLog, thread_ids: Iterable[str], counter: TokenCounter
-) -> list[Unobserved]:
+async def unobserved(diary: ThreadDiary, log: ObservationLog, thread_ids: Iterable[str]) -> list[Unobserved]:
     """Return the uncovered rows of those of these threads that have any that may be observed."""
     found: list[Unobserved] = []
     for thread_id in thread_ids:
-        raw = await uncovered_rows(storage, Coverage(log.entries, thread_id), thread_id)
-        ensure_counted(raw, counter)
+        raw = await uncovered_rows(diary.storage, Coverage(log.entries, thread_id), thread_id)
+        ensure_counted(raw, diary.counter)
         if units := observable_units(raw, ()):
             found.append(Unobserved(thread_id, raw, units))
     return found
@@ -82,9 +81,14 @@ def pack_threads(threads: Sequence[Unobserved], limit: int, refused: Sequence[So
             shared.append([last])
         else:
             batch.append(last)
+
+    def begun(batch: Sequence[_Piece]) -> Place:
+        """Return the place of the oldest message, but not before the previous pieces of the batch's threads."""
+        return max([min(piece.begun for piece in batch), *(piece.begun for piece in batch if piece.follows)])
+
     return [
         [row for piece in sorted(batch, key=lambda piece: piece.begun) for row in piece.rows]
-        for batch in sorted([*batches, *shared], key=_begun)
+        for batch in sorted([*batches, *shared], key=begun)
     ]
 
 
@@ -94,16 +98,14 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
     Reads only the hundred newest threads, since this runs at the end of every run. Does nothing if their rows have
     fewer than ``buffer_tokens`` in total. Leaves out rows of live runs, and threads that another process is observing.
     """
-    storage, limits, counter = diary.storage, diary.limits, diary.counter
-    page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
-    others = [thread.id for thread in page.items if thread.id != diary.thread_id]
-    threads = await unobserved(storage, log, others, counter)
-    if sum(thread.tokens for thread in threads) < (limits.buffer_tokens or limits.message_tokens):
+    page = await diary.storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
+    threads = await unobserved(diary, log, [thread.id for thread in page.items if thread.id != diary.thread_id])
+    if sum(thread.tokens for thread in threads) < (diary.limits.buffer_tokens or diary.limits.message_tokens):
         return
     ids = [thread.thread_id for thread in threads]
     async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
         log = await diary.logs.newer(log) or log
-        left = await unobserved(storage, log, mine, counter)
+        left = await unobserved(diary, log, mine)
         packed = pack_threads(left, diary.config.observation.max_tokens_per_batch, log.observer_failures.refused)
         batches = [batch_of(rows, left, log) for rows in packed]
         for start in range(0, len(batches), AT_ONCE):
@@ -121,12 +123,7 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
 async def observe_side_by_side(
     work: Sequence[tuple[ThreadDiary, Batch]], log: ObservationLog, *, timeout: float | None, buffered: bool = False
 ) -> list[Outcome]:
-    """Observe batches in parallel; their entries are saved in the order of ``work``.
-
-    Args:
-        log: The diary with the earlier notes for all of the prompts.
-        timeout: Time limit of each call in seconds.
-    """
+    """Observe batches in parallel, each with the earlier notes of ``log``; save entries in the order of ``work``."""
     done = [asyncio.Event() for _ in work]
 
     async def observe_one(place: int, diary: ThreadDiary, batch: Batch) -> Outcome:
@@ -160,13 +157,10 @@ def batch_of(rows: Sequence[Message], threads: Sequence[Unobserved], log: Observ
 async def tails_of(
     storage: Storage, log: ObservationLog, *, but: str, obscured: bool, room: float, counter: TokenCounter
 ) -> list[Tail]:
-    """Return the newest uncovered messages of the resource's other threads, as a few short lines each.
+    """Return the newest uncovered messages of threads other than ``but``, as a few short lines each.
 
-    Chooses the three most recently used of the hundred newest threads.
-
-    Args:
-        but: Id of the current thread, which is left out.
-        room: Token limit for all tails together; the newest lines of each thread have priority.
+    Chooses the three most recently used of the hundred newest threads. All tails together take at most ``room`` tokens;
+    the newest lines of each thread have priority.
     """
     page = await storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
     others = [thread for thread in page.items if thread.id != but]
@@ -179,7 +173,9 @@ async def tails_of(
         for row in await storage.list_messages(thread.id, limit=TAIL_ROWS, newest_first=True):
             if seq_of(row) in coverage or not row.text.strip():
                 continue
-            left -= counter.count(line := _line(row))
+            speaker = {"user": "User", "assistant": "Assistant"}.get(row.role, "Tool")
+            line = f"{speaker}: {shorten(' '.join(row.text.split()), _LINE_LENGTH)}"
+            left -= counter.count(line)
             if left < 0:
                 break
             tail.lines.insert(0, line)
@@ -222,18 +218,7 @@ def _split(units: Sequence[Sequence[Message]], limit: int, refused: Sequence[Sou
     return pieces
 
 
-def _begun(batch: Sequence[_Piece]) -> Place:
-    """Return the sort key of a batch: its oldest message, but not before the previous pieces of its threads."""
-    return max([min(piece.begun for piece in batch), *(piece.begun for piece in batch if piece.follows)])
-
-
 def oldest_of(rows: Sequence[Message]) -> Place:
     """Return the sort key of rows: the time of the oldest, then the position of the first."""
     first = min((row.created_at for row in rows if row.created_at is not None), default=_BEGINNING)
     return first, rows[0].thread_id or "", seq_of(rows[0])
-
-
-def _line(row: Message) -> str:
-    speaker = {"user": "User", "assistant": "Assistant"}.get(row.role, "Tool")
-    text = " ".join(row.text.split())
-    return f"{speaker}: {text if len(text) <= _LINE_LENGTH else text[: _LINE_LENGTH - 1] + '…'}"

@@ -27,12 +27,7 @@ logger = logging.getLogger("diarist")
 def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
     """Return the configuration with these overrides, validated as a whole.
 
-    Args:
-        overrides: By name. Values as in the configuration.
-
-    Raises:
-        ConfigError: A name is unknown, a value is not a number, or it contradicts the other options; the message
-            names the option.
+    Raises ConfigError for an unknown name, a value that is not a number, and one that contradicts the other options.
     """
     if not overrides:
         return config

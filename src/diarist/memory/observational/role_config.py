@@ -79,23 +79,15 @@ class ObservationConfig:
             raise ConfigError(f"previous_observer_tokens must not be negative, not {self.previous_observer_tokens}")
         if self.observer_batch_tokens is not None:
             require_positive("observer_batch_tokens", self.observer_batch_tokens)
-        self._check_buffer()
-        self._check_activation()
-        _check_block("message_tokens", self.message_tokens, self.block_after)
-        object.__setattr__(self, "model_settings", self.model_settings.over(_OBSERVER_SETTINGS))
-
-    def _check_buffer(self) -> None:
-        if self.buffer_tokens is False:
-            return
-        require_number("buffer_tokens", self.buffer_tokens)
-        if self.buffer_tokens is True or self.buffer_tokens <= 0:
-            raise ConfigError(f"buffer_tokens must be a positive number or False, not {self.buffer_tokens!r}")
-        if (tokens := self.buffered_tokens or 0) >= self.message_tokens:
-            raise ConfigError(
-                f"buffer_tokens is {tokens:,} tokens, which must be less than message_tokens ({self.message_tokens:,})"
-            )
-
-    def _check_activation(self) -> None:
+        if self.buffer_tokens is not False:
+            require_number("buffer_tokens", self.buffer_tokens)
+            if self.buffer_tokens is True or self.buffer_tokens <= 0:
+                raise ConfigError(f"buffer_tokens must be a positive number or False, not {self.buffer_tokens!r}")
+            if (tokens := self.buffered_tokens or 0) >= self.message_tokens:
+                raise ConfigError(
+                    f"buffer_tokens is {tokens:,} tokens, which must be less than message_tokens "
+                    f"({self.message_tokens:,})"
+                )
         require_number("buffer_activation", self.buffer_activation)
         share = 0 < self.buffer_activation <= 1
         if not share and self.buffer_activation < _ABSOLUTE_ACTIVATION:
@@ -108,6 +100,8 @@ class ObservationConfig:
                 f"buffer_activation keeps {self.retained_tokens:,} tokens, "
                 f"which must be less than message_tokens ({self.message_tokens:,})"
             )
+        _check_block("message_tokens", self.message_tokens, self.block_after)
+        object.__setattr__(self, "model_settings", self.model_settings.over(_OBSERVER_SETTINGS))
 
     @property
     def buffered_tokens(self) -> int | None:

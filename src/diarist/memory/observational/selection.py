@@ -40,8 +40,15 @@ def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limi
     total = tokens_of(raw)
     need = total - limits.retained_tokens
     sums = list(accumulate(tokens_of(unit) for unit in units))
-    enough = next((count for count, taken in enumerate(sums, start=1) if taken >= need), len(units))
-    clean = _clean_cuts(raw, units)
+    enough = next((count for count, size in enumerate(sums, start=1) if size >= need), len(units))
+    taken: set[str] = set()
+    first = 0
+    clean: list[bool] = []  # for each number of units taken: the first remaining row is a user message, or none remains
+    for unit in units:
+        taken |= {row.id for row in unit}
+        while first < len(raw) and raw[first].id in taken:
+            first += 1
+        clean.append(first == len(raw) or raw[first].role == "user")
     for count in range(enough, len(units) + 1):
         if sums[count - 1] - need > _OVERSHOOT * limits.retained_tokens:
             break
@@ -103,19 +110,6 @@ def split_batches(
         rest = batches.pop()
         batches[-1] += rest
     return [list(chain.from_iterable(part)) for batch in batches for part, _ in narrow(batch, refused)]
-
-
-def _clean_cuts(raw: Sequence[Message], units: Sequence[Sequence[Message]]) -> list[bool]:
-    """Return, for each number of units taken, True if the first remaining row is a user message, or none remains."""
-    taken: set[str] = set()
-    first = 0
-    clean: list[bool] = []
-    for unit in units:
-        taken |= {row.id for row in unit}
-        while first < len(raw) and raw[first].id in taken:
-            first += 1
-        clean.append(first == len(raw) or raw[first].role == "user")
-    return clean
 
 
 # --- refused messages ----------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class PostgresQueue:
         async with self._connected("hand over a job to") as connection:
             found = await connection.execute(
                 "SELECT 1 FROM procrastinate_jobs WHERE status = 'doing' AND queueing_lock = %s LIMIT 1",
-                [self._lock_of(job)],
+                [f"{self.name}:{job.name}"],
             )
             if await found.fetchone() is None:  # otherwise a later job covers messages stored since
                 await self._put(connection, job, attempt=1, delay=0)
@@ -90,23 +90,17 @@ class PostgresQueue:
             await self._put(connection, job, attempt=attempt, delay=delay)
 
     async def _put(self, connection: Connection, job: Job, *, attempt: int, delay: int) -> None:
+        lock = f"{self.name}:{job.name}"  # as with leases: one job per name runs at a time, and it waits for no other
+        task = App(connector=PsycopgConnector()).configure_task(
+            QUEUED_WORK,
+            queue=self.name,
+            lock=lock,
+            queueing_lock=lock,
+            schedule_in={"seconds": delay} if delay else None,
+            connection=connection,
+        )
         with suppress(AlreadyEnqueued):
-            await (
-                App(connector=PsycopgConnector())
-                .configure_task(
-                    QUEUED_WORK,
-                    queue=self.name,
-                    # As with leases: one job per name runs at a time, and it waits for no other job.
-                    lock=self._lock_of(job),
-                    queueing_lock=self._lock_of(job),
-                    schedule_in={"seconds": delay} if delay else None,
-                    connection=connection,
-                )
-                .defer_async(job=job.to_json(), attempt=attempt)
-            )
-
-    def _lock_of(self, job: Job) -> str:
-        return f"{self.name}:{job.name}"
+            await task.defer_async(job=job.to_json(), attempt=attempt)
 
     async def prepare(self) -> None:
         """Connect, and create the tables if they are missing. Raises StorageError."""

@@ -31,19 +31,12 @@ def chunks_of(message: Message, length: int) -> list[str]:
     text = message.text.strip() if message.role in ("user", "assistant") else ""
     text = text.encode("utf-8", "replace").decode()  # tokenizers reject lone surrogates
     pieces: list[str] = []
-    while text:
-        end = len(text) if len(text) <= length else _end(text, length)
+    while len(text) > length:
+        breaks = ([match.start() for match in each.finditer(text, length // 2, length)] for each in _BREAKS)
+        end = next((found[-1] for found in breaks if found), length)
         pieces.append(text[:end].strip())
         text = text[end:].strip()
-    return pieces
-
-
-def _end(text: str, length: int) -> int:
-    for pattern in _BREAKS:
-        found = [match.start() for match in pattern.finditer(text, length // 2, length)]
-        if found:
-            return found[-1]
-    return length
+    return [*pieces, text] if text else pieces
 
 
 # --- embedding ---
@@ -109,14 +102,8 @@ def metadata_of(thread: Thread, row: Message, chunk: int) -> Metadata:
     found: dict[str, str | int | float | bool] = {
         f"metadata.{key}": value for key, value in row.metadata.items() if is_value(value) and is_value(key)
     }
-    found |= {
-        "resource_id": thread.resource_id,
-        "thread_id": thread.id,
-        "message_id": row.id,
-        "seq": seq_of(row),
-        "chunk": chunk,
-        "role": row.role,
-    }
+    found |= {"resource_id": thread.resource_id, "thread_id": thread.id, "message_id": row.id}
+    found |= {"seq": seq_of(row), "chunk": chunk, "role": row.role}
     if row.created_at is not None:
         found["created_at"] = row.created_at.timestamp()
     return found

@@ -45,10 +45,8 @@ class Embedding:
         counter: TokenCounter,
         background: Background,
     ) -> None:
-        self._index = index
+        self._index, self._storage, self._counter, self._background = index, storage, counter, background
         self._vector: Vector = vector
-        self._storage, self._counter = storage, counter
-        self._background = background
         self._waiting: dict[str, Thread] = {}
         self._complete: ByteCache[str, bool] = ByteCache(_COMPLETE)
         self._store: VectorStore | None = None

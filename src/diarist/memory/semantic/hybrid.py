@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, cast
 
 from diarist.checks import check_limit
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
+from diarist.memory.observational.roles.transcript import shorten
 from diarist.memory.semantic.index import Near, Place, SemanticIndex, place_of
 from diarist.storage.base import SearchStorage, Storage
+from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Hit, Page
 from diarist.storage.words import check_query
 from diarist.vectors import Filter
@@ -52,11 +53,8 @@ class HybridSearch:
         least, most = index.nearness
         if number is not None and (type(number) not in (int, float) or not least <= number <= most):
             raise InputError(f"threshold must be from {least:g} to {most:g}, not {number!r}")
-        self._index = index
-        self._storage = storage
-        self._tolerant = tolerant
-        self._wanted = wanted or MessageFilter()
-        self._threshold = threshold
+        self._index, self._storage = index, storage
+        self._tolerant, self._wanted, self._threshold = tolerant, wanted or MessageFilter(), threshold
 
     async def __call__(
         self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
@@ -66,7 +64,9 @@ class HybridSearch:
         if not query.strip():
             raise InputError("the query is empty: pass the text to search for")
         check_limit(limit, least=1)
-        start = _decode(cursor)
+        word, start = ("ranked", 0) if cursor is None else decode_cursor(cursor, "this search", str, int)
+        if word != "ranked" or start < 0:
+            raise InputError(f"not a cursor of this search: {cursor!r}")
         words = await self._words(query, resource_id, thread_id)
         near = await self._near(query, resource_id, thread_id)
         order = fused([list(words), list(near)])
@@ -81,11 +81,9 @@ class HybridSearch:
             if not rows:
                 await self._index.discard([near[place]])
             elif self._wanted.takes(rows[0]):
-                text = " ".join(self._index.excerpt(near[place], rows[0]).split())
-                excerpt = text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+                excerpt = shorten(" ".join(self._index.excerpt(near[place], rows[0]).split()), _EXCERPT)
                 items.append(Hit(message=rows[0], excerpt=excerpt))
-        more = urlsafe_b64encode(f"ranked {start}".encode()).decode().rstrip("=")
-        return Page(items=items, cursor=more if start < len(order) else None)
+        return Page(items=items, cursor=encode_cursor("ranked", start) if start < len(order) else None)
 
     async def _words(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Hit]:
         if not isinstance(self._storage, SearchStorage):
@@ -146,15 +144,3 @@ def fused(rankings: list[list[Place]]) -> list[Place]:
         for rank, place in enumerate(ranking, start=1):
             scores[place] = scores.get(place, 0.0) + 1 / (RANK_OFFSET + rank)
     return sorted(scores, key=lambda place: -scores[place])
-
-
-def _decode(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    try:
-        word, number = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode().split(" ")
-        if word != "ranked" or not 0 <= int(number) <= 2 * POOL:
-            raise ValueError("not a place")
-    except ValueError as error:
-        raise InputError(f"not a cursor of this search: {cursor!r}") from error
-    return int(number)

@@ -21,14 +21,7 @@ import orjson
 from diarist.concurrency import acquire_or_release, being_cancelled, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.rows import seq_of, threads_of
-from diarist.memory.semantic.chunks import (
-    HARMLESS,
-    chunks_of,
-    cursor_id,
-    embed_pieces,
-    metadata_of,
-    vector_id,
-)
+from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_pieces, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
 from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_messages, remove_vectors
 from diarist.messages import Message, new_id
@@ -85,19 +78,11 @@ class SemanticIndex:
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        vectors: VectorStore,
-        embedder: Embedder,
-        *,
-        chunk_length: int,
-        metric: Metric = "cosine",
+        self, storage: Storage, vectors: VectorStore, embedder: Embedder, *, chunk_length: int, metric: Metric
     ) -> None:
-        self._storage = storage
-        self._metric: Metric = metric
         self.vectors = vectors
-        self._embedder = embedder
-        self._chunk_length = chunk_length
+        self._storage, self._embedder, self._chunk_length = storage, embedder, chunk_length
+        self._metric: Metric = metric
         self._owner = new_id("embedding")
         self._ready = False
         name = f"{PREFIX}{embedder.name} {embedder.dimension}{'' if metric == 'cosine' else f' {metric}'}"
@@ -150,18 +135,15 @@ class SemanticIndex:
         if not any(vector):
             return []
         conditions: list[Filter] = [{"resource_id": resource_id}, filter or {}]
-        if thread_id is not None:
-            conditions.append({"thread_id": thread_id})
+        conditions += [] if thread_id is None else [{"thread_id": thread_id}]
         hits = await self.vectors.query(
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
         found: dict[Place, Near] = {}
         for hit in hits:
             data = hit.metadata
-            near = Near(
-                str(data["thread_id"]), str(data["message_id"]), int(data["seq"]), int(data["chunk"]), hit.score
-            )
-            found.setdefault(near.place, near)
+            place = str(data["thread_id"]), str(data["message_id"])
+            found.setdefault(place, Near(*place, int(data["seq"]), int(data["chunk"]), hit.score))
         return list(found.values())[:limit]
 
     async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
@@ -269,10 +251,9 @@ class SemanticIndex:
             )
             await self._drop_gone(thread.id, ids)
         moved = _Cursor(seq_of(rows[-1]))
+        await self._save(thread, moved)
         if await self._storage.get_thread(thread.id) is None:  # it was removed in between
             await remove_vectors(self.vectors, resource_id=thread.resource_id, thread_id=thread.id)
-        else:
-            await self._save(thread, moved)
         return moved
 
     async def _drop_gone(self, thread_id: str, ids: Sequence[str]) -> None:
@@ -299,10 +280,10 @@ class SemanticIndex:
             self._ready = True
 
     async def _cursor(self, thread_id: str) -> _Cursor:
-        found = (await self.vectors.get(self._cursors, [cursor_id(thread_id)])).values()
-        for record in found:
-            return _Cursor(int(record.metadata["seq"]), tuple(orjson.loads(str(record.metadata["pending"]))))
-        return _Cursor()
+        record = (await self.vectors.get(self._cursors, [cursor_id(thread_id)])).get(cursor_id(thread_id))
+        if record is None:
+            return _Cursor()
+        return _Cursor(int(record.metadata["seq"]), tuple(orjson.loads(str(record.metadata["pending"]))))
 
     async def _save(self, thread: Thread, cursor: _Cursor) -> None:
         data: Metadata = {

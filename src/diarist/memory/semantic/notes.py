@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from diarist.memory.memory_note import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
-from diarist.memory.observational.roles.transcript import local_time, speaker
+from diarist.memory.observational.roles.transcript import local_time, shorten, speaker
 from diarist.memory.rows import rows_between, threads_of
 from diarist.memory.semantic.index import Place, place_of
 from diarist.messages import Message, SentBlock
@@ -43,8 +43,13 @@ def recall_note(
     """Return a note with as many of the nearest messages as fit, dated and grouped by thread; None without any."""
     for count in range(len(recalled), 0, -1):
         block = _note(recalled[:count], own, ZoneInfo(timezone), obscured, counter)
-        if block.tokens <= max_tokens or count == 1:
-            return _cut(block, max_tokens, counter) if block.tokens > max_tokens else block
+        if block.tokens <= max_tokens:
+            return block
+        if count == 1:  # shorten each line
+            first, *lines, last = block.text.splitlines()
+            room = max(20, max_tokens * 2 // max(1, len(lines)))  # at least two characters a token in any language
+            text = "\n".join([first, *(shorten(line, room) for line in lines), last])
+            return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
     return None
 
 
@@ -54,30 +59,17 @@ def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool
     lines: list[str] = []
     for thread_id in dict.fromkeys(thread for thread, _ in rows):
         label = thread_label(thread_id, obscured=obscured)
-        where = (
-            "earlier in this conversation"
-            if thread_id == own
-            else f"in another conversation with the same user ({label})"
-        )
+        other = f"in another conversation with the same user ({label})"
+        where = "earlier in this conversation" if thread_id == own else other
         lines.append(f"Said {where}, and perhaps of use now:")
         of_thread = sorted((row for row in rows.values() if row.thread_id == thread_id), key=lambda row: row.seq or 0)
         for row in of_thread:
             excerpt = excerpts.get(place_of(row))
             text = " ".join((row.text if excerpt is None else excerpt).split())
-            if excerpt is None and len(text) > _NEIGHBOUR_LENGTH:
-                text = f"{text[: _NEIGHBOUR_LENGTH - 1]}…"
+            text = shorten(text, _NEIGHBOUR_LENGTH) if excerpt is None else text
             said = local_time(row, zone)
             lines.append(f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}")
     return note_block(NAME, [list(place) for place in rows], lines, counter)
-
-
-def _cut(block: SentBlock, max_tokens: int, counter: TokenCounter) -> SentBlock:
-    """Shorten each line, for a single message that is too long."""
-    first, *lines, last = block.text.splitlines()
-    room = max(20, max_tokens * 2 // max(1, len(lines)))  # at least two characters a token in any language
-    shorter = [line if len(line) <= room else f"{line[: room - 1]}…" for line in lines]
-    text = "\n".join([first, *shorter, last])
-    return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
 
 
 def _quoted(block: SentBlock | None) -> set[Place]:
@@ -86,11 +78,10 @@ def _quoted(block: SentBlock | None) -> set[Place]:
 
 async def quotes_what_is_gone(storage: Storage, block: SentBlock) -> bool:
     """Return True if a note quotes a message that is no longer stored."""
-    ids: dict[str, list[str]] = {}
-    for thread_id, message_id in _quoted(block):
-        ids.setdefault(thread_id, []).append(message_id)
-    for thread_id, some in ids.items():
-        if len(await storage.existing_ids(thread_id, some)) < len(some):
+    quoted = _quoted(block)
+    for thread_id in {thread for thread, _ in quoted}:
+        ids = [message_id for thread, message_id in quoted if thread == thread_id]
+        if len(await storage.existing_ids(thread_id, ids)) < len(ids):
             return True
     return False
 
@@ -102,10 +93,7 @@ async def cut_quotes(
     thread_id: str,
     message_ids: Collection[str] | None = None,
 ) -> list[str]:
-    """Reduce all notes of a resource that quote messages of this thread to the date.
-
-    Args:
-        message_ids: Only notes that quote these messages of the thread.
+    """Reduce all notes of a resource that quote messages of this thread, or only these messages of it, to the date.
 
     Returns the ids of the messages that the notes were sent with.
     """

@@ -55,14 +55,9 @@ class SemanticRecall(Processor[Any]):
         timezone: str = "UTC",
         obscured: bool = False,
     ) -> None:
-        self._index = index
-        self._config = config
-        self._storage = storage
-        self._counter = counter
-        self._embed = embed
-        self._settle = settle
-        self._timezone = timezone
-        self._obscured = obscured
+        self._index, self._config, self._storage, self._counter = index, config, storage, counter
+        self._embed, self._settle = embed, settle
+        self._timezone, self._obscured = timezone, obscured
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
         context = args.context

@@ -24,7 +24,7 @@ def semantic_index(
         if embedder is not None:
             raise ConfigError("embedder has no effect with vector=False")
         return None
-    if vector is not None and not isinstance(cast(Any, vector), VectorStore):
+    if not isinstance(cast(Any, vector), VectorStore | None):
         raise ConfigError(
             f"vector must be a vector store, such as SQLiteVectorStore('vectors.db'), not {vector!r}; "
             "without it, vectors are stored next to the messages"

@@ -16,7 +16,7 @@ from diarist.memory.rows import seq_of
 from diarist.memory.title_marks import MARK, made_from, mark_of
 from diarist.memory.transfer.numbering import map_entries
 from diarist.memory.transfer.thread_reader import Selection, ThreadReader, read_working_memory
-from diarist.memory.transfer.thread_writer import ThreadWriter, written
+from diarist.memory.transfer.thread_writer import written
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Failures, Forgotten, Observation, ObservationLog, Thread
@@ -62,7 +62,13 @@ async def clone(
                 case _:
                     await writer.add(item)
         await writer.flush()
-        digests = await _digests(storage, writer)
+        # The copied rows have other ids, and so other digests, by the ranges of the entries' sources.
+        entries = [entry for log in writer.logs for entry in log.every_entry]
+        ranges = {(source.first_seq, source.last_seq) for entry in entries for source in entry.sources}
+        digests: dict[tuple[int, int], str] = {}
+        for first, last in sorted(ranges):
+            rows = await storage.list_messages(copy.id, after=first - 1, before=last + 1, run_id=writer.run.id)
+            digests[first, last] = digest_rows(rows)
         writer.logs = [renaming.log(log, digests) for log in writer.logs]
         if source.resource_id != copy.resource_id:
             text = await read_working_memory(storage, f"resource:{source.resource_id}")
@@ -93,16 +99,6 @@ async def _give_up(storage: Storage, copy: Thread, withdraw: Callable[[Thread], 
         logger.warning("the copy %s was given up, but cannot be removed: %s", copy.id, error)
         return
     await withdraw(copy)
-
-
-async def _digests(storage: Storage, writer: ThreadWriter) -> dict[tuple[int, int], str]:
-    """Return digests of the copied rows, by the ranges of the entries' sources: the copies have other ids."""
-    entries = [entry for log in writer.logs for entry in log.every_entry]
-    digests: dict[tuple[int, int], str] = {}
-    for first, last in sorted({(source.first_seq, source.last_seq) for entry in entries for source in entry.sources}):
-        rows = await storage.list_messages(writer.run.thread_id, after=first - 1, before=last + 1, run_id=writer.run.id)
-        digests[first, last] = digest_rows(rows)
-    return digests
 
 
 class _Renaming:

@@ -92,16 +92,12 @@ class Moved:
 async def lines_of(items: AsyncIterable[Item]) -> AsyncIterator[str]:
     """Yield a file line by line, with line ends. Raises InputError for values that JSON cannot express."""
     counts = dict.fromkeys(_COUNTED.values(), 0)
-    yield _line({"type": "diarist", "version": VERSION})
+    yield f"{to_json({'type': 'diarist', 'version': VERSION})}\n"
     async for item in items:
         if type(item) in _COUNTED:
             counts[_COUNTED[type(item)]] += 1
-        yield _line(_value_of(item))
-    yield _line({"type": "end", **counts})
-
-
-def _line(value: Json) -> str:
-    return f"{to_json(value)}\n"
+        yield f"{to_json(_value_of(item))}\n"
+    yield f"{to_json({'type': 'end', **counts})}\n"
 
 
 def _value_of(item: Item) -> dict[str, Json]:
@@ -152,6 +148,8 @@ async def items_of(lines: Lines) -> AsyncIterator[Item]:
     counts = dict.fromkeys(_COUNTED.values(), 0)
     async for line in _each(lines):
         number += 1
+        if not isinstance(line, str):
+            raise InputError(f"a line must be a text, not {type(line).__name__}: open the file with encoding='utf-8'")
         if not line.strip():
             continue
         try:
@@ -164,7 +162,15 @@ async def items_of(lines: Lines) -> AsyncIterator[Item]:
         if ended:
             raise InputError(f"line {number}: more lines follow the last one")
         if number == 1:
-            _check_version(value)
+            version = value.get("version")
+            if value.get("type") != "diarist" or not isinstance(version, int):
+                raise InputError(
+                    f"line 1: not an export of diarist, which starts with {{'type': 'diarist', 'version': {VERSION}}}"
+                )
+            if version > VERSION:
+                raise InputError(
+                    f"the file has version {version}, and this diarist reads version {VERSION}: upgrade diarist"
+                )
         elif value.get("type") == "end":
             for name, count in counts.items():
                 if value.get(name) != count:
@@ -179,35 +185,19 @@ async def items_of(lines: Lines) -> AsyncIterator[Item]:
         raise InputError(f"the file is cut off after line {number}: it has no line of the type 'end'; export it again")
 
 
-async def _each(lines: Lines) -> AsyncIterator[str]:
+async def _each(lines: Lines) -> AsyncIterator[object]:
     given = cast(object, lines)
     if isinstance(given, AsyncIterable):
         async for line in cast(AsyncIterable[object], given):
-            yield _text(line)
+            yield line
     elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
         for line in cast(Iterable[object], given):
-            yield _text(line)
+            yield line
     else:
         raise InputError(
             f"lines must be the lines of a file, not {type(given).__name__}: pass an open file, as "
             "open(path, encoding='utf-8'), or text.splitlines()"
         )
-
-
-def _text(line: object) -> str:
-    if not isinstance(line, str):
-        raise InputError(f"a line must be a text, not {type(line).__name__}: open the file with encoding='utf-8'")
-    return line
-
-
-def _check_version(value: Mapping[str, Json]) -> None:
-    version = value.get("version")
-    if value.get("type") != "diarist" or not isinstance(version, int):
-        raise InputError(
-            f"line 1: not an export of diarist, which starts with {{'type': 'diarist', 'version': {VERSION}}}"
-        )
-    if version > VERSION:
-        raise InputError(f"the file has version {version}, and this diarist reads version {VERSION}: upgrade diarist")
 
 
 def _item(value: dict[str, Any], number: int) -> Item:

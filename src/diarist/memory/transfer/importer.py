@@ -26,13 +26,7 @@ Existing = Literal["refuse", "skip"]
 
 
 class Importer:
-    """Imports the items of one file.
-
-    Args:
-        resource: Refuse threads and data of other resources; None accepts all.
-        derive: Called with every thread once it is stored.
-        on_progress: Called after every page and thread.
-    """
+    """Imports the items of one file, as ``Threads.import_all`` says; calls ``derive`` with every stored thread."""
 
     def __init__(
         self,
@@ -77,8 +71,14 @@ class Importer:
                         self._moved.messages += 1
                         if self._counts[self._thread.id] % PAGE == 0:
                             self._on_progress(self._moved)
-                elif isinstance(item, Message) and self._thread.id not in self._incomplete:
-                    await self._recognize(self._thread, item)
+                elif isinstance(item, Message) and self._rows is not None and self._thread.id not in self._incomplete:
+                    # Count a message if the skipped thread has the same at its place: diary entries on it stay valid.
+                    place = self._counts[self._thread.id] + 1
+                    row = await anext(self._rows, None)
+                    if row is None or (row.seq, row.id, row.role, row.parts) != (place, item.id, item.role, item.parts):
+                        self._incomplete.add(self._thread.id)
+                    else:
+                        self._counts[self._thread.id] = place
             await self._finish()
         return self._moved
 
@@ -96,25 +96,15 @@ class Importer:
             return
         self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
 
-    async def _recognize(self, thread: Thread, message: Message) -> None:
-        """Count a message if the skipped thread has the same one at its place: diary entries on it stay valid."""
-        assert self._rows is not None
-        place = self._counts[thread.id] + 1
-        row = await anext(self._rows, None)
-        if row is None or (row.seq, row.id, row.role, row.parts) != (place, message.id, message.role, message.parts):
-            self._incomplete.add(thread.id)
-        else:
-            self._counts[thread.id] = place
-
     async def _finish(self) -> None:
         """Complete the current thread, if any."""
         thread, writer = self._thread, self._writer
         self._thread = self._writer = None
-        if thread is not None and writer is not None:
-            self._check_logs(writer.logs, f"thread:{thread.id}", "thread", thread.resource_id)
-        await self._stack.aclose()
         if thread is None or writer is None:
+            await self._stack.aclose()
             return
+        self._check_logs(writer.logs, f"thread:{thread.id}", "thread", thread.resource_id)
+        await self._stack.aclose()
         try:
             self._derive(thread)
         except BaseException:
@@ -129,7 +119,13 @@ class Importer:
         """Import data of a resource. Data that the resource has already is not replaced."""
         self._check_owner(whole.id, "a resource")
         key = f"resource:{whole.id}"
-        logs = self._known_part(whole.logs)
+        # Entries stay if all their messages were imported now or exist already.
+        gone = [
+            Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
+            for name in sorted(threads_in(whole.logs))
+            if name not in self._counts or name in self._incomplete
+        ]
+        logs = cut(whole.logs, gone)
         self._check_logs(logs, key, "resource", whole.id)
         kept = await self._storage.get_resource(whole.id)
         working = WorkingMemoryStore(self._storage, "resource")
@@ -157,15 +153,6 @@ class Importer:
                 await self._storage.save_log(log, expected_version=version)
         self._moved.resources += bool(new)
         self._on_progress(self._moved)
-
-    def _known_part(self, logs: Sequence[ObservationLog]) -> list[ObservationLog]:
-        """Reduce a diary to entries on messages that were imported now or exist already."""
-        gone = [
-            Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
-            for name in sorted(threads_in(logs))
-            if name not in self._counts or name in self._incomplete
-        ]
-        return cut(logs, gone)
 
     # -- checks
 

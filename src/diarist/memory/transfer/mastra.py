@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
@@ -199,16 +199,11 @@ class _Database:
         Tool results in separate messages are added to their calls.
         """
         waiting: tuple[Message, bool | None] | None = None
-        ids: set[str] = set()
         for row, said_at in self._in_order(thread_id):
             found = self._message(row, said_at)
             if found is None:
                 continue
             message = found[0]
-            if message.id in ids:
-                self._note("messages of the same id as another one, left out")
-                continue
-            ids.add(message.id)
             if message.role == "tool":
                 message.parts = _late(message, waiting[0] if waiting else None)
                 if not message.parts:
@@ -250,7 +245,15 @@ class _Database:
                 note(f"messages of the role {role!r}, left out")
                 return None
             if role == "tool":
-                parts = _results(parts, note)
+                results: list[Part] = [part for part in parts if isinstance(part, ToolPart) and part.state != "call"]
+                texts = [part.text for part in parts if isinstance(part, TextPart)]
+                left_out = len(parts) - len(results)
+                if texts and not results:  # texts alone are one result without a call id
+                    results.append(ToolPart(call_id="", name="", args={}, state="result", result="\n".join(texts)))
+                    left_out -= len(texts)
+                for _ in range(left_out):
+                    note("parts of a tool's message that are not results, left out")
+                parts = results
             if not parts:
                 note("empty messages, left out")
                 return None
@@ -311,19 +314,6 @@ class _Database:
 
     def _note(self, text: str) -> None:
         self.notes[text] += 1
-
-
-def _results(parts: Sequence[Part], note: Note) -> list[Part]:
-    """Return the results in a tool message. If it has only texts, they are one result without a call id."""
-    results: list[Part] = [part for part in parts if isinstance(part, ToolPart) and part.state != "call"]
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
-    left_out = len(parts) - len(results)
-    if texts and not results:
-        results.append(ToolPart(call_id="", name="", args={}, state="result", result="\n".join(texts)))
-        left_out -= len(texts)
-    for _ in range(left_out):
-        note("parts of a tool's message that are not results, left out")
-    return results
 
 
 def _late(message: Message, before: Message | None) -> list[Part]:

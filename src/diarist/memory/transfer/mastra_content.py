@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from diarist.memory.transfer.jsonb import read_json
-from diarist.messages import (
-    DataPart,
-    FilePart,
-    Json,
-    Part,
-    ReasoningPart,
-    SourcePart,
-    TextPart,
-    ToolPart,
-    ToolState,
-)
+from diarist.messages import DataPart, FilePart, Json, Part, ReasoningPart, SourcePart, TextPart, ToolPart, ToolState
 
 Note = Callable[[str], None]
 
@@ -84,16 +74,13 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> Content:
         if isinstance(contents, dict) and "content" in contents:
             contents = cast("dict[str, Json]", contents)["content"]
         parts = _text(contents) if isinstance(contents, str) else _parts(contents, note)
-    return Content(parts, metadata, _is_observed(content.get("parts")))
-
-
-def _is_observed(values: Json) -> bool | None:
-    """Return True if no content follows the last mark of observation; None without a mark."""
-    kinds = [part.get("type") for part in _objects(values)]
-    if _OBSERVED not in kinds:
-        return None
-    end = len(kinds) - kinds[::-1].index(_OBSERVED)
-    return not _parts(_objects(values)[end:], lambda _: None)
+    observed: bool | None = None
+    given = _objects(content.get("parts"))
+    kinds = [part.get("type") for part in given]
+    if _OBSERVED in kinds:  # the whole message was observed if no content follows the last mark
+        end = len(kinds) - kinds[::-1].index(_OBSERVED)
+        observed = not _parts(given[end:], lambda _: None)
+    return Content(parts, metadata, observed)
 
 
 def _text(value: Json) -> list[Part]:

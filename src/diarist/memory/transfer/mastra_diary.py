@@ -133,7 +133,27 @@ class MastraDiary:
         covered: list[Source] = []
         for slot, record in enumerate(self._records):
             covered += sources.get(slot, ())
-            entry = self._entry(record, covered, hints if slot == len(self._records) - 1 else ())
+            known = hints if record is self._records[-1] else ()
+            kind = "reflection" if record.is_reflection else "observation"
+            cycle = cycle_id(self.key, kind, covered, [record.name])
+            threads = {source.thread_id for source in covered}
+            own = known[0] if len(threads) == 1 and len(known) == 1 else Hints()
+            entry = Observation(
+                id=f"{'ref' if record.is_reflection else 'obs'}_{cycle}",
+                text=record.text,
+                tokens=default_counter().count(record.text),
+                sources=tuple(covered),
+                message_tokens=record.tokens,
+                message_count=sum(source.last_seq - source.first_seq + 1 for source in covered),
+                observed_at=record.until or _EPOCH,
+                kind=kind,
+                state="active",
+                cycle_id=cycle,
+                current_task=own.current_task,
+                suggested_response=own.suggested_response,
+                thread_title=own.thread_title,
+                hints=tuple(known) if len(threads) > 1 else (),
+            )
             log = ObservationLog(
                 key=self.key,
                 scope="thread" if self.key.startswith("thread:") else "resource",
@@ -144,28 +164,6 @@ class MastraDiary:
             )
             logs.append(log)
         return logs
-
-    def _entry(self, record: _Record, sources: Sequence[Source], hints: Sequence[Hints]) -> Observation:
-        kind = "reflection" if record.is_reflection else "observation"
-        cycle = cycle_id(self.key, kind, sources, [record.name])
-        threads = {source.thread_id for source in sources}
-        own = hints[0] if len(threads) == 1 and len(hints) == 1 else Hints()
-        return Observation(
-            id=f"{'ref' if record.is_reflection else 'obs'}_{cycle}",
-            text=record.text,
-            tokens=default_counter().count(record.text),
-            sources=tuple(sources),
-            message_tokens=record.tokens,
-            message_count=sum(source.last_seq - source.first_seq + 1 for source in sources),
-            observed_at=record.until or _EPOCH,
-            kind=kind,
-            state="active",
-            cycle_id=cycle,
-            current_task=own.current_task,
-            suggested_response=own.suggested_response,
-            thread_title=own.thread_title,
-            hints=tuple(hints) if len(threads) > 1 else (),
-        )
 
 
 def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reads a thread, whole or in part, and reduces diaries to the messages read."""
+"""Reads threads, whole or in part, page by page, and reduces diaries to the messages read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from diarist.memory.memory_note import without_diary
 from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
-from diarist.memory.observational.log.removal import WHOLE
-from diarist.memory.rows import rows_between, seq_of
-from diarist.memory.transfer.format import Content, Generation, Working
+from diarist.memory.observational.log.removal import WHOLE, finish_removals
+from diarist.memory.rows import rows_between, seq_of, threads_of
+from diarist.memory.transfer.format import Content, Generation, Item, WholeResource, Working
 from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
 from diarist.memory.working.store import WorkingMemoryStore
-from diarist.messages import Message
+from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, Thread, Tombstone
+from diarist.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +93,62 @@ async def read_diary(storage: Storage, key: str, numberings: Mapping[str, Number
         return []
     logs = [visible_log(log, None) for log in [*await storage.list_generations(key), head]]
     missing = [stone for numbering in numberings.values() for stone in numbering.missing]
-    for thread_id in sorted(threads_in(logs) - numberings.keys()):
-        missing.append(Tombstone(thread_id=thread_id, first_seq=1, last_seq=WHOLE))
+    others = sorted(threads_in(logs) - numberings.keys())
+    missing += [Tombstone(thread_id=thread_id, first_seq=1, last_seq=WHOLE) for thread_id in others]
     return [renumbered(log, numberings) for log in cut(logs, missing)]
 
 
 async def read_working_memory(storage: Storage, key: str) -> str:
     return (await WorkingMemoryStore(storage, "thread").read(key)).text
+
+
+# --- exports ----------------------------------------------------------------------------------------------------
+
+
+async def thread_items(
+    storage: Storage, counter: TokenCounter, thread: Thread, numberings: dict[str, Numbering] | None = None
+) -> AsyncIterator[Item]:
+    """Yield a thread and everything in it; add its numbering to ``numberings``."""
+    for key in (f"thread:{thread.id}", f"resource:{thread.resource_id}"):
+        if (head := await storage.get_log(key)) is not None:
+            await finish_removals(storage, head, counter)
+    yield thread
+    reader = ThreadReader(storage, thread)
+    if numberings is not None:
+        numberings[thread.id] = reader.numbering
+    async for item in reader.content():
+        yield item
+
+
+async def all_items(
+    storage: Storage, counter: TokenCounter, resource: str | None, metadata: Mapping[str, Json] | None
+) -> AsyncIterator[Item]:
+    """Yield all threads, of one resource or of all. With ``metadata`` only matching threads, and no data of
+    resources."""
+    owners: dict[str, None] = {} if resource is None else {resource: None}
+    if resource is None:  # newest thread first, then the resources with data but no threads
+        async for thread in threads_of(storage, None, metadata):
+            owners[thread.resource_id] = None
+        cursor: str | None = None
+        while metadata is None:
+            page = await storage.list_resources(cursor=cursor)
+            owners |= dict.fromkeys(page.items)
+            cursor = page.cursor
+            if cursor is None:
+                break
+    for owner in owners:
+        numberings: dict[str, Numbering] = {}
+        async for thread in threads_of(storage, owner, metadata):
+            async for item in thread_items(storage, counter, thread, numberings):
+                yield item
+        if metadata is not None:
+            continue
+        key = f"resource:{owner}"
+        whole = WholeResource(
+            id=owner,
+            metadata=(await storage.get_resource(owner)).metadata,
+            working_memory=await read_working_memory(storage, key),
+            logs=tuple(await read_diary(storage, key, numberings)),
+        )
+        if whole.metadata or whole.working_memory or whole.logs:
+            yield whole

@@ -98,20 +98,20 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
         await finish_earlier_removals(storage, thread, counter)
         yield writer
         head = await writer.finish()
-    await acquire_or_release(_commit(storage, run, head), lambda _: storage.delete_thread(thread.id))
 
+    async def commit() -> None:
+        async with _or_discarded(storage, run):
+            await end_run(storage, run, "committed")
+        if head is None:
+            return
+        try:
+            entries = tuple(replace(entry, run_id=None) for entry in head.entries)
+            await storage.save_log(replace(head, entries=entries), expected_version=head.version)
+        except StorageError:
+            await storage.delete_thread(run.thread_id)
+            raise
 
-async def _commit(storage: Storage, run: Run, head: ObservationLog | None) -> None:
-    async with _or_discarded(storage, run):
-        await end_run(storage, run, "committed")
-    if head is None:
-        return
-    try:
-        entries = tuple(replace(entry, run_id=None) for entry in head.entries)
-        await storage.save_log(replace(head, entries=entries), expected_version=head.version)
-    except StorageError:
-        await storage.delete_thread(run.thread_id)
-        raise
+    await acquire_or_release(commit(), lambda _: storage.delete_thread(thread.id))
 
 
 @asynccontextmanager

@@ -93,8 +93,23 @@ async def store_update(storage: Storage, update: ObserverUpdate | None, run_id: 
     if update is None or update.section is None:
         return
     store = WorkingMemoryStore(storage, "resource")  # any scope: the key is known
+
+    def change(memory: WorkingMemory) -> WorkingMemory:
+        seen = _as_seen(memory, {run_id})
+        if isinstance(update.shape, TextShape):
+            if seen != update.text:
+                raise InputError("another writer has changed it since the Observer read it")
+            if not kin(update.section or "") & (kin(seen) | kin(update.shape.blank)):
+                raise InputError("it has no line in common with the old text or the template")
+        made = update.shape.update(update.section, seen, run_id or "")
+        if made is None:
+            return memory
+        if run_id is None:
+            return replace(memory, text=apply(memory.text, [made]))
+        return replace(memory, updates=(*memory.updates, made))
+
     try:
-        await store.update(update.key, lambda memory: _changed(memory, update, run_id))
+        await store.update(update.key, change)
         if run_id is not None:
             await store.read(update.key)  # applies the update if the run has ended since
     except InputError as error:
@@ -113,21 +128,6 @@ def take_section(answer: str) -> tuple[str, str | None]:
         section = fenced[1].strip()
     rest = answer[: found.start()] + answer[found.end() :]
     return rest, None if section.lower().strip(" .*_()[]") in _NOTHING else section
-
-
-def _changed(memory: WorkingMemory, answer: ObserverUpdate, run_id: str | None) -> WorkingMemory:
-    seen = _as_seen(memory, {run_id})
-    if isinstance(answer.shape, TextShape):
-        if seen != answer.text:
-            raise InputError("another writer has changed it since the Observer read it")
-        if not kin(answer.section or "") & (kin(seen) | kin(answer.shape.blank)):
-            raise InputError("it has no line in common with the old text or the template")
-    update = answer.shape.update(answer.section, seen, run_id or "")
-    if update is None:
-        return memory
-    if run_id is None:
-        return replace(memory, text=apply(memory.text, [update]))
-    return replace(memory, updates=(*memory.updates, update))
 
 
 def _as_seen(memory: WorkingMemory, run_ids: set[str | None]) -> str:

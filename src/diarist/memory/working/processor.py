@@ -11,13 +11,7 @@ from typing import Any
 from diarist.exceptions import ConfigError, InputError, StorageError, ToolError
 from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.working.config import WorkingMemoryConfig
-from diarist.memory.working.rendering import (
-    element,
-    records,
-    sent_note,
-    system_text,
-    without_earlier_updates,
-)
+from diarist.memory.working.rendering import element, records, sent_note, system_text, without_earlier_updates
 from diarist.memory.working.shapes import UPDATE_TOOL, shape_of
 from diarist.memory.working.store import WorkingMemoryStore, apply, drop, stage
 from diarist.message_list import MessageList
@@ -73,9 +67,7 @@ class WorkingMemoryProcessor(Processor[Any]):
     edits_in_place = False
 
     def __init__(self, storage: Storage, config: WorkingMemoryConfig, *, counter: TokenCounter) -> None:
-        self._storage = storage
-        self._config = config
-        self._counter = counter
+        self._storage, self._config, self._counter = storage, config, counter
         self._store = WorkingMemoryStore(storage, config.scope)
         self._shape = shape_of(config)
         self._tool = self._shape.tool()
@@ -98,7 +90,17 @@ class WorkingMemoryProcessor(Processor[Any]):
             return None
         if not state.key:
             state.key = self._store.key(context.thread_id, context.resource_id)
-            await self._open(context, state)
+            context.on_end(lambda outcome: self._after_end(state))
+            try:
+                if state.keeps and await self._storage.get_run(context.run_id) is None:
+                    raise ConfigError(
+                        "working memory needs the storage that holds the messages of its runs: give the message "
+                        "history of this call the memory's own storage"
+                    )
+                state.text = (await self._store.read(state.key)).text
+            except StorageError as error:  # the turn continues without working memory
+                state.keeps = False
+                logger.warning("the working memory of %s cannot be read: %s", state.key, error)
             asked = asked_in(messages)
             if asked is not None and state.text is not None:
                 earlier = records((message for message in messages.messages if message is not asked), state.key)
@@ -127,19 +129,6 @@ class WorkingMemoryProcessor(Processor[Any]):
         args.prompt.messages[:] = without_earlier_updates(args.prompt.messages, own)
 
     # -- what the model is shown
-
-    async def _open(self, context: RunContext[Any], state: RunState) -> None:
-        context.on_end(lambda outcome: self._after_end(state))
-        try:
-            if state.keeps and await self._storage.get_run(context.run_id) is None:
-                raise ConfigError(
-                    "working memory needs the storage that holds the messages of its runs: give the message history "
-                    "of this call the memory's own storage"
-                )
-            state.text = (await self._store.read(state.key)).text
-        except StorageError as error:  # the turn continues without working memory
-            state.keeps = False
-            logger.warning("the working memory of %s cannot be read: %s", state.key, error)
 
     def _system_text(self, messages: MessageList, state: RunState) -> str:
         known = records(messages.messages, state.key)
@@ -189,7 +178,7 @@ class WorkingMemoryProcessor(Processor[Any]):
             await self._write(context, state)
         elif state.written or self._config.kept_by == "observer":
             try:
-                await self._store.update(state.key, lambda memory: drop(memory, {context.run_id}))
+                await self._store.update(state.key, lambda memory: drop(memory, context.run_id))
             except StorageError as error:
                 logger.warning("the next reader of %s drops this run's updates: %s", state.key, error)
 

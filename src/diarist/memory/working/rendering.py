@@ -103,10 +103,9 @@ def difference(before: str, after: str) -> list[str]:
     old_lines, new_lines = before.splitlines(), after.splitlines()
     gone: list[str] = []
     added: list[str] = []
-    for _, first, last, new_first, new_last in SequenceMatcher(
-        None, old_lines, new_lines, autojunk=False
-    ).get_opcodes():
-        if old_lines[first:last] != new_lines[new_first:new_last]:
+    matcher = SequenceMatcher(None, old_lines, new_lines, autojunk=False)
+    for tag, first, last, new_first, new_last in matcher.get_opcodes():
+        if tag != "equal":
             gone += _under_heading(old_lines, first, last)
             added += _under_heading(new_lines, new_first, new_last)
     lines = ["Lines that no longer hold:", *gone] if gone else []

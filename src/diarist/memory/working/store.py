@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -43,43 +43,32 @@ class WorkingMemoryStore:
         return await self.update(key, lambda memory: memory)
 
     async def update(self, key: str, change: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
-        """Read, change and save the working memory; repeat if another writer saved in between.
+        """Read, change and save the working memory; repeat if another writer saved in between. Returns it as stored.
 
-        Args:
-            change: Returns the new value; may raise to give up.
-
-        Returns:
-            The working memory as it is stored now.
-
-        Raises:
-            ConflictError: Twenty attempts in a row lost the race.
+        Raises ConflictError after twenty attempts, and any error of ``change``.
         """
         attempt = 0
         while True:
             attempt += 1
-            memory = await self._storage.get_working_memory(key)
-            changed = change(await self._settle(memory))
-            if changed == memory:
-                return memory
+            stored = memory = await self._storage.get_working_memory(key)
+            for run_id in dict.fromkeys(update.run_id for update in stored.updates):
+                run = await self._storage.get_run(run_id)
+                if run is not None and run.state in ("live", "suspended"):
+                    continue
+                # not those of a discarded run, of a deleted thread, or of a guarded run without an outcome
+                if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):
+                    text = apply(memory.text, [update for update in memory.updates if update.run_id == run_id])
+                    memory = replace(memory, text=text)
+                memory = drop(memory, run_id)
+            changed = change(memory)
+            if changed == stored:
+                return stored
             try:
                 return await self._storage.save_working_memory(changed)
             except ConflictError:
                 if attempt == MAX_ATTEMPTS:
                     raise
                 await asyncio.sleep(random.uniform(0, _JITTER * attempt))
-
-    async def _settle(self, memory: WorkingMemory) -> WorkingMemory:
-        """Apply the updates of runs that have committed, and drop those of discarded ones."""
-        for run_id in dict.fromkeys(update.run_id for update in memory.updates):
-            run = await self._storage.get_run(run_id)
-            if run is not None and run.state in ("live", "suspended"):
-                continue
-            # not those of a discarded run, of a deleted thread, or of a guarded run without an outcome
-            if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):
-                text = apply(memory.text, [update for update in memory.updates if update.run_id == run_id])
-                memory = replace(memory, text=text)
-            memory = drop(memory, {run_id})
-        return memory
 
 
 # --- changes, as pure functions ------------------------------------------------------------------------------------
@@ -154,9 +143,9 @@ def text_of(value: Mapping[str, Any]) -> str:
 
 def stage(memory: WorkingMemory, run_id: str, updates: Iterable[WorkingMemoryUpdate]) -> WorkingMemory:
     """Replace the pending updates of a run by these."""
-    return replace(memory, updates=(*drop(memory, {run_id}).updates, *updates))
+    return replace(memory, updates=(*drop(memory, run_id).updates, *updates))
 
 
-def drop(memory: WorkingMemory, run_ids: Collection[str]) -> WorkingMemory:
-    """Remove the pending updates of these runs."""
-    return replace(memory, updates=tuple(update for update in memory.updates if update.run_id not in run_ids))
+def drop(memory: WorkingMemory, run_id: str) -> WorkingMemory:
+    """Remove the pending updates of a run."""
+    return replace(memory, updates=tuple(update for update in memory.updates if update.run_id != run_id))

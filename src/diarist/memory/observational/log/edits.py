@@ -79,8 +79,7 @@ def _emptied(entry: Observation) -> Observation:
 def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> ObservationLog:
     if new == old:
         return log
-    entries = tuple(new if entry is old else entry for entry in log.entries)
-    return with_entries(log, entries)
+    return with_entries(log, tuple(new if entry is old else entry for entry in log.entries))
 
 
 # --- erasing -----------------------------------------------------------------------------------------------
@@ -169,21 +168,15 @@ def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: E
         return [replace(_emptied(entry), sources=sources)] if sources else []
     if entry.kind == "observation":
         return []
+    covered = set(entry.sources)
     for index in range(len(history) - 1, -1, -1):
-        parts = _parts(entry, history[index])
-        if parts:
-            return [kept for part in parts for kept in _survivors(part, history[:index], erasure)]
+        old = history[index].entries
+        parts = [part for part in old if part.sources and set(part.sources) <= covered]
+        # The generation must have all the entries that the reflection replaced, and not yet the reflection.
+        if len(covered) == sum(len(part.sources) for part in parts) and all(part.id != entry.id for part in old):
+            restored = (replace(part, state="active", run_id=None) for part in parts)
+            return [kept for part in restored for kept in _survivors(part, history[:index], erasure)]
     return []
-
-
-def _parts(reflection: Observation, log: ObservationLog) -> list[Observation]:
-    """Return the entries that a reflection replaced; empty if this earlier generation does not have all of them."""
-    if any(entry.id == reflection.id for entry in log.entries):
-        return []
-    covered = set(reflection.sources)
-    parts = [entry for entry in log.entries if entry.sources and set(entry.sources) <= covered]
-    whole = len(covered) == sum(len(entry.sources) for entry in parts)
-    return [replace(entry, state="active", run_id=None) for entry in parts] if whole else []
 
 
 def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:

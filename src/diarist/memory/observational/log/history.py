@@ -34,8 +34,11 @@ def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> Observ
     """
     log = generations[0]
     for before, after in pairwise(generations):
-        begun = _begin(before, after)
-        if begun is not None and begun > moment:
+        # A generation begins with its reflection; if that entry is gone, after the last entry before it.
+        known = {entry.id for entry in before.entries}
+        new = [entry for entry in after.entries if entry.kind == "reflection" and entry.id not in known]
+        begun = max((entry.observed_at for entry in new or before.entries), default=moment)
+        if begun > moment:
             break
         log = after
     entries = tuple(entry for entry in log.entries if entry.observed_at <= moment)
@@ -53,12 +56,8 @@ def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> Observ
 
 def find_entry(generations: Sequence[ObservationLog], observation_id: str) -> Observation | None:
     """Return the newest version of an entry, including buffered and replaced ones; None if there is none."""
-    for log in reversed(generations):
-        waiting = (log.reflection.entry,) if log.reflection is not None else ()
-        for entry in (*log.entries, *waiting):
-            if entry.id == observation_id:
-                return entry
-    return None
+    entries = (entry for log in reversed(generations) for entry in log.every_entry)
+    return next((entry for entry in entries if entry.id == observation_id), None)
 
 
 def usage_of(generations: Sequence[ObservationLog]) -> DiaryUsage:
@@ -67,8 +66,7 @@ def usage_of(generations: Sequence[ObservationLog]) -> DiaryUsage:
     Args:
         generations: All generations of the log, including the current one.
     """
-    made = {entry.cycle_id: entry for log in generations for entry in log.entries}
-    made |= {log.reflection.entry.cycle_id: log.reflection.entry for log in generations if log.reflection}
+    made = {entry.cycle_id: entry for log in generations for entry in log.every_entry}
     observations = [entry for entry in made.values() if entry.kind == "observation"]
     reflections = [entry for entry in made.values() if entry.kind == "reflection"]
     return DiaryUsage(
@@ -77,13 +75,3 @@ def usage_of(generations: Sequence[ObservationLog]) -> DiaryUsage:
         observations=len(observations),
         reflections=len(reflections),
     )
-
-
-def _begin(before: ObservationLog, after: ObservationLog) -> datetime | None:
-    """Return when a generation began: the time of the reflection that it added. If that entry is gone, the time of the
-    last entry of the previous generation; None if that was empty."""
-    known = {entry.id for entry in before.entries}
-    reflections = [e.observed_at for e in after.entries if e.kind == "reflection" and e.id not in known]
-    if reflections:
-        return max(reflections)
-    return max((entry.observed_at for entry in before.entries), default=None)

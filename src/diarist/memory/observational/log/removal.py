@@ -8,33 +8,25 @@ does the rest when the log is opened next.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.log.edits import (
-    Erasure,
-    erase,
-    erase_past,
-    row_stones,
-    without_stones,
-)
+from diarist.memory.observational.log.edits import Erasure, erase, erase_past, row_stones, without_stones
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.title_marks import is_generated, made_from, without_mark
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, RowRef, Thread, Tombstone
+from diarist.storage.records import ObservationLog, RowRef, Scope, Thread, Tombstone
 from diarist.storage.words import message_texts, text_terms
 from diarist.tokens import TokenCounter
 
 WHOLE = 1 << 62
 """Last row number of a range that covers a whole thread."""
 
-_NEAR = 50
-"""Maximum distance of ranges that are read together, in rows."""
 _NAME_OR_NUMBER = re.compile(r"(?<![.!?] )(?<!^)(?<!\w)[^\W\d_a-z]\w+|\w*\d\w*", re.MULTILINE)
 """Matches a capitalised word that does not begin a sentence, or a word with a digit."""
 
@@ -92,7 +84,16 @@ async def remove_rows(
         rows: Rows that must be stored when the tombstones are saved, since a thread that was created again reuses
             the numbers. Raises ConflictError if they are not.
     """
-    names, ids = await _look(storage, stones)
+    names: set[str] = set()  # names and numbers in the rows that are still stored
+    ids: dict[str, list[str]] = {}
+    for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
+        places = Coverage((), thread_id, stones)
+        after, before = places.ranges[0][0] - 1, places.ranges[-1][1] + 1
+        async for row in rows_between(storage, thread_id, after=after, before=before):
+            if seq_of(row) in places:
+                ids.setdefault(thread_id, []).append(row.id)
+                for text in message_texts(row):
+                    names |= {term for name in _NAME_OR_NUMBER.findall(text) for term in text_terms(name)}
     receipt = Receipt()
     for log in logs:
         receipt += await _clean(storage, log, stones, names, counter, rows)
@@ -133,39 +134,6 @@ async def _update(
     return await logs.update(thread_of(log), log.resource_id, change, check=check, rows=rows)
 
 
-# --- finding the rows ---------------------------------------------------------------------------------------
-
-
-async def _look(storage: Storage, stones: Sequence[Tombstone]) -> tuple[set[str], dict[str, list[str]]]:
-    """Return the names and numbers in the rows that are still stored, and the ids of these rows by thread."""
-    names: set[str] = set()
-    ids: dict[str, list[str]] = {}
-    for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
-        places = Coverage((), thread_id, stones)
-        for first, last in _stretches(places):
-            async for row in rows_between(storage, thread_id, after=first - 1, before=last + 1):
-                if seq_of(row) in places:
-                    ids.setdefault(thread_id, []).append(row.id)
-                    for text in message_texts(row):
-                        names |= {term for name in _NAME_OR_NUMBER.findall(text) for term in text_terms(name)}
-    return names, ids
-
-
-def _stretches(places: Coverage) -> Iterator[tuple[int, int]]:
-    """Yield the ranges to read; ranges that are close to each other are joined."""
-    start, end = places.ranges[0]
-    for first, last in places.ranges[1:]:
-        if first - end > _NEAR:
-            yield start, end
-            start = first
-        end = last
-    yield start, end
-
-
-def _all_entries(log: ObservationLog) -> list[Observation]:
-    return [*log.entries, *((log.reflection.entry,) if log.reflection is not None else ())]
-
-
 # --- the log and its history ---------------------------------------------------------------------------------
 
 
@@ -186,14 +154,28 @@ async def _clean(
         stays: The rows are not removed, so no tombstones are left.
     """
     erasure = Erasure(tuple(stones))
-    before, after = await _mark(storage, log, erasure, rows, stays=stays)
-    history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda past: erase_past(past, erasure))
-    reached = [e for old in (*history, before) for e in _all_entries(old) if erasure.reaches(e)]
+    before = log
+    past: list[ObservationLog] = []
+
+    async def read_past() -> None:
+        nonlocal past
+        past = await storage.list_generations(log.key)
+
+    def mark(now: ObservationLog) -> ObservationLog:
+        """Add the tombstones, and remove the entries made from the rows."""
+        nonlocal before
+        before = now
+        erased = erase(now, past, erasure)
+        return without_stones(erased, set(erasure.stones).difference(now.tombstones)) if stays else erased
+
+    after = await _update(storage, log, mark, check=read_past, rows=rows)
+    history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda old: erase_past(old, erasure))
+    reached = [e for old in (*history, before) for e in old.every_entry if erasure.reaches(e)]
     known = {entry.id for entry in before.entries}
     receipt = Receipt(
         observation_ids=tuple(dict.fromkeys(entry.id for entry in reached)),
         restored_ids=tuple(entry.id for entry in after.entries if entry.id not in known),
-        mentioning_ids=tuple(e.id for e in _all_entries(after) if not names.isdisjoint(text_terms(e.text))),
+        mentioning_ids=tuple(e.id for e in after.every_entry if not names.isdisjoint(text_terms(e.text))),
     )
     made = {entry.thread_title for entry in reached}
     named = [stone.thread_id for stone in stones] + [s.thread_id for e in reached for s in e.sources]
@@ -203,27 +185,6 @@ async def _clean(
             await storage.update_thread(thread_id, title="")
             receipt += Receipt(title_ids=(thread_id,))
     return receipt + await _clean_notes(storage, after, stones, counter)
-
-
-async def _mark(
-    storage: Storage, log: ObservationLog, erasure: Erasure, rows: Sequence[RowRef], *, stays: bool
-) -> tuple[ObservationLog, ObservationLog]:
-    """Save the tombstones and remove the entries made from the rows; returns the log before and after."""
-    before = log
-    history: list[ObservationLog] = []
-
-    async def read_history() -> None:
-        nonlocal history
-        history = await storage.list_generations(log.key)
-
-    def change(log: ObservationLog) -> ObservationLog:
-        nonlocal before
-        before = log
-        erased = erase(log, history, erasure)
-        return without_stones(erased, set(erasure.stones).difference(log.tombstones)) if stays else erased
-
-    after = await _update(storage, log, change, check=read_history, rows=rows)
-    return before, after
 
 
 # --- copies of its words ---------------------------------------------------------------------------------------
@@ -245,13 +206,10 @@ async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: s
     if source is not None:
         stays = source != changed and bool(await storage.existing_ids(thread_id, [source]))
     else:
-        logs = [
-            await LogStore(storage, "thread").read(thread_id, thread.resource_id),
-            await LogStore(storage, "resource").read(thread_id, thread.resource_id),
-        ]
-        entries = [entry for log in logs for entry in _all_entries(log)]
-        titles = {said.thread_title for entry in entries for said in (entry, *entry.hints)}
-        stays = thread.title in titles
+        scopes: tuple[Scope, ...] = ("thread", "resource")
+        logs = [await LogStore(storage, scope).read(thread_id, thread.resource_id) for scope in scopes]
+        entries = [entry for log in logs for entry in log.every_entry]
+        stays = any(said.thread_title == thread.title for entry in entries for said in (entry, *entry.hints))
     if stays:
         return Receipt()
     try:

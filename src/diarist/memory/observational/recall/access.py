@@ -23,21 +23,12 @@ class Search(Protocol):
 
 
 class Access:
-    """The threads and messages of a resource, as one run may read them.
-
-    Args:
-        thread_id: The run's thread.
-        run_id: The run; its own rows may be read as well.
-        obscured: The model sees hashes instead of thread ids.
-    """
+    """The threads and messages of a resource, as one run may read them; its own rows included."""
 
     def __init__(
         self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool
     ) -> None:
-        self._storage = storage
-        self._resource_id = resource_id
-        self._run_id = run_id
-        self._obscured = obscured
+        self._storage, self._resource_id, self._run_id, self._obscured = storage, resource_id, run_id, obscured
         self.own_id = thread_id
 
     def label(self, thread_id: str) -> str:

@@ -18,7 +18,7 @@ from diarist.memory.observational.recall.writing import Pages, full_parts, one_l
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, ToolPart
 from diarist.storage.base import SearchStorage, Storage
-from diarist.storage.records import Hit, ObservationLog, Thread
+from diarist.storage.records import Hit, ObservationLog
 from diarist.storage.words import message_terms, query_terms
 from diarist.tokens import TokenCounter
 from diarist.tools import Tool
@@ -55,9 +55,6 @@ def recall_tool(
 
     Args:
         read_log: Returns the diary as the run shows it.
-        thread_id: The run's thread, which is the default if the model names none.
-        run_id: The run; its own rows may be read as well.
-        config: ``retrieves`` sets the maximum size of an answer, and enables search.
         shown: Returns the ids of the messages in the prompt, which a search leaves out.
         search: Replaces the storage's full-text search; also finds by meaning, and returns the best matches first.
     """
@@ -69,7 +66,7 @@ def recall_tool(
         storage, resource_id=resource_id, thread_id=thread_id, run_id=run_id, obscured=config.obscures_threads
     )
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
-    recall = _Recall(access, pages, search, read_log=read_log, shown=shown)
+    recall = _Recall(access, pages, search, read_log, shown)
     if search is None or not settings.search:
         return _tool("recall_without_search", searches=False).with_function(recall.without_search)
     prompt = "recall_by_meaning" if by_meaning else "recall"
@@ -99,15 +96,11 @@ class _Recall:
         access: Access,
         pages: Pages,
         search: Search | None,
-        *,
         read_log: Callable[[], ObservationLog],
         shown: Callable[[], Collection[str]],
     ) -> None:
-        self._access = access
-        self._pages = pages
-        self._search = search
-        self._read_log = read_log
-        self._shown = shown
+        self._access, self._pages, self._search = access, pages, search
+        self._read_log, self._shown = read_log, shown
 
     async def with_search(
         self,
@@ -126,7 +119,14 @@ class _Recall:
         if not query:
             raise ToolError("mode search needs query: the words to look for")
         thread_id = await self._access.thread_of(thread) if thread else None
-        return await self._messages(query, thread_id, cursor or None)
+        limit = _HITS
+        while True:
+            text = await self._hits(query, thread_id, limit, cursor or None)
+            if self._pages.fits(text):
+                return text
+            if limit == 1:
+                return self._pages.slice(text, 0).text
+            limit //= 2
 
     async def without_search(
         self,
@@ -154,9 +154,17 @@ class _Recall:
         if observation:
             return await self._sources(observation)
         if cursor:
-            return await self._go_on(cursor)
+            match = _CURSOR.fullmatch(cursor.strip())
+            if match is None:
+                raise ToolError(f'not a cursor of mode="browse": {one_line(cursor)!r}; copy it from the answer before')
+            turn = self._backward if match[1] == "before" else self._forward
+            return await turn(await self._access.thread_of(match[3]), int(match[2]))
         if message is not None:
-            return await self._around(await self._access.thread_of(thread), message)
+            thread_id = await self._access.thread_of(thread)
+            if not await self._access.rows(thread_id, after=message - 1, limit=1):
+                return await self._nothing(thread_id, f"after {message - 1}")
+            before = await self._access.rows(thread_id, before=message, limit=1, newest_first=True)
+            return await self._forward(thread_id, seq_of(before[0]) - 1 if before else message - 1)
         if thread:
             return await self._backward(await self._access.thread_of(thread))
         raise ToolError("say where to begin: give observation, message, thread or cursor")
@@ -184,22 +192,6 @@ class _Recall:
         more = f" and {len(sources) - _NAMED_SOURCES} other places" if len(sources) > _NAMED_SOURCES else ""
         title = f"Observation {label_of(entry)} was made from {places}{more}."
         return await self._forward(sources[0].thread_id, sources[0].first_seq - 1, title=title)
-
-    async def _around(self, thread_id: str, number: int) -> str:
-        """Return a page that starts with the message before message ``number``."""
-        if not await self._access.rows(thread_id, after=number - 1, limit=1):
-            return await self._nothing(thread_id, f"after {number - 1}")
-        before = await self._access.rows(thread_id, before=number, limit=1, newest_first=True)
-        return await self._forward(thread_id, seq_of(before[0]) - 1 if before else number - 1)
-
-    async def _go_on(self, cursor: str) -> str:
-        match = _CURSOR.fullmatch(cursor.strip())
-        if match is None:
-            raise ToolError(f'not a cursor of mode="browse": {one_line(cursor)!r}; copy it from the answer before')
-        thread_id = await self._access.thread_of(match[3])
-        if match[1] == "before":
-            return await self._backward(thread_id, int(match[2]))
-        return await self._forward(thread_id, int(match[2]))
 
     async def _forward(self, thread_id: str, after: int, *, title: str = "") -> str:
         rows = await self._access.rows(thread_id, after=after, limit=_ROWS)
@@ -267,30 +259,17 @@ class _Recall:
 
     # -- modes search and threads
 
-    async def _messages(self, query: str, thread_id: str | None, cursor: str | None) -> str:
-        """Return the messages that match a query, one line each, in the order of the search."""
-        limit = _HITS
-        while True:
-            text = await self._hits(query, thread_id, limit, cursor)
-            if self._pages.fits(text):
-                return text
-            if limit == 1:
-                return self._pages.slice(text, 0).text
-            limit //= 2
-
     async def _hits(self, query: str, thread_id: str | None, limit: int, cursor: str | None) -> str:
+        """Return a page of messages that match a query, one line each, in the order of the search."""
         assert self._search is not None
-        own_id = self._access.own_id
         lines: list[str] = []
         for _ in range(_EMPTY_PAGES):
             page = await self._access.search(self._search, query, thread_id=thread_id, limit=limit, cursor=cursor)
-            lines = [
-                self._pages.hit(
-                    hit, None if hit.message.thread_id == own_id else self._access.called(hit.message.thread_id or "")
-                )
-                for hit in page.items
-                if self._is_news(hit, query)
-            ]
+            for hit in page.items:
+                if self._is_news(hit, query):
+                    found_in = hit.message.thread_id or ""
+                    where = None if found_in == self._access.own_id else self._access.called(found_in)
+                    lines.append(self._pages.hit(hit, where))
             cursor = page.cursor
             if lines or cursor is None:
                 break
@@ -317,7 +296,12 @@ class _Recall:
             if skipping:
                 skipping = label != cursor
                 continue
-            line, onwards = self._thread(thread), f'[older ones: cursor="{label}"]'
+            begun = f"begun {thread.created_at:%Y-%m-%d}" if thread.created_at is not None else ""
+            used = f"last used {thread.updated_at:%Y-%m-%d}" if thread.updated_at is not None else ""
+            title = f' "{one_line(thread.title)[:_TITLE_LENGTH]}"' if thread.title else ""
+            own = " (this conversation)" if thread.id == self._access.own_id else ""
+            line = f"- {label}{title}, {', '.join(filter(None, [begun, used]))}{own}"
+            onwards = f'[older ones: cursor="{label}"]'
             if lines and (len(lines) == _THREADS or not self._pages.fits("\n".join([*lines, line, onwards]))):
                 return "\n".join([*lines, ways])
             lines.append(line)
@@ -325,13 +309,3 @@ class _Recall:
         if skipping:
             raise ToolError(f'not a cursor of mode="threads": {one_line(cursor or "")!r}; leave it out to begin anew')
         return "\n".join(lines) or "There are no other conversations yet."
-
-    def _thread(self, thread: Thread) -> str:
-        days = ", ".join(
-            f"{name} {moment:%Y-%m-%d}"
-            for name, moment in (("begun", thread.created_at), ("last used", thread.updated_at))
-            if moment is not None
-        )
-        title = f' "{one_line(thread.title)[:_TITLE_LENGTH]}"' if thread.title else ""
-        own = " (this conversation)" if thread.id == self._access.own_id else ""
-        return f"- {self._access.label(thread.id)}{title}, {days}{own}"

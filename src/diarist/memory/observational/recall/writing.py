@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from diarist.memory.memory_note import quote
 from diarist.memory.observational.roles.answer_checks import label
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import load_zone, local_time, render_transcript, speaker
 from diarist.memory.rows import seq_of
-from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
+from diarist.messages import FilePart, Message, SourcePart, TextPart, ToolPart, as_text
 from diarist.storage.records import Hit
 from diarist.tokens import TokenCounter
 
@@ -19,8 +19,7 @@ _SHARE = 8
 _SPACE = re.compile(r"\s+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(NamedTuple):
     """A piece of a text, and the index of the character after it."""
 
     text: str
@@ -28,18 +27,11 @@ class Slice:
 
 
 class Pages:
-    """Writes texts within a token limit.
-
-    Args:
-        tokens: Maximum size of a text.
-        timezone: IANA name; all dates and times are in it.
-    """
+    """Writes texts of at most ``tokens``, with dates and times in a time zone."""
 
     def __init__(self, tokens: int, *, counter: TokenCounter, timezone: str) -> None:
-        self.tokens = tokens
-        self._counter = counter
-        self._timezone = timezone
-        self._zone = load_zone(timezone)
+        self.tokens, self._counter = tokens, counter
+        self._timezone, self._zone = timezone, load_zone(timezone)
 
     def fits(self, text: str) -> bool:
         return self._counter.count(text) <= self.tokens
@@ -63,7 +55,7 @@ class Pages:
                 if self._counter.count(longer) > room:
                     break
                 taken, text = more, longer
-            if taken or not rows:
+            if taken:
                 return text, taken
         row = rows[-1] if newest else rows[0]
         return self.slice(self._transcript([row], 8), 0, spare=spare).text, [row]
@@ -99,7 +91,7 @@ class Pages:
         while size > 1 and (count := self._counter.count(piece)) > room:
             size = max(1, min(size - 1, size * room // count))
             piece = quote(text[start : start + size])
-        return Slice(text=piece, end=start + size)
+        return Slice(piece, start + size)
 
 
 def one_line(text: str) -> str:
@@ -109,19 +101,18 @@ def one_line(text: str) -> str:
 
 def full_parts(message: Message) -> list[str]:
     """Return the texts of a message's parts in full, without empty ones."""
-    return [text for part in message.parts if (text := _full(part))]
-
-
-def _full(part: Part) -> str:
-    match part:
-        case TextPart():
-            return part.text.strip()
-        case ToolPart():
-            call = f"Tool call {part.name}({as_text(part.args)})"
-            return call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}"
-        case FilePart():
-            return f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})"
-        case SourcePart():
-            return f"{part.title} {part.url}".strip()
-        case _:
-            return ""
+    texts: list[str] = []
+    for part in message.parts:
+        match part:
+            case TextPart():
+                texts.append(part.text.strip())
+            case ToolPart():
+                call = f"Tool call {part.name}({as_text(part.args)})"
+                texts.append(call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}")
+            case FilePart():
+                texts.append(f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})")
+            case SourcePart():
+                texts.append(f"{part.title} {part.url}".strip())
+            case _:
+                pass
+    return list(filter(None, texts))

@@ -46,27 +46,21 @@ def take_citations(text: str, messages: int | None = None) -> tuple[str, dict[st
         bare, found = line, list[int]()
         for place in (_AT_END, _AT_START):
             if match := place.search(bare):
-                others, numbers = _parted(match["labels"], messages)
+                others = match["labels"]  # without those that are citations
+                for each in _ONE.findall(others):
+                    numbers: list[int] = []
+                    for pair in _CITED_NUMBERS.finditer(each):
+                        first, last = int(pair[1]), int(pair[2] or pair[1])
+                        numbers += range(first, last + 1) if first <= last < first + 1000 else (first, last)
+                    if messages is None or not numbers or any(0 < number <= messages for number in numbers):
+                        found += numbers
+                        others = others.replace(each, "", 1)
+                others = others if "#" in others else ""
                 bare = bare[: match.start("labels")] + others + bare[match.end("labels") :]
-                found += numbers
         if bare != line:
             cited[bare] = tuple(sorted({*cited.get(bare, ()), *found}))
         lines.append(bare)
     return "\n".join(lines), cited
-
-
-def _parted(labels: str, messages: int | None) -> tuple[str, list[int]]:
-    """Return the labels that are not citations, and the numbers of those that are."""
-    others, cited = labels, list[int]()
-    for each in _ONE.findall(labels):
-        numbers: list[int] = []
-        for match in _CITED_NUMBERS.finditer(each):
-            first, last = int(match[1]), int(match[2] or match[1])
-            numbers += range(first, last + 1) if first <= last < first + 1000 else (first, last)
-        if messages is None or not numbers or any(0 < number <= messages for number in numbers):
-            cited += numbers
-            others = others.replace(each, "", 1)
-    return others if "#" in others else "", cited
 
 
 def cite(text: str, cited: Mapping[str, Sequence[int]], ids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -224,12 +218,10 @@ _GOLDEN = 0.618_034
 
 
 def is_degenerate(text: str) -> bool:
-    """Return whether ``text`` is a loop.
+    """Return whether ``text``, of at least 2,000 characters, is a loop.
 
-    It is when it has at least 2,000 characters and: more than 40 % of its windows of 200 characters
-    (one begins at each character, so a loop of any length shows; a sample is looked at) occurred before in it; or it
-    has at least 20 lines of 20 characters or more, and more than half of those occurred before; or one
-    line is longer than 50,000 characters.
+    So it is if more than 40 % of a sample of its windows of 200 characters occurred before in it, if more than half of
+    its lines of 20 characters or more did (of at least 20 such lines), or if a line is longer than 50,000 characters.
     """
     if len(text) < MIN_LENGTH:
         return False
@@ -237,10 +229,9 @@ def is_degenerate(text: str) -> bool:
     if any(len(line) > MAX_LINE_LENGTH for line in lines):
         return True
     long_lines = [line for line in lines if len(line) >= LONG_LINE]
-    if len(long_lines) >= MIN_LONG_LINES:
-        duplicates = len(long_lines) - len(set(long_lines))
-        if duplicates > MAX_DUPLICATE_LINES * len(long_lines):
-            return True
+    duplicates = len(long_lines) - len(set(long_lines))
+    if len(long_lines) >= MIN_LONG_LINES and duplicates > MAX_DUPLICATE_LINES * len(long_lines):
+        return True
     total = len(text) - WINDOW + 1
     starts = [int(total * (number * _GOLDEN % 1)) for number in range(_SAMPLES)]  # evenly, at irregular distances
     repeats = sum(text.find(text[start : start + WINDOW], 0, start + WINDOW - 1) >= 0 for start in starts)
@@ -250,7 +241,8 @@ def is_degenerate(text: str) -> bool:
 def deduplicate(text: str) -> str:
     """Return ``text`` with each line once and loops inside lines cut; the result is never degenerate.
 
-    Order is kept. A date heading is kept if a line below it is.
+    A line is cut where it repeats 200 characters of itself or of an earlier line. A date heading is kept if a line
+    below it is.
     """
     seen_lines: set[str] = set()
     seen_windows: set[int] = set()
@@ -264,27 +256,19 @@ def deduplicate(text: str) -> str:
         if not body or body in seen_lines:
             continue
         seen_lines.add(body)
-        fresh = _without_loop(line, seen_windows)
-        if not fresh:
+        end = min(len(line), MAX_LINE_LENGTH - 2)
+        for start in range(len(line) - WINDOW + 1):
+            window = hash(line[start : start + WINDOW])  # a few bytes instead of 200 characters
+            if window in seen_windows:
+                end = start
+                break
+            seen_windows.add(window)
+        if end == 0:
             continue
         if heading != shown:
             kept.append(heading)
             shown = heading
-        kept.append(fresh)
+        kept.append(line if end == len(line) else f"{line[:end].rstrip()} …")
     result = "\n".join(kept)
-    if is_degenerate(result):  # lines that differ by a few characters only
-        return result[: MIN_LENGTH - 1]
-    return result
-
-
-def _without_loop(line: str, seen: set[int]) -> str:
-    """Return ``line`` up to the place where it repeats itself or an earlier line.
-
-    Lines below 200 characters are returned unchanged.
-    """
-    for start in range(len(line) - WINDOW + 1):
-        window = hash(line[start : start + WINDOW])  # a few bytes instead of 200 characters
-        if window in seen:
-            return f"{line[:start].rstrip()} …" if start else ""
-        seen.add(window)
-    return line if len(line) <= MAX_LINE_LENGTH else f"{line[: MAX_LINE_LENGTH - 2]} …"
+    # Lines may still differ by a few characters only.
+    return result[: MIN_LENGTH - 1] if is_degenerate(result) else result

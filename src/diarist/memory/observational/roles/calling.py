@@ -70,12 +70,8 @@ class Question:
         parts: list[PromptPart] = [TextPart(text=self.data)]
         for number, file in self.files if with_files else ():
             parts += [TextPart(text=f"Attachment {number}:"), file]
-        return Prompt(
-            messages=[
-                PromptMessage(role="system", parts=[TextPart(text=self.instructions)]),
-                PromptMessage(role="user", parts=parts),
-            ]
-        )
+        system = PromptMessage(role="system", parts=[TextPart(text=self.instructions)])
+        return Prompt(messages=[system, PromptMessage(role="user", parts=parts)])
 
 
 def room_after(cut_tokens: int) -> float:

@@ -40,16 +40,10 @@ class MemoryHooks:
 
 
 class HookedObserver:
-    """An Observer with ``before_observation`` and ``after_observation`` around it.
+    """An Observer with ``before_observation`` and ``after_observation`` around it."""
 
-    Raises:
-        ConfigError: The time zone is not known.
-    """
-
-    def __init__(self, observer: ObserverRole, hooks: MemoryHooks, *, timezone: str = "UTC") -> None:
-        self._observer = observer
-        self._hooks = hooks
-        self._zone = load_zone(timezone)
+    def __init__(self, observer: ObserverRole, hooks: MemoryHooks, *, timezone: str) -> None:
+        self._observer, self._hooks, self._zone = observer, hooks, load_zone(timezone)
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. Also raises RoleError, naming the hook, when a hook raises."""
@@ -82,8 +76,7 @@ class HookedReflector:
     """A Reflector with ``before_reflection`` and ``after_reflection`` around it."""
 
     def __init__(self, reflector: ReflectorRole, hooks: MemoryHooks) -> None:
-        self._reflector = reflector
-        self._hooks = hooks
+        self._reflector, self._hooks = reflector, hooks
 
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None

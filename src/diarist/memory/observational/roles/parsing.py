@@ -166,10 +166,8 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
 
     Several blocks are joined; a missing closing tag is assumed where the next block begins. Code fences, prose
     between notes, copied lines of our form and reasoning before the block are dropped. Of an answer without a block
-    only list lines and date headings are read, and only if one of them has a mark or is a heading.
-
-    Args:
-        cut: The answer was cut off. Its last line or hint, if incomplete, is left out.
+    only list lines and date headings are read, and only if one of them has a mark or is a heading. Of an answer that
+    was ``cut`` off, the last line or hint is left out if it is incomplete.
     """
     reader = _Reader()
     from_json = json_as_notes(output)
@@ -227,7 +225,7 @@ class _Reader:
 
     @property
     def in_notes(self) -> bool:
-        """Return whether notes could continue after the last line."""
+        """True if notes could continue after the last line."""
         return self._last is self.lines["diary"] or (self._last is self.loose and not self.lines["diary"])
 
     def drop_unfinished(self, *, mid_line: bool) -> None:

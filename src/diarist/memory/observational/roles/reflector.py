@@ -9,14 +9,7 @@ from diarist.exceptions import ModelError
 from diarist.memory.observational.prompt.threads import names_threads
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Reflected, RoleError
-from diarist.memory.observational.roles.calling import (
-    MAX_OUTPUT_TOKENS,
-    Caller,
-    Question,
-    RoleModel,
-    Spent,
-    room_after,
-)
+from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, RoleModel, Spent, room_after
 from diarist.memory.observational.roles.observer import compose_instructions
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.models.base import ModelSettings
@@ -116,13 +109,7 @@ class ModelReflector:
         )
 
 
-def _data(
-    entries: Sequence[Observation],
-    level: int,
-    target_tokens: int,
-    smallest: float,
-    guidance: str | None,
-) -> str:
+def _data(entries: Sequence[Observation], level: int, target_tokens: int, smallest: float, guidance: str | None) -> str:
     notes = escape_tags("\n".join(entry.text for entry in entries))
     parts = [
         f"<old-notes>\n{notes}\n</old-notes>",

@@ -33,15 +33,9 @@ class RoleModels:
     """Resolves the models that a configuration names, each once, and closes them."""
 
     def __init__(
-        self,
-        config: ObservationalMemoryConfig,
-        counter: TokenCounter,
-        *,
-        working_updates: ObserverUpdates | None = None,
+        self, config: ObservationalMemoryConfig, counter: TokenCounter, working_updates: ObserverUpdates | None = None
     ) -> None:
-        self._config = config
-        self._working_updates = working_updates
-        self._counter = counter
+        self._config, self._counter, self._working_updates = config, counter, working_updates
         self._resolved: dict[str, Model] = {}
 
     def roles(self, actor: Model | None) -> tuple[ObserverRole, ReflectorRole]:
@@ -96,10 +90,10 @@ class RoleModels:
                 instruction=reflection.instruction,
                 language=config.language,
             )
-        hooks = config.hooks
-        if hooks == MemoryHooks():
-            return observer, reflector
-        return HookedObserver(observer, hooks, timezone=config.timezone), HookedReflector(reflector, hooks)
+        if config.hooks != MemoryHooks():
+            observer = HookedObserver(observer, config.hooks, timezone=config.timezone)
+            reflector = HookedReflector(reflector, config.hooks)
+        return observer, reflector
 
     def check(self) -> None:
         """Raise ConfigError if a configured model cannot be used."""

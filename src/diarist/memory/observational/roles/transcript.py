@@ -44,23 +44,16 @@ def render_transcript(
 ) -> str:
     """Return the transcript of ``messages``; empty if none has visible content.
 
-    Each message is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, under a heading with its date.
-    Several threads are written one after the other, named in the headings. System messages, reasoning, data parts
-    and messages of memory itself are left out.
+    Each message is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, or by ``numbers``, under a heading with
+    its date. Several threads are written one after the other, named in the headings. System messages, reasoning, data
+    parts and messages of memory itself are left out.
 
     Args:
-        messages: In their order.
-        timezone: IANA name; dates and 24-hour times are in it.
-        counter: Counts tokens; o200k_base by default.
         tool_result_tokens: A longer tool result keeps its beginning and end, with a note between.
         message_tokens: A longer message is cut, its longest parts first; None never cuts.
         temporal_markers: Say how long a pause of ten minutes or more before a user message was.
         name_threads: Name the thread in the headings even if there is only one.
         obscure_threads: Name threads by a hash of their ids.
-        numbers: Numbers of the messages for their labels; 1, 2 … by default.
-
-    Raises:
-        ConfigError: The time zone is not known.
     """
     zone = load_zone(timezone)
     files = {id(file): number for number, file in numbered_files(messages)}
@@ -142,8 +135,8 @@ def speaker(message: Message) -> str:
 def outline_arguments(args: dict[str, object]) -> str:
     """Write arguments as ``city="Rome", days=3`` on one line of at most 600 characters; long values are cut."""
     texts = {name: f'"{value}"' if isinstance(value, str) else as_text(value) for name, value in args.items()}
-    outline = ", ".join(f"{name}={_shorten(text, _ARGUMENT_LENGTH)}" for name, text in texts.items())
-    return _shorten(_SPACE.sub(" ", outline), _ARGUMENTS_LENGTH)
+    outline = ", ".join(f"{name}={shorten(text, _ARGUMENT_LENGTH)}" for name, text in texts.items())
+    return shorten(_SPACE.sub(" ", outline), _ARGUMENTS_LENGTH)
 
 
 def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
@@ -216,5 +209,6 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _shorten(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
+    """Return the text, or as much of it as ``length`` characters hold, with an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

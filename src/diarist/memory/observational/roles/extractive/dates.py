@@ -9,21 +9,14 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_NUMBERS = {"a": 1, "an": 1} | {
-    word: value
-    for value, word in enumerate(
-        ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), start=1
-    )
-}
+from diarist.memory.memory_note import MONTHS, WEEKDAYS
+
+_COUNTED = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = {"a": 1, "an": 1} | {word: value for value, word in enumerate(_COUNTED, start=1)}
 _NEAR = {"tomorrow": 1, "day after tomorrow": 2, "yesterday": -1, "last night": -1, "day before yesterday": -2}
-_MONTH = "|".join([*_MONTHS, *(f"{name[:3]}" for name in _MONTHS if name != "May"), "Sept"])
+_MONTH = "|".join([*MONTHS, *(f"{name[:3]}" for name in MONTHS if name != "May"), "Sept"])
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
-_WEEKDAY = "|".join(_WEEKDAYS)
+_WEEKDAY = "|".join(WEEKDAYS)
 _NUMBER = r"\d{1,3}|" + "|".join(_NUMBERS)
 _NO_YEAR = r"(?!(?:,|\s+of)?\s*(?:\d{4}|\d{1,2}:\d\d))"
 _UNIT = "day|week|month|year"
@@ -90,7 +83,11 @@ def has_date(sentence: str) -> bool:
 
 
 def _meaning(phrase: re.Match[str], said: date) -> str | None:
-    tense = _tense(phrase)
+    before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
+    after = _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
+    clause = f"{before}{phrase[0]}{after}"
+    # 1 if the clause looks ahead, -1 if it looks back, 0 if neither or both
+    tense = bool(_FUTURE.search(clause)) - bool(_PAST.search(clause))
     if month := phrase["month1"] or phrase["month2"]:
         return None if not month[0].isupper() else _day_of_month(phrase, said, tense)
     if near := phrase["near"]:
@@ -102,7 +99,7 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
         return _later(said, -count if phrase["way"] == "ago" else count, phrase["in_unit"] or phrase["ago_unit"])
     if phrase["which"]:
         return _period(phrase["which"].lower(), phrase["period"].lower(), said, tense)
-    weekday, on = _WEEKDAYS.index(phrase["weekday"].title()), (phrase["on"] or "").lower()
+    weekday, on = WEEKDAYS.index(phrase["weekday"].title()), (phrase["on"] or "").lower()
     recurring = _RECURRING.search(phrase.string[max(0, phrase.start() - 12) : phrase.start()])
     if recurring or weekday == said.weekday() or not phrase["weekday"][0].isupper():
         return None
@@ -113,21 +110,13 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
     return None
 
 
-def _tense(phrase: re.Match[str]) -> int:
-    """Return 1 if the clause around a phrase looks ahead, -1 if it looks back, 0 if neither or both."""
-    before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
-    after = _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
-    clause = f"{before}{phrase[0]}{after}"
-    return bool(_FUTURE.search(clause)) - bool(_PAST.search(clause))
-
-
 def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
     """Return the next such day if the clause looks ahead, or the last one if it looks back by at most two months;
     None for days that recur every year, such as birthdays."""
     if _YEARLY.search(phrase.string):
         return None
     name, day = phrase["month1"] or phrase["month2"], int(phrase["day1"] or phrase["day2"])
-    month = next(i for i, full in enumerate(_MONTHS, start=1) if full[:3] == name[:3].title())
+    month = next(i for i, full in enumerate(MONTHS, start=1) if full[:3] == name[:3].title())
     near = [date(year, month, day) for year in (said.year - 1, said.year, said.year + 1)]
     if tense < 0:
         behind = next(each for each in reversed(near) if each <= said)
@@ -143,7 +132,7 @@ def _period(which: str, period: str, said: date, tense: int) -> str | None:
         return f"the week of {_write(monday + timedelta(weeks=step))}" if step else None
     if period in ("month", "year"):
         return _later(said, step, period) if step else None
-    weekday = 5 if period == "weekend" else _WEEKDAYS.index(period.title())
+    weekday = 5 if period == "weekend" else WEEKDAYS.index(period.title())
     behind = (said.weekday() - weekday) % 7 or 7
     if which in ("last", "this past") or (which == "this" and tense < 0 and behind < 7):
         day = said - timedelta(days=behind)
@@ -161,10 +150,10 @@ def _later(said: date, count: int, unit: str) -> str:
             return _write(said + timedelta(days=count * (7 if unit.lower() == "week" else 1)))
         case "month":
             year, month = divmod(said.year * 12 + said.month - 1 + count, 12)
-            return f"{_MONTHS[month]} {date(year, month + 1, 1).year}"
+            return f"{MONTHS[month]} {date(year, month + 1, 1).year}"
         case _:
             return str(date(said.year + count, 1, 1).year)
 
 
 def _write(day: date) -> str:
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"

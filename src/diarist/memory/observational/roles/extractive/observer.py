@@ -90,19 +90,12 @@ class ExtractiveObserver:
     A model does better: these rules do not resolve "he" or "there", do not combine messages, and know English words
     only. Of other languages they keep long sentences and those with numbers.
 
-    Args:
-        timezone: IANA name; dates and times of the notes are in it.
-        name_threads: Name the thread even if all messages belong to one.
-        obscure_threads: Name threads by a hash of their ids.
-
-    Raises:
-        ConfigError: The time zone is not known.
+    Dates and times are in ``timezone``. ``name_threads`` names the thread even if all messages belong to one;
+    ``obscure_threads`` names threads by a hash of their ids.
     """
 
     def __init__(self, *, timezone: str = "UTC", name_threads: bool = False, obscure_threads: bool = False) -> None:
-        self._zone = load_zone(timezone)
-        self._name_threads = name_threads
-        self._obscure_threads = obscure_threads
+        self._zone, self._name_threads, self._obscure_threads = load_zone(timezone), name_threads, obscure_threads
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. Usage is zero and ``calls`` is 0.

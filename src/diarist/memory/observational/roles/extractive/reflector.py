@@ -116,8 +116,17 @@ class ExtractiveReflector:
             raise RoleError("there are no notes to reflect on")
         excess = self._counter.count(write_lines(lines)) - target_tokens
         dropped: set[int] = set()
-        for rank, place in sorted(zip(_ranks(lines), range(len(lines)), strict=True)):
-            if rank < _STAYS and excess >= 0:
+        ranks: list[int] = []
+        above = _STAYS
+        for line in lines:
+            rank = {"🟢": 0, "🔴": 2 if line.detail else _STAYS, "✅": _STAYS}.get(line.mark, 1)
+            if not line.detail:
+                above = rank
+            elif rank != _STAYS:  # a detail goes no later than the line above it
+                rank = min(rank, above)
+            ranks.append(rank)
+        for place in sorted(range(len(lines)), key=lambda place: ranks[place]):
+            if ranks[place] < _STAYS and excess >= 0:
                 dropped.add(place)
                 excess -= self._counter.count(f"{lines[place]}\n")
         lines = [line for place, line in enumerate(lines) if place not in dropped]
@@ -129,15 +138,3 @@ class ExtractiveReflector:
         if (tokens := self._counter.count(text)) >= target_tokens:
             warnings.append(f"{tokens:,} tokens are left; only a model could drop more")
         return Reflected(text=text, usage=Usage(), model=MODEL, calls=0, warnings=tuple(warnings))
-
-
-def _ranks(lines: Sequence[Line]) -> Iterator[int]:
-    """Yield the order in which lines are dropped. A detail goes no later than the line above it, unless it stays."""
-    above = _STAYS
-    for line in lines:
-        rank = {"🟢": 0, "🔴": 2 if line.detail else _STAYS, "✅": _STAYS}.get(line.mark, 1)
-        if line.detail:
-            yield rank if rank == _STAYS else min(rank, above)
-        else:
-            yield rank
-            above = rank

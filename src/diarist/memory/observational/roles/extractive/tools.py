@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import orjson
@@ -46,7 +47,14 @@ def note_tool(part: ToolPart) -> tuple[str, str]:
     name = _SPACE.sub(" ", part.name)
     if part.state == "call":
         return f"{name}({arguments}) (no result yet)", "🟢"
-    value = _value(part.result)
+    value = part.result
+    if isinstance(value, list) and value:  # text parts may contain JSON
+        parts = [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in cast("list[Any]", value)]
+        if all(item.get("type") == "text" and isinstance(item.get("text"), str) for item in parts):
+            value = "\n".join(item["text"] for item in parts)
+    if isinstance(value, str) and len(value) < _MAX_JSON and value.lstrip()[:1] in ("{", "["):
+        with suppress(orjson.JSONDecodeError):
+            value = orjson.loads(value)
     outcome = shorten(_outline(value, _ROOM) or "(empty)", _ROOM)
     failed = part.state != "result" or (isinstance(value, str) and _ERROR.match(value[:300]) is not None)
     if isinstance(value, dict):
@@ -72,20 +80,6 @@ def clip(text: str) -> str:
     if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[: _LONGEST_TEXT - _LONGEST_END]}\n{text[-_LONGEST_END:]}"
-
-
-def _value(result: Any) -> Json:
-    """Return the result as data if it is JSON, or if it is a list of text parts that contain JSON."""
-    if isinstance(result, list) and result:
-        parts = [cast("dict[str, Any]", part) if isinstance(part, dict) else {} for part in cast("list[Any]", result)]
-        if all(part.get("type") == "text" and isinstance(part.get("text"), str) for part in parts):
-            result = "\n".join(part["text"] for part in parts)
-    if isinstance(result, str) and len(result) < _MAX_JSON and result.lstrip()[:1] in ("{", "["):
-        try:
-            return orjson.loads(result)
-        except orjson.JSONDecodeError:
-            pass
-    return cast(Json, result)
 
 
 def _outline(value: Json, room: int) -> str:
