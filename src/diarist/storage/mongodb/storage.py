@@ -14,7 +14,6 @@ from diarist.storage.codec import (
     encode_event,
     encode_message,
     encode_sent,
-    to_json,
     ttl_micros,
 )
 from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
