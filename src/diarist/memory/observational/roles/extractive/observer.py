@@ -276,8 +276,7 @@ def split_sentences(text: str) -> list[str]:
         if not any(map(str.isalnum, raw)):
             continue
         line = _SPACE.sub(" ", _EMPHASIS.sub("", _LINK.sub(r"\1", _LINE_START.sub("", raw, count=1)))).strip()
-        letters = sum(char.isalpha() or char == " " for char in line)
-        if len(line) > 40 and letters < 0.6 * len(line):
+        if len(line) > 40 and sum(map(str.isalpha, line)) + line.count(" ") < 0.6 * len(line):
             continue
         start = len(sentences)
         for piece in _SENTENCE_END.split(line):
