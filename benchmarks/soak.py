@@ -1,12 +1,13 @@
 """Memory growth of a process over many turns.
 
-    python benchmarks/soak.py [--only SHAPE] [--turns 3000] [--why]
+    python benchmarks/soak.py [--only SHAPE] [--turns 3000] [--why] [--against CHECKOUT]
 
 Each shape runs in a process of its own, with SQLite files in a temporary folder; actor, Observer and Reflector are
 fakes in the same process that keep no requests. *Held* is the RSS at the end, after a garbage collection and after
 the C library has returned freed memory (``malloc_trim``, Linux with glibc). The slope is that of
 a straight line through the second half of the run. ``--why`` prints allocations of that half that are still held
-(``tracemalloc``; takes several times as long, and its RSS says nothing).
+(``tracemalloc``; takes several times as long, and its RSS says nothing). ``--against`` prints another row for each
+shape, from another checkout of diarist, which must have the same interfaces.
 """
 
 from __future__ import annotations
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3_000)
     parser.add_argument("--quick", action="store_true", help="a tenth of the turns")
     parser.add_argument("--why", action="store_true", help="print the allocations that grew")
+    parser.add_argument("--against", metavar="CHECKOUT")
     given = parser.parse_args()
     turns = max(SAMPLES, given.turns // 10 if given.quick else given.turns)
     if given.only:
@@ -178,9 +180,14 @@ def main() -> None:
         return
     places = "".join(f"{f'at {turns * share // 20:,}':>10}" for share in (1, 6, 11, 20))
     print(f"{'RSS, MB':26}{places}{'held':>10}{'KB a turn':>11}", flush=True)
+    sources = [
+        Path(__file__).parent.parent / "src",
+        *([Path(given.against).resolve() / "src"] if given.against else []),
+    ]
     for shape in SHAPES:
         command = [sys.executable, __file__, "--only", shape, "--turns", str(turns), *(["--why"] * given.why)]
-        subprocess.run(command, check=True)
+        for source in sources:
+            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(source)})
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import tracemalloc
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import tiktoken_ext.openai_public
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diarist import tokens
+from diarist import o200k, tokens
 from diarist.exceptions import ConfigError
 from diarist.tokens import O200kCounter, count_image, default_counter
 
@@ -39,13 +40,23 @@ SAMPLES = [
 ]
 
 
+def bundled_ranks() -> dict[bytes, int]:
+    """The tokens of the bundled file by rank."""
+    raw = zlib.decompress(o200k._FILE.read_bytes())[4 * o200k.SLOTS :]
+    lengths, tokens = raw[: o200k.TOKENS], raw[o200k.TOKENS :]
+    starts = accumulate(lengths, initial=0)
+    return {
+        tokens[start : start + length]: rank for rank, (start, length) in enumerate(zip(starts, lengths, strict=False))
+    }
+
+
 def published_encoding() -> tiktoken.Encoding:
     """o200k_base as tiktoken itself defines it, with our ranks in place of its download."""
     with pytest.MonkeyPatch.context() as patch:
 
         def load(_address: str, expected_hash: str) -> dict[bytes, int]:
             assert expected_hash == PUBLISHED_SHA256
-            return tokens._read_ranks()
+            return bundled_ranks()
 
         patch.setattr(tiktoken_ext.openai_public, "load_tiktoken_bpe", load)
         definition: dict[str, Any] = tiktoken_ext.openai_public.o200k_base()
@@ -67,8 +78,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_bundled_ranks_are_the_published_ones() -> None:
-    ranks = tokens._read_ranks()
-    lines = (base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items())
+    lines = (base64.b64encode(token) + b" %d\n" % rank for token, rank in bundled_ranks().items())
     assert hashlib.sha256(b"".join(lines)).hexdigest() == PUBLISHED_SHA256
 
 
@@ -180,28 +190,47 @@ def test_counting_from_many_threads_agrees() -> None:
 @pytest.mark.usefixtures("fresh")
 def test_first_counts_in_many_threads_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    read = tokens._read_ranks
-    monkeypatch.setattr(tokens, "_read_ranks", lambda: loads.append(1) or read())
+    read = o200k._read
+    monkeypatch.setattr(o200k, "_read", lambda: loads.append(1) or read())
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(O200kCounter().count, SAMPLES))
     assert len(loads) == 1
 
 
-def test_import_loads_neither_tiktoken_nor_ranks() -> None:
+def test_import_loads_no_encoding() -> None:
     code = (
         "import sys, diarist.tokens as t; t.default_counter();"
-        "assert not {'tiktoken', 'regex'} & set(sys.modules); assert t._loaded is None"
+        "assert not {'tiktoken', 'regex', 'diarist.o200k'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_counting_needs_no_tiktoken() -> None:
+    code = (
+        "import sys, diarist.tokens as t; assert t.default_counter().count('hello world');"
+        "assert not {'tiktoken', 'regex'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the size of the process from /proc")
+def test_the_loaded_encoding_takes_little_memory() -> None:
+    code = (
+        "import hashlib, pathlib, diarist.tokens as t, diarist.exceptions\n"
+        "pages = lambda: int(pathlib.Path('/proc/self/statm').read_text().split()[1])\n"
+        "before = pages(); t.default_counter().count('hello world'); print((pages() - before) * 4096)"
+    )
+    grown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert int(grown) < 20_000_000
 
 
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("content", [None, b"not zlib", zlib.compress(b"other ranks")])
 def test_damaged_data_is_a_config_error(content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "ranks.zlib"
+    path = tmp_path / "table.zlib"
     if content is not None:
         path.write_bytes(content)
-    monkeypatch.setattr(tokens, "_RANKS_FILE", path)
+    monkeypatch.setattr(o200k, "_FILE", path)
     with pytest.raises(ConfigError, match="install diarist again"):
         default_counter().count("hello")
 

@@ -1,18 +1,13 @@
 """Token counts of texts and images, offline, in OpenAI's encoding o200k_base.
 
-The ranks of the encoding are part of the package. They and ``tiktoken`` are loaded at the first count (about 0.2 s,
-once per process).
+The encoding is part of the package, and loaded at the first count (about 40 ms, once per process).
 """
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
-from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,27 +16,10 @@ from diarist.text_pieces import piece_ends
 
 if TYPE_CHECKING:
     import regex
-    import tiktoken
 
-_RANKS_FILE = Path(__file__).parent / "data" / "o200k_base.ranks.zlib"
-_RANKS_COUNT = 199_998
-_RANKS_SHA256 = "440741350e7cfa1c0f4869ce742d1b043550adbda5187adcac9e787edac6fba9"
+    from diarist.o200k import O200k
+
 _MAX_RUN = 8192
-
-# The pattern by which o200k_base splits a text before merging bytes, from openai_public.py of tiktoken.
-_SPLIT = "|".join(
-    [
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    ]
-)
 
 # The kinds of characters of which a single piece of that split can be long; digits are split in threes.
 _RUN_CLASSES = (
@@ -70,25 +48,25 @@ class O200kCounter:
 
     Text that looks like a special token (``<|endoftext|>``) counts as ordinary text. Runs of more
     than 8192 characters of one kind (blanks, letters without a break, signs) are cut into pieces of
-    8192 first, because tiktoken panics on a million spaces. Each cut may add a few tokens; a text
+    8192 first, because merging a million bytes takes seconds. Each cut may add a few tokens; a text
     without such a run is counted exactly.
 
     Raises:
-        ConfigError: At the first count, when the bundled ranks are missing or damaged.
+        ConfigError: At the first count, when the bundled encoding is missing or damaged.
     """
 
     name = "o200k_base"
 
     def count(self, text: str) -> int:
         """Return the number of tokens of ``text``; 0 for an empty text."""
-        return _count(_encoding(), text)
+        return _count(_o200k().count, text)
 
 
 class TiktokenCounter:
     """Counts as another encoding of ``tiktoken`` does, such as ``cl100k_base``. Safe to share between threads.
 
     ``tiktoken`` downloads an encoding once, and keeps it in the folder ``TIKTOKEN_CACHE_DIR``. Long runs of one kind
-    are cut as ``O200kCounter`` cuts them.
+    are cut as ``O200kCounter`` cuts them, because tiktoken panics on a million spaces.
 
     Raises:
         ConfigError: The encoding is unknown, or it is neither in that folder nor can it be downloaded.
@@ -111,7 +89,7 @@ class TiktokenCounter:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of ``text``; 0 for an empty text."""
-        return _count(self._encoding, text)
+        return _count(lambda piece: len(self._encoding.encode_ordinary(piece)), text)
 
 
 def counter_for(encoding: str) -> TokenCounter:
@@ -153,10 +131,10 @@ def _fit(width: int, height: int, limit: int, side: int) -> tuple[int, int]:
     return max(1, width * limit // side), max(1, height * limit // side)
 
 
-def _count(encoding: tiktoken.Encoding, text: str) -> int:
+def _count(count: Callable[[str], int], text: str) -> int:
     if len(text) <= _MAX_RUN:
-        return len(encoding.encode_ordinary(text))
-    return sum(len(encoding.encode_ordinary(text[start:end])) for start, end in pairwise(_cuts(text)))
+        return count(text)
+    return sum(count(text[start:end]) for start, end in pairwise(_cuts(text)))
 
 
 def _cuts(text: str) -> list[int]:
@@ -198,33 +176,17 @@ def _run_patterns() -> tuple[regex.Pattern[str], ...]:
     return tuple(regex.compile(f"{kind}++", regex.V1) for kind in _RUN_CLASSES)
 
 
-def _encoding() -> tiktoken.Encoding:
+def _o200k() -> O200k:
     global _loaded
     if _loaded is None:
         with _LOCK:
             if _loaded is None:
-                _loaded = _load()
+                from diarist.o200k import O200k
+
+                _loaded = O200k()
     return _loaded
 
 
-def _load() -> tiktoken.Encoding:
-    import tiktoken
-
-    return tiktoken.Encoding(name="o200k_base", pat_str=_SPLIT, mergeable_ranks=_read_ranks(), special_tokens={})
-
-
-def _read_ranks() -> dict[bytes, int]:
-    """Return the bundled ranks. The file has the length of each token in one byte, then all tokens by rank."""
-    try:
-        raw = zlib.decompress(_RANKS_FILE.read_bytes())
-    except (OSError, zlib.error) as error:
-        raise ConfigError(f"cannot read {_RANKS_FILE}; install diarist again") from error
-    if hashlib.sha256(raw).hexdigest() != _RANKS_SHA256:
-        raise ConfigError(f"{_RANKS_FILE} is damaged; install diarist again")
-    tokens = Struct("%ds" * _RANKS_COUNT % tuple(raw[:_RANKS_COUNT]))  # cuts them faster than slices do
-    return dict(zip(tokens.unpack_from(raw, _RANKS_COUNT), range(_RANKS_COUNT), strict=True))
-
-
 _LOCK = Lock()
-_loaded: tiktoken.Encoding | None = None
+_loaded: O200k | None = None
 _DEFAULT = O200kCounter()

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
 from diarist.checks import check_limit
@@ -14,9 +14,7 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.observational.by_hand import observe_by_hand, reflect_by_hand
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
 from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
@@ -29,6 +27,9 @@ from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Event, Observation, ObservationLog, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
 from diarist.tokens import TokenCounter
+
+if TYPE_CHECKING:  # loaded when there is something to observe
+    from diarist.memory.observational.engine import Engine
 
 _EVENTS_AT_ONCE = 200
 
@@ -299,6 +300,8 @@ class Diary:
         found = await self._addressing.diary(thread, resource)
         if thread is not None:
             await self._forgetting.finished(found)
+        from diarist.memory.observational.by_hand import observe_by_hand
+
         await observe_by_hand(self._engine(), found.resource_id, thread, progress=on_progress, emit=on_event)
         return await self.get(thread=thread, resource=resource)
 
@@ -328,6 +331,8 @@ class Diary:
         if not isinstance(cast(Any, guidance), str | None):
             raise InputError(f"guidance must be a text, or None, not {guidance!r}")
         found = await self._addressing.diary(thread, resource)
+        from diarist.memory.observational.by_hand import reflect_by_hand
+
         return await reflect_by_hand(
             self._engine(), found.id, found.resource_id, wait=self._thread_wait, guidance=guidance, emit=on_event
         )

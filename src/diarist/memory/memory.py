@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from diarist.checks import flags, seconds
 from diarist.exceptions import ConfigError
@@ -20,11 +20,6 @@ from diarist.memory.history import MessageHistory
 from diarist.memory.message_filter import MessageFilter, MessageRange, before_and_after, with_neighbours
 from diarist.memory.messages import Messages
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.engine import Engine
-from diarist.memory.observational.jobs import JobQueue
-from diarist.memory.observational.processor import DiaryProcessor
-from diarist.memory.observational.roles.role_models import RoleModels
-from diarist.memory.read_only import ReadOnlyDiary
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
@@ -45,6 +40,11 @@ from diarist.prompt_cache import PromptHistory
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page
 from diarist.tokens import TokenCounter, default_counter
+
+if TYPE_CHECKING:  # loaded if there is observational memory
+    from diarist.memory.observational.engine import Engine
+    from diarist.memory.observational.jobs import JobQueue
+    from diarist.memory.observational.roles.role_models import RoleModels
 
 _Config = TypeVar("_Config")
 
@@ -147,8 +147,11 @@ class Memory:
         if working is not None and working.kept_by == "observer":
             _check_observer(working, self.config)
             working_updates = ObserverUpdates(self.storage, working)
-        self._models = RoleModels(self.config, self.counter, working_updates=working_updates) if self.config else None
-        if self._models is not None:
+        self._models: RoleModels | None = None
+        if self.config is not None:
+            from diarist.memory.observational.roles.role_models import RoleModels
+
+            self._models = RoleModels(self.config, self.counter, working_updates=working_updates)
             self._models.check()
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
         self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
@@ -226,6 +229,9 @@ class Memory:
                 thread_wait=self._thread_wait,
                 read_only=self.read_only,
             )
+        from diarist.memory.observational.processor import DiaryProcessor
+        from diarist.memory.read_only import ReadOnlyDiary
+
         kind = ReadOnlyDiary if self.read_only else DiaryProcessor
         return kind(
             self._engine(model),
@@ -241,6 +247,8 @@ class Memory:
         config, models = self.config, self._models
         if config is None or models is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
+        from diarist.memory.observational.engine import Engine
+
         observer, reflector = models.roles(model)
         return Engine(
             storage=self.storage,

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 from unicodedata import normalize
-
-import regex
 
 from diarist.exceptions import InputError
 from diarist.messages import FilePart, Json, Message, SourcePart, TextPart, ToolPart
 from diarist.storage.records import Hit
 from diarist.text_pieces import pieces
+
+if TYPE_CHECKING:
+    import regex
 
 LONGEST_WORD = 64
 """Maximum length of a word, in characters; longer ones are usually encoded data."""
@@ -34,7 +36,6 @@ _UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}"
     r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\u30fc"
 )
-_WORDS = regex.compile(rf"([{_UNSPACED}]+)|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+", regex.VERSION1)
 _SPACE = re.compile(r"\s+")
 
 
@@ -130,9 +131,16 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
         for word in _ascii_words(text):
             yield word[:LONGEST_WORD], False
         return
-    for match in _WORDS.finditer(normalize("NFKC", normalize("NFKC", text).casefold())):
+    for match in _word_pattern().finditer(normalize("NFKC", normalize("NFKC", text).casefold())):
         unspaced = match[1] is not None
         yield (match[0] if unspaced else match[0][:LONGEST_WORD]), unspaced
+
+
+@cache
+def _word_pattern() -> regex.Pattern[str]:
+    import regex  # slow to load, and not needed for ASCII
+
+    return regex.compile(rf"([{_UNSPACED}]+)|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+", regex.VERSION1)
 
 
 def _ascii_words(text: str) -> list[str]:
@@ -154,7 +162,7 @@ def _leaves(value: Json) -> Iterator[str]:
 
 def _find(text: str, wanted: frozenset[str]) -> int | None:
     """Return the position of the query's first word in ``text``."""
-    for match in _WORDS.finditer(text):
+    for match in _word_pattern().finditer(text):
         if match[1] is None:
             if not wanted.isdisjoint(text_terms(match[0])):
                 return match.start()

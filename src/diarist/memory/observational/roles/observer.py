@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from math import inf
 from typing import Literal, NamedTuple
 
+from diarist.byte_cache import cached
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.observational.message_units import is_unit, whole_units
@@ -99,7 +100,7 @@ class ModelObserver:
         load_zone(timezone)
         self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
-        self._count_line = lru_cache(4_096)(self._counter.count)  # each call counts mostly the same earlier notes
+        self._count_line = cached(1_000_000)(self._counter.count)  # each call counts mostly the same earlier notes
         self._render = partial(
             render_transcript,
             timezone=timezone,

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, Literal, cast
 
-from pydantic_core import from_json
-
 from diarist.memory.observational.roles.answer_checks import has_citation
 from diarist.memory.observational.roles.prompt_echo import is_form, without_form
 
@@ -69,6 +67,8 @@ def json_as_notes(answer: str) -> str | None:
         text = fenced["inside"]
     if not text.startswith(("{", "[")):
         return None
+    from pydantic_core import from_json  # slow to load
+
     try:
         value: Any = from_json(text, allow_partial=True)
     except ValueError:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
-from pydantic_core import ValidationError
-
 from diarist.exceptions import BadRequestError, ContentFilterError
 from diarist.memory.observational.roles.base import Observed, ObserverRole, RoleError
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
@@ -25,6 +23,8 @@ def is_refusal(error: BaseException) -> bool:
     if isinstance(error, RoleError):
         return error.__cause__ is None
     if isinstance(error, ValueError):
+        from pydantic_core import ValidationError  # slow to load
+
         return not isinstance(error, json.JSONDecodeError | UnicodeError | ValidationError)
     if isinstance(error, BadRequestError):
         return error.status != _NOT_FOUND
