@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from diarist.chunks import DataChunk, Usage
 from diarist.counting import count_parts
+from diarist.exceptions import StorageError
 from diarist.memory.background import Background
 from diarist.memory.observational.config import (
     ObservationalMemoryConfig,
@@ -238,7 +240,9 @@ async def prepare_step(memory: Turn, step_number: int, *, pinned: Collection[str
 
 async def send_status(memory: Turn, step_number: int, pinned: Collection[str]) -> None:
     """Send the sizes of the prompt, and store them at once, which a run does with its next messages."""
-    await memory.diary.storage.append_event(*memory.send_status(step_number, pinned))
+    event = memory.send_status(step_number, pinned)
+    with suppress(StorageError):
+        await memory.diary.storage.append_event(*event)
 
 
 def ids(messages: Sequence[Message]) -> list[str]:
