@@ -44,7 +44,8 @@ class ObservationConfig:
         observer_batch_tokens: Maximum tokens of one call of the Observer; by default derived from ``buffer_tokens``.
             A longer message goes alone, cut with a note.
         max_tokens_per_batch: Maximum tokens of several threads in one call, in resource scope.
-        previous_observer_tokens: Maximum tokens of earlier notes in the Observer's prompt.
+        previous_observer_tokens: Maximum tokens of earlier notes in the Observer's prompt: of a longer diary its end,
+            and the lines nearest to the messages by their words.
         tool_result_tokens: Longer tool results are cut to this for the Observer.
         observe_attachments: None and True send images and files if the Observer's model takes them; False only
             names them.
@@ -63,7 +64,7 @@ class ObservationConfig:
     block_after: float = 1.2
     observer_batch_tokens: int | None = None
     max_tokens_per_batch: int = 10_000
-    previous_observer_tokens: int = 8_000
+    previous_observer_tokens: int = 4_000
     tool_result_tokens: int = 5_000
     observe_attachments: bool | None = None
     thread_title: bool = False
