@@ -117,7 +117,7 @@ class Actor(FakeModel):
 
     def answer(self, request: ModelRequest) -> list[Chunk]:
         if self.calls % (self.steps + 1) == 0:
-            return self.say(next(self._answers))
+            return self.say(f"({self.calls}) {next(self._answers)}")
         call = ToolCallPayload(tool_call_id=f"call_{self.calls}", tool_name="look", args={"at": self.calls})
         return [
             ToolCallChunk(payload=call),
@@ -160,16 +160,27 @@ class Keepers:
     reflector: NoteTaker = field(default_factory=lambda: NoteTaker("reflector", "old-notes", share=0.4, keep=True))
 
 
-def observational(storage: Storage, keepers: Keepers, *, latency: float = 0.0, **reflection: Any) -> Memory:
-    """Observational memory with its default thresholds."""
+def observational(
+    storage: Storage,
+    keepers: Keepers,
+    *,
+    latency: float = 0.0,
+    observation: dict[str, Any] | None = None,
+    **reflection: Any,
+) -> Memory:
+    """Observational memory with its default thresholds. ``observation``: options of the Observer."""
     keepers.observer.latency = keepers.reflector.latency = latency
     config = ObservationalMemoryConfig(
-        observation=ObservationConfig(model=keepers.observer),
+        observation=ObservationConfig(model=keepers.observer, **(observation or {})),
         reflection=ReflectionConfig(model=keepers.reflector, **reflection),
     )
     return Memory(storage=storage, observational_memory=config)
 
 
 def tokens_of(requests: list[ModelRequest]) -> int:
-    count = default_counter().count
     return sum(count(message.text) for request in requests for message in request.prompt.messages)
+
+
+@cache
+def count(said: str) -> int:
+    return default_counter().count(said)

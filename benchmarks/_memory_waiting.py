@@ -1,45 +1,39 @@
-"""Turns that wait: an Observer that is slow, and a user who is not."""
+"""Turns that wait: an Observer that is slow, and a user who is not. In virtual time, where only the models take any."""
 
 from __future__ import annotations
 
-import time
+import asyncio
 from pathlib import Path
-from statistics import median
 
-from _conversation import ANSWER, QUESTION, Actor, Keepers, observational, question
+from _conversation import Actor, Keepers, observational, question
 
 from diarist import Agent
-from diarist.storage.sqlite import SQLiteStorage
+from diarist.storage import InMemoryStorage
 
-OBSERVER, ACTOR, SLOW = 3.0, 0.05, 1.0
-"""Seconds: the latencies of both models, and what counts as waiting."""
+OBSERVER = 3.0
+"""Seconds that each call of the Observer takes."""
 
 
-async def show_waiting(folder: Path, quick: bool) -> None:
-    """120 turns one right after the other, each of about 500 tokens."""
-    turns, keepers = 60 if quick else 120, Keepers()
-    memory = observational(SQLiteStorage(folder / "waiting.db"), keepers, latency=OBSERVER)
-    assert memory.config is not None
-    block = memory.config.observation.block_tokens
-    taken: list[float] = []
-    async with Agent(model=Actor(latency=ACTOR), instructions="Be brief.", memory=memory) as agent:
+async def show_waiting(_: Path, quick: bool) -> None:
+    """Turns one right after the other, each of about 500 tokens."""
+    turns = 60 if quick else 120
+    print(f"{turns} turns in a row, Observer {OBSERVER:.0f} s")
+    for actor in (0.5, 0.05):
+        keepers = Keepers()
+        memory = observational(InMemoryStorage(), keepers, latency=OBSERVER)
+        waited = await _waits(turns, actor, Agent(model=Actor(latency=actor), instructions="Be brief.", memory=memory))
+        waits = ", ".join(f"{seconds:.2f} s in turn {number}" for number, seconds in waited.items()) or "none"
+        print(f"agent {actor * 1e3:.0f} ms: {keepers.observer.calls} calls of the Observer; waits: {waits}")
+        await memory.close()
+    print()
+
+
+async def _waits(turns: int, actor: float, agent: Agent) -> dict[int, float]:
+    """Return the seconds that each turn took beyond the agent's, where there are any."""
+    clock, taken = asyncio.get_running_loop().time, dict[int, float]()
+    async with agent:
         for number in range(turns):
-            began = time.perf_counter()
+            began = clock()
             await agent.generate(question(number), thread="t")
-            taken.append(time.perf_counter() - began)
-        await memory.settled()
-    sizes = await _sizes(memory)
-    waited = [number for number, seconds in enumerate(taken) if seconds > SLOW]
-    early = [number for number in waited if sizes[number - 1] + QUESTION + ANSWER + 20 < block]
-    calls = keepers.observer.calls
-    print(f"{turns} turns in a row, actor {ACTOR * 1e3:.0f} ms, Observer {OBSERVER:.0f} s, {calls} calls of it")
-    print(f"a turn, ms: median {median(taken) * 1e3:.0f}, most {max(taken) * 1e3:.0f}")
-    print(f"turns of more than {SLOW:.0f} s: {len(waited)}; below block_after ({block:,} tokens): {len(early)}\n")
-    await memory.close()
-
-
-async def _sizes(memory: object) -> list[int]:
-    """Tokens of the raw messages that each turn's prompt had."""
-    events = await memory.storage.list_events("thread:t")  # type: ignore[attr-defined]
-    windows = [event.data["windows"]["active"] for event in events if event.type == "data-om-status"]
-    return [window["messages"]["tokens"] for window in windows]
+            taken[number] = clock() - began - actor
+    return {number: seconds for number, seconds in taken.items() if seconds > 0.001}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from diarist.chunks import Usage
 from diarist.exceptions import BadRequestError, ConfigError, ContentFilterError, RateLimitError
 from diarist.memory.observational.roles.base import RoleError
-from diarist.memory.observational.roles.earlier_notes import shorten_log
+from diarist.memory.observational.roles.earlier_notes import select_notes
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import DataPart, Message
 from diarist.models.base import ModelSettings
@@ -182,29 +182,30 @@ def test_an_unknown_time_zone_is_refused_at_construction() -> None:
         ModelObserver(ScriptedModel(), timezone="Nowhere")
 
 
+def selected(entries: Sequence[str], limit: int, transcript: str = "") -> str:
+    return select_notes(entries, transcript, limit, default_counter().count)
+
+
 def test_a_short_log_is_shown_whole() -> None:
-    entries = [entry("Date: 2026-03-01\n- 🟢 a\n  - 🟢 b\n"), entry("Date: 2026-03-02\n- 🟢 c"), entry("- 🟢 d")]
+    entries = ["Date: 2026-03-01\n- 🟢 a\n  - 🟢 b\n", "Date: 2026-03-02\n- 🟢 c", "- 🟢 d"]
     whole = "Date: 2026-03-01\n- 🟢 a\n  - 🟢 b\nDate: 2026-03-02\n- 🟢 c\n- 🟢 d"
-    assert shorten_log(entries, 1_000, default_counter().count) == whole
+    assert selected(entries, 1_000) == whole
 
 
 @given(
     notes=st.lists(
         st.tuples(st.sampled_from(["", "Date: 2026-01-01\n", "Date: 2026-01-02\n"]), st.integers(0, 6)), max_size=12
     ),
-    believed=st.sampled_from([None, 0, 1_000]),
-    limit=st.integers(30, 200),
+    transcript=st.sampled_from(["", "fact of 3", "fact 1 of 2, or 4 of 5"]),
+    limit=st.integers(0, 200),
 )
-def test_a_log_is_shortened_to_its_limit(notes: list[tuple[str, int]], believed: int | None, limit: int) -> None:
-    """Whatever its entries say that they have, and whatever date they stand under."""
+def test_a_log_is_shortened_to_its_limit(notes: list[tuple[str, int]], transcript: str, limit: int) -> None:
+    """Whatever date its entries stand under."""
     said = [
         heading + "\n".join(f"- 🔴 fact {n} of {place}" for n in range(lines))
         for place, (heading, lines) in enumerate(notes)
     ]
-    entries = [entry(text) for text in said]
-    if believed is not None:
-        entries = [replace(each, tokens=believed) for each in entries]
-    short = shorten_log(entries, limit, default_counter().count)
+    short = selected(said, limit, transcript)
     assert default_counter().count(short) <= limit
     whole = "\n".join(said)
     assert [line for line in short.splitlines() if line.startswith("- ")] == [
@@ -214,7 +215,7 @@ def test_a_log_is_shortened_to_its_limit(notes: list[tuple[str, int]], believed:
 
 def test_of_a_long_log_its_end_and_what_matters_stay() -> None:
     days = [f"Date: 2026-01-{day:02}\n- 🔴 fact {day}\n- 🟢 chat {day}\n- ✅ result {day}" for day in range(1, 29)]
-    short = shorten_log([entry(day) for day in days], 200, default_counter().count)
+    short = selected(days, 200)
     assert default_counter().count(short) <= 200
     assert short.endswith(days[-1])
     lines = short.splitlines()
@@ -223,3 +224,18 @@ def test_of_a_long_log_its_end_and_what_matters_stay() -> None:
     numbers = [int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("- ")]
     assert numbers == sorted(numbers)
     assert len(set(lines)) == len(lines)
+
+
+def test_of_a_long_log_what_the_messages_come_back_to_is_shown() -> None:
+    days = [f"Date: 2026-01-{day:02}\n- 🟢 User asked about train {day}" for day in range(1, 29)]
+    days[3] += "\n- 🟢 User asked how old Rex the dog is"
+    days[9] += "\n- 🔴 User stated: a dog called Fay"
+    short = selected(days, 150, "[#1] 08:00 User: Rex, my dog, limps.")
+    assert "Rex the dog" in short.splitlines()[1]
+    assert "Fay" in short.splitlines()[3]
+    assert short.endswith("train 28")
+
+
+def test_a_line_that_is_too_long_leaves_room_for_the_next() -> None:
+    notes = [f"- 🔴 Rex {'limps ' * 100}", "- 🔴 Rex is a dog", *(f"- 🟢 rain {day}" for day in range(60))]
+    assert selected(["Date: 2026-01-01\n" + "\n".join(notes)], 100, "Rex limps").splitlines()[1] == "- 🔴 Rex is a dog"

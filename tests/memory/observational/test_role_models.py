@@ -236,7 +236,7 @@ async def test_a_title_that_fits_may_stay() -> None:
     assert "So far the title is 'Cats'" in model.requests[0].text
 
 
-@pytest.mark.parametrize(("tokens", "shown"), [(8_000, True), (0, False)])
+@pytest.mark.parametrize(("tokens", "shown"), [(4_000, True), (0, False)])
 async def test_so_much_of_the_diary_is_shown_as_is_allowed(tokens: int, shown: bool) -> None:
     model = scripted("- 🔴 User sails")
     config = ObservationalMemoryConfig(observation=ObservationConfig(model=model, previous_observer_tokens=tokens))

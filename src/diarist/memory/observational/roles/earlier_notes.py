@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from math import log, sqrt
 from typing import NamedTuple
 
 from diarist.byte_cache import cached
 from diarist.memory.observational.roles.prompt_echo import under_headings
-from diarist.storage.records import Observation
 
 _BULLET = " \t-*•"
-_HIGHLIGHT_SHARE = 0.25
+_WORD = re.compile(r"\w{3,}")
 
 
 class DatedLine(NamedTuple):
@@ -53,36 +56,67 @@ def without_repeats(text: str, earlier: Sequence[str]) -> str:
     return under_headings(kept)
 
 
-def shorten_log(entries: Sequence[Observation], limit: int, count: Callable[[str], int]) -> str:
-    """Return the entries' notes if they have at most ``limit`` tokens, else the newest and most important lines.
+def select_notes(entries: Iterable[str], transcript: str, limit: int, count: Callable[[str], int]) -> str:
+    """Return the notes if they have at most ``limit`` tokens, else the newest lines and those about the transcript.
 
-    Three quarters of the limit go to the end of the log, the last quarter to the newest of the older lines marked
-    🔴 or ✅. Lines are whole and keep their date headings.
+    A quarter of the limit goes to the end of the log, the rest to the older lines that are nearest to the transcript by
+    their words, and then to the newest marked 🔴 or ✅. Lines are whole, in order, and keep their date headings.
     """
-    notes = list(dated_lines(entry.text for entry in entries))
-    tail, older = _newest(notes, limit, count)
-    highlights: Sequence[DatedLine] = ()
-    if older:
-        highlights_room = int(limit * _HIGHLIGHT_SHARE)
-        tail, older = _newest(notes, limit - highlights_room, count)
-        marked = [line for line in older if line.bare.startswith(("🔴", "✅"))]
-        highlights, _ = _newest(marked, highlights_room, count)
-    shown, out = "", list[str]()
-    for date, line, _ in [*highlights, *tail]:
-        out += [line] if date == shown else [date, line]
-        shown = date
+    notes = list(dated_lines(entries))
+    newest = range(len(notes) - 1, -1, -1)
+    shown = _fill(notes, newest, limit, count, gaps=False)
+    if len(shown) < len(notes):
+        shown = _fill(notes, newest, limit // 4, count, gaps=False)
+        older = _nearest(notes[: len(notes) - len(shown)], transcript)
+        shown = _fill(notes, [*shown, *older], limit, count, gaps=True)
+    out, heading = list[str](), ""
+    for place in sorted(shown):
+        note = notes[place]
+        out += [note.text] if note.heading == heading else [note.heading, note.text]
+        heading = note.heading
     return "\n".join(out)
 
 
-def _newest(
-    lines: Sequence[DatedLine], room: int, count: Callable[[str], int]
-) -> tuple[Sequence[DatedLine], Sequence[DatedLine]]:
-    """Return the last lines that fit into ``room`` tokens, and the lines before them."""
-    start, heading = len(lines), ""
-    while start:
-        date, line, _ = lines[start - 1]
-        room -= count(line) + 1 + (count(date) + 1 if date != heading else 0)
-        if room < 0:
+def _fill(
+    notes: Sequence[DatedLine], places: Iterable[int], room: int, count: Callable[[str], int], *, gaps: bool
+) -> list[int]:
+    """Return the first of the places whose lines fit into ``room`` tokens with their headings.
+
+    Args:
+        gaps: Leave out a line that does not fit, and go on with the next one.
+    """
+    changes = [before.heading != after.heading for before, after in pairwise(notes)]
+    section = list(accumulate(changes, initial=0))  # lines of one heading; it is written once
+    taken, headed = list[int](), set[int]()
+    for place in places:
+        line, new = notes[place], section[place] not in headed
+        size = count(line.text) + 1 + (count(line.heading) + 1 if new else 0)
+        if size <= room:
+            room -= size
+            taken.append(place)
+            headed.add(section[place])
+        elif not gaps:
             break
-        start, heading = start - 1, date
-    return lines[start:], lines[:start]
+    return taken
+
+
+def _nearest(notes: Sequence[DatedLine], transcript: str) -> list[int]:
+    """Return the places of the lines that share words with the transcript or are marked, nearest first.
+
+    Nearness is the cosine of the words, weighted by how few of the lines have each (tf-idf, as search engines do).
+    """
+    words = [_words(note.bare) for note in notes]
+    weights = {word: log(len(notes) / lines) ** 2 for word, lines in Counter(chain.from_iterable(words)).items()}
+    said = _words(transcript)
+    ranks: list[tuple[float, bool, int]] = []
+    for place, note in enumerate(notes):
+        shared = sum([weights[word] for word in words[place] & said])
+        marked = note.bare.startswith(("🔴", "✅"))
+        if shared or marked:
+            nearness = shared / sqrt(sum([weights[word] for word in words[place]])) if shared else 0
+            ranks.append((nearness, marked, place))
+    return [place for _, _, place in sorted(ranks, reverse=True)]
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))

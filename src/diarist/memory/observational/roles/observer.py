@@ -33,7 +33,7 @@ from diarist.memory.observational.roles.calling import (
     Spent,
     room_after,
 )
-from diarist.memory.observational.roles.earlier_notes import shorten_log, without_repeats
+from diarist.memory.observational.roles.earlier_notes import select_notes, without_repeats
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.memory.observational.roles.prompt_echo import under_headings
 from diarist.memory.observational.roles.transcript import load_zone, numbered_files, render_transcript
@@ -62,8 +62,8 @@ class ModelObserver:
         timezone: IANA name; dates and times of the notes are in it.
         instruction: Appended to the instructions.
         language: Language of the notes, such as ``"German"``; the user's own by default.
-        previous_tokens: The most tokens of earlier notes that are shown. Of a longer log the end is shown, and before
-            it the newest lines marked 🔴 or ✅.
+        previous_tokens: The most tokens of earlier notes that are shown: of a longer log its end, and the lines
+            nearest to the messages by their words.
         tool_result_tokens: Longer tool results are cut to this in the transcript.
         batch_tokens: A message longer than this is cut; None never cuts.
         temporal_markers: Name pauses of ten minutes or more in the transcript.
@@ -87,9 +87,9 @@ class ModelObserver:
         timezone: str = "UTC",
         instruction: str | None = None,
         language: str | None = None,
-        previous_tokens: int = 8_000,
+        previous_tokens: int = 4_000,
         tool_result_tokens: int = 5_000,
-        batch_tokens: int | None = 12_000,
+        batch_tokens: int | None = 24_000,
         temporal_markers: bool = False,
         attachments: bool = True,
         thread_title: bool = False,
@@ -214,7 +214,8 @@ class ModelObserver:
         messages: Sequence[Message],
         working_update: ObserverUpdate | None,
     ) -> Question:
-        notes = shorten_log(earlier, self._previous_tokens, self._count_line)
+        texts = (entry.text for entry in earlier)
+        notes = select_notes(texts, transcript, self._previous_tokens, self._count_line)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
         parts += [element(working_update.text)] if working_update else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
