@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 DebugCallback = Callable[[Mapping[str, Json]], None]
-"""Receives each debug event: a mapping with its ``type`` and further fields."""
+"""Function that receives each debug event: a mapping with its ``type`` and further fields."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -36,7 +36,7 @@ class RetrievalConfig:
 
     Attributes:
         max_tokens: Maximum size of one answer.
-        search: The tool also searches by words; otherwise it only browses.
+        search: True: the tool can also search; False: it only browses.
 
     Raises:
         ConfigError: ``max_tokens`` is not positive.

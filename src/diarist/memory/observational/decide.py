@@ -100,7 +100,7 @@ class Sizes:
         buffered_tokens: Size of the notes of all buffered entries.
         observation_tokens: Size of the active entries of the log as this run sees it.
         reflectable: There is a reflection plan that is not suppressed.
-        reflection_waits: There is a buffered reflection, of ``reflection_tokens``, which replaces entries of
+        reflection_waits: There is a buffered reflection. Its size is ``reflection_tokens``; it replaces entries of
             ``reflection_input_tokens``.
         observing, reflecting: A background job of this process is running.
         observer_ready, reflector_ready: The role is not backing off after a failure.
@@ -146,9 +146,9 @@ def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     """Decide what to do about the raw rows.
 
     The turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering), no chunk can
-    be activated, and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be activated
-    yet, would cause an Observer call at every step for little text. Notes of other threads are activated when that
-    does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
+    be activated, and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may
+    not be activated yet, would cause an Observer call at every step for little text. Notes of other threads are
+    activated when that does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
     if choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
         return Action.ACTIVATE
@@ -169,7 +169,7 @@ def worth_buffering(sizes: Sizes, limits: Limits) -> bool:
 
 
 def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
-    """Return False if ``worth_buffering`` cannot be True, without computing all sizes.
+    """Return False if ``worth_buffering`` would be False; cheap, since not all sizes are needed.
 
     Args:
         unnoted_tokens: Size of the uncovered rows, an upper bound of the fresh ones.

@@ -34,20 +34,20 @@ class ObservationConfig:
         model: The Observer's model, if it differs from that of ``ObservationalMemoryConfig``.
         message_tokens: Tokens of raw messages at which notes replace them.
         buffer_tokens: Tokens of new messages after which the Observer is called in the background: below 1 a share of
-            ``message_tokens``, else absolute. One call takes at most twice that. False disables background calls: a
-            call is awaited at ``message_tokens`` and takes at most 10,000 tokens, and none is made for less than
-            1,000 (or a tenth of ``message_tokens``, if that is less).
+            ``message_tokens``, else absolute. One call takes at most twice as many. False disables background calls:
+            then a turn waits for the Observer at ``message_tokens``. Such a call takes at most 10,000 tokens, and at
+            least 1,000 or a tenth of ``message_tokens``, whichever is less.
         buffer_activation: Share of ``message_tokens`` that leaves the window: 0.8 leaves 20% raw. A value of 1,000 or
             more is the number of tokens that stay.
         block_after: Tokens of raw messages at which a turn waits for background observation: below 2 a multiple of
             ``message_tokens``, else absolute. No effect if ``buffer_tokens`` is False.
         observer_batch_tokens: Maximum tokens of one call of the Observer; by default derived from ``buffer_tokens``.
-            A longer message goes alone, cut with a note.
+            A longer message is sent alone and cut, with a note.
         max_tokens_per_batch: Maximum tokens of several threads in one call, in resource scope.
         previous_observer_tokens: Maximum tokens of earlier notes in the Observer's prompt.
         tool_result_tokens: Longer tool results are cut to this for the Observer.
-        observe_attachments: None and True send images and files if the Observer's model takes them; False only
-            names them.
+        observe_attachments: None or True: send images and files if the Observer's model takes them. False: only name
+            them.
         thread_title: The Observer names the thread.
         model_settings: Settings over the defaults: temperature 0.3, 100,000 output tokens.
         instruction: Appended to the Observer's instructions.
