@@ -93,7 +93,7 @@ async def cut_quotes(
     thread_id: str,
     message_ids: Collection[str] | None = None,
 ) -> list[str]:
-    """Reduce all notes of a resource that quote messages of this thread, or only these messages of it, to the date.
+    """Find the notes of a resource that quote this thread (or only these messages of it), and reduce them to the date.
 
     Returns the ids of the messages that the notes were sent with.
     """

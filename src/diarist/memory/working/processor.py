@@ -41,9 +41,9 @@ class RunState:
         key: Key of the value in storage; set at the first step, when the run's resource is known.
         text: The working memory at the start of the run, as shown to the model; None if it could not be read.
         updates: Updates that the run made, in order, each with the id of the message with its tool call. The first
-            ``written`` of them wait in storage.
+            ``written`` of them are stored, pending.
         shown: The system text of the current step.
-        keeps: True if the model has the update tool.
+        keeps: True if the model has the tool that updates working memory.
     """
 
     key: str = ""
