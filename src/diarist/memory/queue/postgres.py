@@ -77,7 +77,7 @@ class PostgresQueue:
         Raises:
             StorageError: The database cannot be reached, or rejects the job.
         """
-        async with self._connected("hand over a job to") as connection:
+        async with self._connected("submit a job to") as connection:
             found = await connection.execute(
                 "SELECT 1 FROM procrastinate_jobs WHERE status = 'doing' AND queueing_lock = %s LIMIT 1",
                 [f"{self.name}:{job.name}"],
@@ -87,7 +87,7 @@ class PostgresQueue:
 
     async def put_back(self, job: Job, *, attempt: int, delay: int = 0) -> None:
         """Return a running job to the queue for another ``attempt``, after ``delay`` seconds."""
-        async with self._connected("put back a job into") as connection:
+        async with self._connected("return a job to") as connection:
             await self._put(connection, job, attempt=attempt, delay=delay)
 
     async def _put(self, connection: Connection, job: Job, *, attempt: int, delay: int) -> None:
@@ -136,10 +136,10 @@ class PostgresQueue:
     async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
         """Run jobs until cancelled; see ``JobQueue``. Raises StorageError if the queue cannot be opened."""
         await self.prepare()
-        logger.info("working off the queue %r in %s", self.name, self.location)
+        logger.info("running the jobs of queue %r in %s", self.name, self.location)
         while True:
             try:
-                with self._explained("work off"):
+                with self._explained("run jobs of"):
                     await self._run_once(work, concurrency, grace)
                 logger.warning("the worker lost its connection to %s; it starts again", self.location)
             except StorageError as error:
