@@ -351,7 +351,7 @@ async def has(seen: list[str], name: str) -> bool:
 @pytest.mark.parametrize(
     ("other", "complaint"),
     [
-        ({"urgency": 1}, "what this version of diarist does not know: urgency"),
+        ({"urgency": 1}, "fields that this version of diarist does not know: urgency"),
         ({"operation": "digestion"}, "operation"),
     ],
 )

@@ -53,7 +53,7 @@ class Forgetting:
         if message_ids is not None:
             check_ids("message_ids", message_ids)
         if thread is None and resource is None:
-            raise InputError("name what to forget: message_ids= and thread=, thread=, or resource=")
+            raise InputError("pass the data to forget: message_ids= and thread=, only thread=, or resource=")
         found = None if thread is None else await self.storage.get_thread(thread)
         if found is not None and resource is not None:
             check_owner(found, resource)
@@ -102,13 +102,13 @@ class Forgetting:
             refs = [RowRef(thread.id, seq_of(row), row.id) for row in rows]
             try:
                 if stones:
-                    # Before the deletion: a client that resends its history at this moment must not restore messages.
+                    # Before the deletion: a client that resends its history now must not restore the messages.
                     places = [Forgotten(seq_of(row), row.id, row.role) for row in rows]
                     await self.storage.note_forgotten(thread.id, places)
                     logs = await self.logs_with(thread)
                     receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=refs)
                 break
-            except ConflictError:  # another call removed some of them: look again
+            except ConflictError:  # another call removed some of the messages: look again
                 if attempt == MAX_ATTEMPTS:
                     raise
         return receipt

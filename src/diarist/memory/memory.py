@@ -118,7 +118,7 @@ class Memory:
         titles = _chosen("generate_title", generate_title, TitleConfig)
         self.read_only = read_only
         if read_only and (generate_title is not False or queue is not None):
-            raise ConfigError("read_only contradicts generate_title and queue: nothing is written, nothing observed")
+            raise ConfigError("read_only contradicts generate_title and queue, which write to memory")
         if read_only and working is not None:
             working = replace(working, read_only=True, kept_by="actor")
         if self.config is not None and last_messages is not None:
@@ -399,7 +399,7 @@ def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config 
 def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:
     """Raise ConfigError if the Observer cannot keep this working memory."""
     if diary is None:
-        raise ConfigError("working_memory.kept_by='observer' needs observational memory: there is no Observer")
+        raise ConfigError("working_memory.kept_by='observer' needs an Observer; pass observational_memory=True")
     if diary.observer_model == "extractive":
         raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
     if working.scope == "thread" and diary.scope == "resource":

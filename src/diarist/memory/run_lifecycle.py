@@ -53,7 +53,7 @@ async def open_run(
             left = deadline - time.monotonic()
             if left <= 0:
                 raise ThreadBusyError(
-                    f"{error}, for longer than the {wait:g} s of thread_wait; set a higher one, or try again later"
+                    f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later"
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)

@@ -126,7 +126,7 @@ class Engine:
         log = await diary.settle(found, run_id)
         window = Window(diary, log, run_id)
         await window.load(rows if log is found else None)
-        if log.tombstones:  # a crash left rows of runs that were marked as discarded
+        if log.tombstones:  # a crash may have left rows of discarded runs
             gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
             if left := [row for row in window.rows if row.run_id in gone]:
                 await self._storage.delete_messages(thread_id, [row.id for row in left])

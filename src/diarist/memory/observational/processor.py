@@ -293,7 +293,7 @@ class DiaryProcessor(Processor[Any]):
         try:
             await state.turn.discard(context.messages.of("input", "response"))
         except StorageError as error:
-            logger.warning("the notes of run %s are dropped by the next run of its thread: %s", context.run_id, error)
+            logger.warning("the thread's next run drops the notes of run %s: %s", context.run_id, error)
 
     async def _after_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
         """Make the notes of a run permanent after it has ended in storage. If this fails, the next ``open`` does it."""
@@ -309,7 +309,7 @@ class DiaryProcessor(Processor[Any]):
                 await state.turn.forget([row for row in mended if row not in removed], removed)
             await state.turn.commit([message for message in own if message.seq])
         except StorageError as error:
-            logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
+            logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
             context.wait_at_end(state.turn.settled)
 

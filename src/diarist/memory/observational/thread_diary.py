@@ -121,7 +121,7 @@ class ThreadDiary:
             try:
                 await self.end_run(other)
             except StorageError as error:  # the run's rows stay raw until a later call succeeds
-                logger.warning("cannot close the notes of run %s of thread %s: %s", other, self.thread_id, error)
+                logger.warning("the notes of run %s of thread %s stay temporary: %s", other, self.thread_id, error)
         return await self.read()
 
     async def end_run(self, run_id: str) -> None:

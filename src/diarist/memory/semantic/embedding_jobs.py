@@ -85,7 +85,7 @@ class Embedding:
         try:
             await inner_cancel_as_error(removal)
         except Exception as error:  # any error of the user's store; searches remove remaining vectors
-            logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
+            logger.warning("vectors of a failed copy cannot be removed: %r", error)
 
     async def replace(self, row: Message, *, says_else: bool) -> None:
         """Remove the vectors of a message that stays, and rebuild them in the background.

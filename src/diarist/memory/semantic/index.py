@@ -104,7 +104,7 @@ class SemanticIndex:
         except ConfigError:
             raise
         except Exception as error:  # any error of the user's store or embedder
-            logger.warning("the embedder %s cannot be tried at the start: %r", self._embedder.name, error)
+            logger.warning("the embedder %s cannot be checked at the start: %r", self._embedder.name, error)
 
     @property
     def nearness(self) -> tuple[float, float]:

@@ -96,7 +96,7 @@ async def _give_up(storage: Storage, copy: Thread, withdraw: Callable[[Thread], 
     try:
         await storage.delete_thread(copy.id)
     except StorageError as error:
-        logger.warning("the copy %s was given up, but cannot be removed: %s", copy.id, error)
+        logger.warning("the copy %s failed, and cannot be removed: %s", copy.id, error)
         return
     await withdraw(copy)
 

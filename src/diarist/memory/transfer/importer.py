@@ -45,7 +45,7 @@ class Importer:
         self._stack = AsyncExitStack()
         self._thread: Thread | None = None
         self._writer: ThreadWriter | None = None  # None: the thread exists and is skipped
-        self._rows: AsyncGenerator[Message] | None = None  # of a skipped thread
+        self._rows: AsyncGenerator[Message] | None = None  # the rows of a skipped thread
         self._counts: dict[str, int] = {}
         self._incomplete: set[str] = set()  # ids of skipped threads that differ from the file
 

@@ -1,4 +1,4 @@
-"""Converts Mastra's SQLite or libSQL database to lines of our export format.
+"""Converts Mastra's SQLite or libSQL database to lines of diarist's export format.
 
 It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``mastra_resources`` and
 ``mastra_observational_memory``. Each generation of observations becomes one diary entry, which covers the messages up

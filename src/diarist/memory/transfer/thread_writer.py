@@ -147,7 +147,7 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
     async with _or_discarded(storage, run):
         if await storage.get_thread(thread.id) is None:
             return run
-        if await storage.list_messages(thread.id, limit=1):  # another process was faster
+        if await storage.list_messages(thread.id, limit=1):  # another process has created the thread
             raise ConflictError(refusal)
         await storage.delete_thread(thread.id)
     return await _open(storage, thread)

@@ -37,7 +37,7 @@ def was_forgotten(told: ObservationLog, log: ObservationLog) -> bool:
     """Return True if anything was forgotten since ``told`` was read. Results based on ``told`` must then be dropped.
 
     Args:
-        told: The log as it was read; if it was never saved, it had nothing to forget.
+        told: The log as it was read. A log that was never saved had nothing to forget.
         log: The log as it is stored now.
     """
     gone = told.version > 0 and (log.version == 0 or log.born != told.born)
@@ -96,7 +96,7 @@ class LogStore:
         """Return the stored log if it was saved after ``log`` was read, an empty log if it was deleted, None if nothing
         changed."""
         found = await self._storage.get_log(log.key, after=max(0, log.version - 1))
-        if found is None and log.version:  # deleted, or created again with a lower version
+        if found is None and log.version:  # the log was deleted, or created again with a lower version
             return await self._now(log.key, log.resource_id)
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
 

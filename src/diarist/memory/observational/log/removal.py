@@ -46,7 +46,7 @@ async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenC
     mine = list(stones)
     for thread_id in {stone.thread_id for stone in stones}:
         thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.resource_id != log.resource_id:  # created again; the rows are gone
+        if thread is not None and thread.resource_id != log.resource_id:  # created again, so its old rows are gone
             mine = [stone for stone in mine if stone.thread_id != thread_id]
     if mine and await remove_rows(storage, [log], mine, counter) != Receipt():
         await storage.purge()

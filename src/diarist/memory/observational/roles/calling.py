@@ -157,7 +157,7 @@ async def _read(model: Model, request: ModelRequest, spent: Spent) -> Reply:
             if isinstance(chunk, ModelFinish):
                 usage = chunk.payload.usage
                 at_limit = chunk.payload.reason == "length"
-                if chunk.payload.reason == "content-filter":  # the text before it may end anywhere
+                if chunk.payload.reason == "content-filter":  # the text so far may end anywhere
                     raise ContentFilterError(f"{model.id} withheld the rest of its answer")
             elif isinstance(chunk, TextDelta):
                 text += chunk.payload.text

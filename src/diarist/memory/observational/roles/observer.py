@@ -148,7 +148,7 @@ class ModelObserver:
             if half == len(part) or copies > _SMALLER_PIECES or (answer.fault == "copy" and not answer.may_shrink):
                 break
             part = part[:half]
-            self._reach = half  # also if a timeout ends this call
+            self._reach = half  # set now, since a timeout may end this call
         if answer.fault == "copy":
             observed = await self._without_model(part, earlier, spent)
         else:
@@ -185,7 +185,7 @@ class ModelObserver:
             question = self._question(transcript, (), part, working_update)
             answer = await ask(question)
         if answer.fault:
-            self._reach = max(1, len(part) // 2)  # also if a timeout ends this call
+            self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
         if answer.fault == "copy":
             words = _words_to_write(self._counter.count(transcript))
             second = await ask(question, load_prompt("observer_copied").format(words=words))
@@ -331,7 +331,7 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], part: Seque
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
     text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""
-    if answer.fault:  # cut off, with nothing shorter left to ask for
+    if answer.fault:  # cut off, although only one unit was sent
         shortfall = "the notes broke off; the rest of the message is not noted"
         text += f"\n- 🟢 {shortfall}"
     return Observed(

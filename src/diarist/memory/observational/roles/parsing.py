@@ -1,6 +1,6 @@
 """Parse the answers of Observer and Reflector, also those that only roughly follow the form.
 
-JSON is converted to the tagged form first; then lines are sorted by section. Models write our tags in many ways, such
+JSON is converted to the tagged form first; then lines are sorted by section. Models write the tags in many ways, such
 as ``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags. Tags that remain inside
 notes are escaped, so that the parsed text can be put between tags again.
 """
@@ -20,7 +20,7 @@ Section = Literal["diary", "task", "response", "title", "thinking"]
 
 HINTS: frozenset[Section] = frozenset({"task", "response", "title"})
 
-_DIARY = "diary|observations|reflections|notes"  # the first name is the one in our prompts; models know the others
+_DIARY = "diary|observations|reflections|notes"  # the first name is in the prompts; models know the others
 _HINT = "current[ _-]?task|suggested[ _-]?response|thread[ _-]?title"
 _NAMES = f"{_DIARY}|{_HINT}|think(?:ing)?"
 _SECTIONS: dict[str, Section] = {
@@ -47,7 +47,7 @@ def section_named(name: str) -> Section | None:
 
 
 def escape_tags(text: str) -> str:
-    """Return ``text`` with our tags escaped: ``<`` before their names becomes ``&lt;``."""
+    """Return ``text`` with memory's tags escaped: ``<`` before their names becomes ``&lt;``."""
     return _ANY_TAG.sub("&lt;", text)
 
 
@@ -196,7 +196,7 @@ class _Reader:
         self.loose: list[str] = []
         self._section: Section | None = None
         self._under_heading = False
-        self._last: list[str] = self.loose  # list that got the last line; an unused one after a closing tag
+        self._last: list[str] = self.loose  # the list that got the last line; unused after a closing tag
 
     def read(self, line: str) -> None:
         """Read a line. A tag at its beginning starts or ends a section; so does a closing tag at its end, unless the

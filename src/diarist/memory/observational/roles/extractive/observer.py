@@ -41,7 +41,7 @@ _ROOM: dict[_Group, tuple[float, float, int]] = {
 the second share in characters). The larger of the two results applies."""
 _LEAST_WORTH = -10
 _NEW_LINE = 26
-"""Characters that a line needs besides its text."""
+"""Characters of a line in addition to its text."""
 
 _LONGEST_NOTE, _LONGEST_SENTENCE, _LONGEST_HINT = 260, 500, 300
 _FIRST_WORDS, _SHORT = 200, 80
