@@ -27,7 +27,7 @@ class Limits:
         block_tokens: Size of the raw rows at which a turn waits for the Observer; ``message_tokens`` without buffering.
         buffer_tokens: Size of the observable rows that justifies a background call; None disables buffering.
         least_tokens: Minimum size of the observable rows for which a turn waits.
-        batch_tokens: Size of one batch; up to a quarter more, if the rest is too small for a call.
+        batch_tokens: Size of one batch. It may be up to a quarter larger, if the remaining rows are too few for a call.
         observation_tokens: Size of the log at which a buffered reflection is activated.
         reflection_start_tokens: Size of the log at which the Reflector is called in the background.
         reflection_block_tokens: Size of the log at which a turn waits for the Reflector.

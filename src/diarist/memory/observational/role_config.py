@@ -11,7 +11,7 @@ from diarist.models.base import Model, ModelSettings
 from diarist.models.fallbacks import ModelEntry
 
 FixedModel = str | Model | ModelEntry | Sequence[str | Model | ModelEntry]
-"""A model, with its own retries if it is an entry, or a list of models to try one after the other."""
+"""A model, or a list of models to try one after the other. A ``ModelEntry`` has its own retries."""
 
 ModelChoice = FixedModel | Callable[[int], FixedModel] | Literal[True] | None
 """A model id (``"openai/gpt-5-mini"``), a model, a ``ModelEntry``, a list of these, a function that is called with the
@@ -31,7 +31,7 @@ class ObservationConfig:
     """Options of the Observer: its model, and when and in what portions messages are observed.
 
     Attributes:
-        model: The Observer's model, if it differs from that of ``ObservationalMemoryConfig``.
+        model: The Observer's model. Cannot be combined with ``ObservationalMemoryConfig.model``.
         message_tokens: Tokens of raw messages at which notes replace them.
         buffer_tokens: Tokens of new messages after which the Observer is called in the background: below 1 a share of
             ``message_tokens``, else absolute. One call takes at most twice as many. False disables background calls:
@@ -49,7 +49,7 @@ class ObservationConfig:
         observe_attachments: None or True: send images and files if the Observer's model takes them. False: only name
             them.
         thread_title: The Observer names the thread.
-        model_settings: Settings over the defaults: temperature 0.3, 100,000 output tokens.
+        model_settings: Settings that override the defaults: temperature 0.3, 100,000 output tokens.
         instruction: Appended to the Observer's instructions.
 
     Raises:
@@ -144,13 +144,13 @@ class ReflectionConfig:
     """Options of the Reflector: its model, and when it condenses the log.
 
     Attributes:
-        model: The Reflector's model, if it differs from that of ``ObservationalMemoryConfig``.
+        model: The Reflector's model. Cannot be combined with ``ObservationalMemoryConfig.model``.
         observation_tokens: Tokens of the log at which its oldest part is replaced by a shorter text.
         buffer_activation: Share of ``observation_tokens`` at which the Reflector is called in the background.
         block_after: Tokens of the log at which a turn waits for background reflection: below 2 a multiple of
             ``observation_tokens``, else absolute. This option and ``buffer_activation`` have no effect if
             ``observation.buffer_tokens`` is False: then the Reflector is awaited at ``observation_tokens``.
-        model_settings: Settings over the defaults: temperature 0, 100,000 output tokens.
+        model_settings: Settings that override the defaults: temperature 0, 100,000 output tokens.
         instruction: Appended to the Reflector's instructions.
 
     Raises:

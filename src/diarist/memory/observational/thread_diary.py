@@ -350,7 +350,8 @@ class ThreadDiary:
     # -- the thread's title
 
     async def rename_thread(self, log: ObservationLog) -> None:
-        """Set the thread's title to that of the diary's hints, unless a person named it. Raises StorageError."""
+        """Set the thread's title to the one in the diary's hints, unless a person named the thread. Raises
+        StorageError."""
         title = log.hints.thread_title
         thread = await self.storage.get_thread(self.thread_id) if title else None
         if not title or thread is None or thread.title == title or not (thread.title == "" or is_generated(thread)):
