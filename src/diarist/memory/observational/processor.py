@@ -317,8 +317,8 @@ class DiaryProcessor(Processor[Any]):
 def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
-    These are the run's input and its newest step, which are always in the prompt, and rows that a repair changed or
-    dropped, since the repair is stored only when the run ends.
+    These are the run's input and its newest step, which are always in the prompt. They also are the rows that a repair
+    changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
     newest = {message.id for message in [*messages.input, *messages.response[-1:]]}

@@ -14,9 +14,9 @@ FixedModel = str | Model | ModelEntry | Sequence[str | Model | ModelEntry]
 """A model, or a list of models to try one after the other. A ``ModelEntry`` has its own retries."""
 
 ModelChoice = FixedModel | Callable[[int], FixedModel] | Literal[True] | None
-"""A model id (``"openai/gpt-5-mini"``), a model, a ``ModelEntry``, a list of these, a function that is called with the
-number of input tokens before each call and returns one of these, ``"extractive"`` (no model), ``"default"`` or True, or
-None."""
+"""A model id (``"openai/gpt-5-mini"``), a model, a ``ModelEntry``, or a list of these. Or a function that returns one
+of these; it is called before each call, with the number of input tokens. Or ``"extractive"``: no model; ``"default"``
+or True: the default model; None: not set."""
 
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000

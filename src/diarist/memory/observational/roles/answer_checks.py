@@ -222,8 +222,9 @@ _GOLDEN = 0.618_034
 def is_degenerate(text: str) -> bool:
     """Return whether ``text`` is a loop; False if it has less than 2,000 characters.
 
-    It is a loop if more than 40 % of sampled windows of 200 characters also occur earlier in it, if more than half of
-    its lines of 20 or more characters do (of at least 20 such lines), or if a line is longer than 50,000 characters.
+    It is a loop if more than 40 % of sampled windows of 200 characters also occur earlier in it. It is also one if more
+    than half of its lines of 20 or more characters do (with at least 20 such lines), or if a line is longer than 50,000
+    characters.
     """
     if len(text) < MIN_LENGTH:
         return False

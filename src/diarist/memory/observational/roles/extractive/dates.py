@@ -111,9 +111,9 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
 
 
 def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
-    """Return the next such day if the clause looks ahead, or if that day is at most four months away; the last such day
-    if the clause looks back and it is at most two months ago. None for days that recur every year, such as
-    birthdays."""
+    """Return the next such day if the clause looks ahead, or if that day is at most four months away. If the clause
+    looks back, return the last such day, if it is at most two months ago. None otherwise, and for days that recur every
+    year, such as birthdays."""
     if _YEARLY.search(phrase.string):
         return None
     name, day = phrase["month1"] or phrase["month2"], int(phrase["day1"] or phrase["day2"])
