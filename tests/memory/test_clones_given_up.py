@@ -96,7 +96,7 @@ async def test_where_it_cannot_be_removed_the_first_error_is_told(caplog: pytest
     storage.refuses = "delete_thread"
     with pytest.raises(StorageError, match="broke"):
         await memory.threads.clone("t", new_thread="copy")
-    assert "the copy copy was given up, but cannot be removed" in caplog.text
+    assert "the copy copy failed, and cannot be removed" in caplog.text
     assert len(await memory.messages.list(thread="copy")) == 2
     assert await entries(memory) == before
 

@@ -305,8 +305,8 @@ def test_skipped_lines_of_a_session_are_counted(read: Any):
     assert read(lines(*SESSION)).notes == [
         "lines of type summary, left out: 2 (first: line 1)",
         "lines of type file-history-snapshot, left out: 1 (first: line 3)",
-        "lines that the program wrote as the user, left out: 1 (first: line 4)",
-        "user lines with nothing but the program's own output, left out: 1 (first: line 6)",
+        "lines that Claude Code added in the user's role, left out: 1 (first: line 4)",
+        "user lines with nothing but Claude Code's own output, left out: 1 (first: line 6)",
         "lines of subagents, left out: 1 (first: line 12)",
     ]
 
@@ -444,7 +444,7 @@ def test_bad_options_are_refused(read: Any):
         read([user("a")], timezone="Mars/Base")
     with pytest.raises(InputError, match="unknown format 'csv'; known: claude-code"):
         read([user("a")], format="csv")
-    assert "needs the names speaker_a and speaker_b" in refusal(read, [user("a")], format="locomo")
+    assert "speaker_a and speaker_b must be two different names" in refusal(read, [user("a")], format="locomo")
 
 
 def test_a_format_can_be_named(read: Any):

@@ -351,7 +351,7 @@ async def has(seen: list[str], name: str) -> bool:
 @pytest.mark.parametrize(
     ("other", "complaint"),
     [
-        ({"urgency": 1}, "what this version of diarist does not know: urgency"),
+        ({"urgency": 1}, "fields that this version of diarist does not know: urgency"),
         ({"operation": "digestion"}, "operation"),
     ],
 )
@@ -466,7 +466,7 @@ async def test_a_run_does_not_depend_on_the_queue(
     async with memory:
         await talk(agent_of(memory), 9)
         assert noted(await memory.diary.get(thread="trip"))
-    assert "cannot hand over a job to the queue in postgresql://127.0.0.1:9/nowhere" in caplog.text
+    assert "cannot submit a job to the queue in postgresql://127.0.0.1:9/nowhere" in caplog.text
 
 
 # --- the tables ---------------------------------------------------------------------------------------------

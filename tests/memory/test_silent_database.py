@@ -204,7 +204,7 @@ async def test_handing_over_a_job_ends(line: DeadLine, postgres_url: str) -> Non
     await queue.prepare()
     line.dies_after(b"procrastinate_jobs")
     async with asyncio.timeout(BOUND):
-        with pytest.raises(StorageError, match=r"cannot hand over a job to .*no answer within 1 seconds"):
+        with pytest.raises(StorageError, match=r"cannot submit a job to .*no answer within 1 seconds"):
             await queue.submit(JOB)
     line.is_mended()
     await queue.submit(JOB)

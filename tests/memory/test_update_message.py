@@ -96,7 +96,7 @@ async def test_what_cannot_be_changed(storage: Storage) -> None:
     memory = keeping(storage, thread_wait=0)
     first, *_ = rows = await keep(memory)
     for options, words in (
-        ({}, "name the change"),
+        ({}, "nothing to change"),
         ({"text": "x", "parts": [TextPart(text="x")]}, "not both"),
         ({"text": ""}, "use forget"),
         ({"parts": []}, "use forget"),

@@ -12,7 +12,7 @@ from diarist.storage.records import Thread
 
 
 class Addressing:
-    """Finds the thread or diary that a call names. ``shares_diary``: all threads of a resource share one."""
+    """Finds the thread or diary that a call names. ``shares_diary``: all threads of a resource share one diary."""
 
     def __init__(self, storage: Storage, config: ObservationalMemoryConfig | None) -> None:
         self._storage = storage

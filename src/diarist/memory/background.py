@@ -84,8 +84,8 @@ class Background:
             return [name for name in list(self._jobs) if self._alive(name)]
 
     def _alive(self, name: str) -> bool:
-        """Return False for a job on a closed or stopped loop: it may never end. If one does continue, compare-and-set
-        protects the logs against a late save."""
+        """Return False for a job on a closed or stopped loop: it may never end. If such a job does continue,
+        compare-and-set protects the logs against a late save."""
         job = self._jobs.get(name)
         if job is not None and not job.loop.is_running():
             del self._jobs[name]

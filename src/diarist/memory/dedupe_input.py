@@ -1,5 +1,5 @@
-"""Finds messages of an input that a thread already has, if their ids do not identify them: clients that resend their
-whole conversation with each call often keep no ids."""
+"""Finds the input messages that a thread already has. Clients that resend the whole conversation with each call often
+keep no ids, so messages are compared by content."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PAGE = 100
 async def resent(storage: Storage, thread_id: str, given: Sequence[Message], known: Collection[str]) -> set[str]:
     """Return ids of the messages at the start of ``given`` that repeat the end of the stored conversation.
 
-    Messages are compared in order, by role and content. A message with an id of the caller's, or an id that the thread
-    has (``known``), matches only that row. The repeated messages contain an answer, and end with the last message of
-    the thread. The last message of ``given`` is never one of them: a question that a user repeats is new. Between
-    matches there may be stored rows that clients do not keep: steps with tool calls, and unanswered questions. A
-    deleted or changed message matches any message of its role, or none.
+    Messages are compared in order, by role and content. A message with an id that the caller chose, or that the thread
+    has (``known``), matches only the row with this id. The repeated messages must contain an answer, and end with the
+    last message of the thread. The last message of ``given`` is never one of them: a question that a user repeats is
+    new. Between matches there may be stored rows that clients do not keep: steps with tool calls, and unanswered
+    questions. A deleted or changed message matches any message of its role, or none.
     """
     sent = given[:-1]
     unknown = {message.id for message in sent if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)} - set(known)
@@ -44,7 +44,8 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
 
 
 async def _end_of(storage: Storage, thread_id: str, *, answers: int) -> list[Message]:
-    """Return the newest rows, in order, back to this number of answers: a client has every answer that it received."""
+    """Return the newest rows, in order, with at least this number of answers: a client has every answer that it
+    received."""
     rows: list[Message] = []
     while answers >= 0:
         limit = max(_PAGE, len(rows))
@@ -69,15 +70,18 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> Itera
 
 
 class _History:
-    """The messages of a client, each as a bit at its position, and how many of them may match the stored rows so far:
-    sets of such numbers, as bits of integers, so that all are tracked at once. Histories may be long and repetitive.
+    """The messages of a client, and how many of them may match the stored rows read so far.
+
+    Since histories may be long and repetitive, all possible numbers are tracked at once. A set of numbers, or of
+    positions of messages, is stored as the bits of an integer.
 
     Args:
         unknown: Ids of the messages to compare by content.
 
     Attributes:
         open: Numbers after which any message may come next.
-        unanswered: Numbers after which no answer may come: the client lacks the newest question, which got no answer.
+        unanswered: Numbers after which no answer may come, since the client lacks the newest question, which was not
+            answered.
     """
 
     def __init__(self, messages: Sequence[Message], unknown: Collection[str]) -> None:
@@ -98,7 +102,7 @@ class _History:
                 self._by_call[min(told)][told] |= bit
 
     def take_row(self, row: Message, *, changed: bool) -> None:
-        """Go on behind a stored row. ``changed``: the row's content has changed since it was sent."""
+        """Continue after a stored row. ``changed``: the row's content has changed since it was sent."""
         self.open |= 1  # the client's history may begin here
         here = self._by_id.get(row.id, 0)
         for key in _keys(row):
@@ -117,7 +121,7 @@ class _History:
         self.open, self.unanswered = _and_behind(open, results), _and_behind(unanswered, results)
 
     def take_gap(self, gap: Forgotten) -> None:
-        """Go on behind the place of a deleted message."""
+        """Continue after the place of a deleted message."""
         self.open |= 1
         here = self._by_id.get(gap.id, 0) | self._by_role.get(gap.role, 0)
         if gap.role == "user":
@@ -131,7 +135,7 @@ class _History:
         self.unanswered = _and_behind(self.unanswered, results)
 
     def _results_of(self, row: Message) -> int:
-        """Return the messages that contain only results of this row's calls, such as messages of the role tool."""
+        """Return the messages that contain only results of this row's calls, such as those of the role tool."""
         if row.role != "assistant" or not self._by_call:
             return 0
         there = {part.call_id for part in row.tool_parts if part.state != "call"}
@@ -143,14 +147,14 @@ class _History:
 
 
 def _and_behind(ends: int, places: int) -> int:
-    """Add the ends reached if any number of further messages at these places match too."""
+    """Add to ``ends`` the numbers that are reached if the next messages match too, while they are at ``places``."""
     while more := (ends & places) << 1 & ~ends:
         ends |= more
     return ends
 
 
 def _may_lack(row: Message) -> bool:
-    """Return True for an intermediate step before an answer, which clients may not keep."""
+    """Return True for a row that clients may not keep: an intermediate step before an answer."""
     return row.role != "assistant" or bool(row.tool_parts) or not row.text.strip()
 
 

@@ -39,7 +39,7 @@ class ObservationHit:
     """A diary entry found by a search.
 
     Attributes:
-        key: The key of its diary, ``thread:<id>`` or ``resource:<id>``.
+        key: The key of the entry's diary, ``thread:<id>`` or ``resource:<id>``.
         excerpt: One line of the entry, around the first match.
     """
 
@@ -51,9 +51,10 @@ class ObservationHit:
 class Diary:
     """The diary of a thread or a resource.
 
-    Every method takes a ``thread``, and optionally the ``resource`` that the thread must belong to: NotFoundError if
-    the thread does not exist, InputError if it belongs to another resource. With ``scope="resource"`` all threads of a
-    resource share one diary, so any of them, or the ``resource`` alone, selects it.
+    Every method takes a ``thread``, and optionally the ``resource`` that the thread must belong to. It raises
+    NotFoundError if the thread does not exist, and InputError if the thread belongs to another resource. With
+    ``scope="resource"`` all threads of a resource share one diary, so any of them, or the ``resource`` alone, selects
+    it.
 
     Args:
         engine: Returns the engine that observes and reflects. Raises ConfigError if this memory keeps no diary.
@@ -80,8 +81,8 @@ class Diary:
         """Return the diary of a thread, without entries of live runs; empty if nothing was observed yet.
 
         Args:
-            thread: With ``scope="resource"``, the thread that the hints belong to.
-            resource: Alone, with ``scope="resource"``: the diary of this resource.
+            thread: With ``scope="resource"``, the returned ``hints`` are those of this thread.
+            resource: With ``scope="resource"`` it selects the diary of this resource, and ``thread`` may be left out.
 
         Raises:
             NotFoundError: The thread or resource does not exist.
@@ -94,7 +95,7 @@ class Diary:
         """Return the diary at the end of each earlier generation, oldest first. Each reflection starts a new
         generation.
 
-        Edited entries have the text they had then. Deleted messages are gone from earlier generations too.
+        An entry that was edited later has its text of that time. ``forget`` also deletes from earlier generations.
 
         Raises NotFoundError, InputError.
         """
@@ -112,10 +113,10 @@ class Diary:
     ) -> ObservationLog:
         """Return the diary at a past time, reconstructed from its generations and ``observed_at``.
 
-        The set of entries is exact, and so is the generation for reflections that took effect at once. Not recorded,
-        and so approximate: when a buffered entry became active (its ``state`` is that at the end of its generation; a
-        buffered reflection counts from the time it was made), the text of an entry before an edit, and entries deleted
-        since.
+        The set of entries is exact, and so is the generation if its reflection took effect at once. The rest is
+        approximate, since it is not recorded: the ``state`` of an entry is that at the end of the generation; a
+        buffered reflection counts from the time it was made; an edited entry may have its later text; entries deleted
+        since are missing.
 
         Args:
             date: An aware datetime; or a date, meaning the end of that day in the configured time zone.
@@ -149,7 +150,7 @@ class Diary:
 
         Raises:
             NotFoundError: The thread does not exist, or has no such entry.
-            InputError: The thread belongs to another resource; a limit below 1, a foreign cursor.
+            InputError: The thread belongs to another resource; the limit is below 1; or the cursor is of another call.
         """
         check_limit(limit, least=1)
         entry = find_entry(await self._generations(thread, resource), observation_id)
@@ -179,7 +180,7 @@ class Diary:
         """
         terms, most = query_terms(query), check_limit(limit, least=1)
         owner = await self._addressing.owner(
-            thread, resource, refusal="a search needs resource=... or thread=...: whose diaries to look through"
+            thread, resource, refusal="pass resource=... or thread=...: the diaries to search"
         )
         logs = self._addressing.logs
         if thread is not None or self._addressing.shares_diary:
@@ -209,21 +210,21 @@ class Diary:
     ) -> ObservationLog:
         """Replace the text of an entry, from the next run on. Its sources stay.
 
-        A buffered reflection of the old text is dropped. Prompts, events and earlier generations with the old text stay
-        as they are: to remove words everywhere, ``forget`` their messages.
+        A buffered reflection made from the old text is dropped. Prompts, events and earlier generations keep the old
+        text: to remove words everywhere, ``forget`` their messages.
 
-        Words that the edit removes stay out: once one of the entry's messages is deleted, ``forget`` empties the entry,
-        which still covers its other messages. Changes of case or punctuation remove no words.
+        Removed words do not come back: if ``forget`` later deletes one of the entry's messages, it empties the entry,
+        so that the other messages are not observed again. Changes of case or punctuation remove no words.
 
         Returns:
             The changed diary.
 
         Raises:
             NotFoundError: The thread does not exist, or its current diary has no such entry.
-            InputError: The thread belongs to another resource, or the text is empty or not a text.
+            InputError: The thread belongs to another resource, or ``text`` is empty or not a string.
         """
         if not isinstance(cast(Any, text), str):
-            raise InputError(f"text must be a text, not {text!r}")
+            raise InputError(f"text must be a string, not {text!r}")
         if not text.strip():
             raise InputError(f"the text is empty; memory.diary.delete({observation_id!r}, thread=...) removes it")
         tokens = self._counter.count(text)
@@ -232,7 +233,7 @@ class Diary:
     async def delete(
         self, observation_id: str, *, thread: str | None = None, resource: str | None = None
     ) -> ObservationLog:
-        """Remove the words of an entry, with its current task, suggested response and title.
+        """Remove the text of an entry, and its current task, suggested response and title.
 
         The entry stays, empty and hidden, since it still covers its messages: otherwise they would become raw and be
         observed again. Everything else is as for ``edit``.
@@ -249,9 +250,9 @@ class Diary:
     async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
         """Delete the diary with its earlier generations, its events, and the parts of memory notes that mention it.
 
-        The messages stay, all of them raw, and are observed again when they are due. Overrides stay too, and so does
-        the thread's title: the Observer replaces its own title when it finds another, and ``forget`` empties it until
-        then. With ``scope="resource"`` this clears the diary of the resource, which may be given alone.
+        The messages stay, all of them raw, and are observed again when they are due. Overrides and the thread's title
+        stay. The Observer replaces its own title when it finds another; until then, ``forget`` empties that title. With
+        ``scope="resource"`` this clears the diary of the resource, and ``thread`` may be left out.
 
         Raises:
             NotFoundError: The thread or resource does not exist.
@@ -282,8 +283,8 @@ class Diary:
         """Observe all unobserved messages of a thread now, regardless of the thresholds.
 
         With ``scope="resource"``, a ``resource`` alone means all its threads: buffered observations are activated, and
-        all other messages are observed in chronological order. Each call takes messages of several threads, up to
-        ``max_tokens_per_batch``, and up to eight calls run at a time.
+        all other messages are observed in chronological order. Each call of the Observer takes messages of several
+        threads, up to ``max_tokens_per_batch``. Up to eight calls run at a time.
 
         Args:
             on_progress: Called with the finished tokens and the total tokens, before each call of the Observer (for a
@@ -293,7 +294,7 @@ class Diary:
         Raises:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
-            ThreadBusyError: Another process is observing it.
+            ThreadBusyError: Another process is observing the thread, or threads of the resource.
             ModelError, RoleError: The Observer failed; results of other calls are kept.
             ConflictError: The same messages changed during each of three calls; other results are kept.
         """
@@ -329,7 +330,7 @@ class Diary:
             ConflictError: The diary changed during each of three calls.
         """
         if not isinstance(cast(Any, guidance), str | None):
-            raise InputError(f"guidance must be a text, or None, not {guidance!r}")
+            raise InputError(f"guidance must be a string or None, not {guidance!r}")
         found = await self._addressing.diary(thread, resource)
         from diarist.memory.observational.by_hand import reflect_by_hand
 
@@ -345,7 +346,7 @@ class Diary:
         """Return events of the thread's diary with ``seq > after``, oldest first, at most ``limit``.
 
         Args:
-            resource: Alone, with ``scope="resource"``: events of the diary of this resource.
+            resource: With ``scope="resource"`` it selects the diary of this resource, and ``thread`` may be left out.
 
         Raises:
             NotFoundError: The thread or resource does not exist.
@@ -361,7 +362,7 @@ class Diary:
         """Yield new events of any process in order, each once, until you stop iterating.
 
         Args:
-            resource: Alone, as for ``events``.
+            resource: As for ``events``.
             after: Start after this ``seq``. To continue after an interruption, pass the ``seq`` of the last event you
                 saw.
             every: Polling interval in seconds.

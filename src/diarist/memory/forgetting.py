@@ -1,4 +1,4 @@
-"""Deletes messages with all data made from them, threads, and resources."""
+"""Deletes messages, threads and resources, with all data made from them."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Forgetting:
         """Delete data; see ``Memory.forget``."""
         check_names(thread=thread, resource=resource)
         if message_ids is not None and thread is None:
-            raise InputError("message ids are unique within a thread: name it with thread=")
+            raise InputError("message_ids needs thread=, since message ids are unique only within a thread")
         if message_ids is not None:
             check_ids("message_ids", message_ids)
         if thread is None and resource is None:
-            raise InputError("name what to forget: message_ids= and thread=, thread=, or resource=")
+            raise InputError("pass the data to forget: message_ids= and thread=, only thread=, or resource=")
         found = None if thread is None else await self.storage.get_thread(thread)
         if found is not None and resource is not None:
             check_owner(found, resource)
@@ -61,7 +61,7 @@ class Forgetting:
         receipt = await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         if thread is None:
             receipt += await self._forget_resource(str(resource))
-        elif found is None:  # an earlier call may have been interrupted before this
+        elif found is None:  # an earlier call may have deleted the thread, but not its leases
             await self._delete_claims(thread, resource)
         elif message_ids is not None:
             receipt += await self._forget_messages(found, set(message_ids))
@@ -77,7 +77,7 @@ class Forgetting:
             await self._delete_claims(thread, found.resource_id)
         if thread is not None and message_ids is None:  # no other thread can use its implicit resource
             receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
-        # Again, for messages embedded in between.
+        # Again, for messages embedded since the first removal.
         receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         return receipt + await self.purge()
 
@@ -102,13 +102,13 @@ class Forgetting:
             refs = [RowRef(thread.id, seq_of(row), row.id) for row in rows]
             try:
                 if stones:
-                    # Before the deletion: a client that resends its history at this moment must not restore them.
+                    # Before the deletion: a client that resends its history now must not restore the messages.
                     places = [Forgotten(seq_of(row), row.id, row.role) for row in rows]
                     await self.storage.note_forgotten(thread.id, places)
                     logs = await self.logs_with(thread)
                     receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=refs)
                 break
-            except ConflictError:  # another call removed some of them: look again
+            except ConflictError:  # another call removed some of the messages: look again
                 if attempt == MAX_ATTEMPTS:
                     raise
         return receipt
@@ -145,7 +145,7 @@ class Forgetting:
         )
 
     async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
-        """Delete the leases of work on a thread, which contain its id in their names."""
+        """Delete the leases for work on a thread: their names contain the thread's id."""
         of_thread, of_resource = LogStore(self.storage, "thread"), LogStore(self.storage, "resource")
         names = [lease_of(thread_id)]
         names += [of_thread.job_name(thread_id, resource_id or "", work) for work in ("observation", "reflection")]

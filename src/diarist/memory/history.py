@@ -24,11 +24,11 @@ class MessageHistory(Processor[Any]):
     """Loads the last messages of the thread and stores those of the run, step by step.
 
     Args:
-        last_messages: Maximum number of the thread's messages to show; 0 shows none. They begin with a user message:
-            the end of an earlier turn at their start is left out. If the last turn is longer than the limit, they are
-            the user message that started it and its newest messages. Results are never shown without their calls. To
-            keep the start of the prompt stable for some turns, old messages leave in groups: beyond the limit, down to
-            70% of it.
+        last_messages: Maximum number of the thread's messages to show; 0 shows none. The first one is a user message,
+            so the rest of an earlier turn before it is left out. If the last turn is longer than the limit, its user
+            message and its newest messages are shown. Tool results are never shown without their calls. When there are
+            more messages than the limit, old ones are dropped in groups, down to 70% of the limit, so that the start of
+            the prompt stays the same for some turns.
         thread_wait: Seconds to wait for another run of the same thread.
         read_only: Store nothing, and wait for no other run.
     """
@@ -72,9 +72,9 @@ class MessageHistory(Processor[Any]):
     async def _window(self, thread_id: str) -> list[Message]:
         """Return the last messages, starting with a user message.
 
-        The start depends on the thread alone, and moves in hops: to row numbers that are multiples of 30% of the limit.
-        The user message is searched for among the rows that all windows of this hop share, so later rows do not move
-        the start.
+        The start depends on the thread alone, and moves in hops to row numbers that are multiples of 30% of the limit.
+        The user message is searched for only among the rows that all windows of one hop share, so later rows do not
+        move it.
         """
         rows = await self._storage.list_messages(thread_id, limit=self._last + 1, newest_first=True)
         rows.reverse()

@@ -63,11 +63,12 @@ class Memory:
             selects the messages itself.
         working_memory: True for the defaults, or a configuration: a short text about the user that is in every
             prompt and that the agent keeps up to date.
-        semantic_recall: True for the defaults, or a configuration: messages similar in meaning to the question are
-            shown with it, from all threads of the user. Needs an ``embedder``.
-        vector: The vector store. Default: beside the messages, in the same SQLite file or in memory. With an
-            ``embedder`` it also serves ``recall`` and the tool of that name, even without ``semantic_recall``.
-            Without an embedder, ``forget`` still deletes vectors that another memory stored in it. False: none.
+        semantic_recall: True for the defaults, or a configuration: the model is shown messages similar in meaning to
+            the question, from all threads of the user. Needs an ``embedder``.
+        vector: The vector store. Default: the SQLite file of the messages, or memory if they are in memory. With an
+            ``embedder``, ``Memory.recall`` and the tool ``recall`` search it, even without ``semantic_recall``. Without
+            an embedder, it is only used by ``forget``, to delete vectors that another ``Memory`` stored. False: no
+            vector store.
         embedder: An ``Embedder`` or its id, such as ``openai/text-embedding-3-small``; ``wordllama`` works offline.
         observational_memory: True for the defaults, or a configuration. The diary then replaces older
             messages in the prompt.
@@ -75,12 +76,12 @@ class Memory:
             first message.
         read_only: Agents read memory but write nothing: no messages, notes, titles or changes of working memory.
             Methods that your application calls directly still write.
-        thread_wait: Seconds that a call waits for another call of the same thread.
+        thread_wait: Seconds to wait until another call of the same thread has ended.
         token_counter: Default: o200k_base.
         await_background: Make every call wait at its end for the background work of its thread. For platforms
             that run nothing between two calls, such as serverless functions.
         queue: Hands background work to worker processes (``diarist worker``), such as
-            ``diarist.memory.queue.PostgresQueue``. By default this process does it.
+            ``diarist.memory.queue.PostgresQueue``. By default this process does the work.
 
     Attributes:
         threads: Create, find, change, copy, delete, export and import threads.
@@ -117,7 +118,7 @@ class Memory:
         titles = _chosen("generate_title", generate_title, TitleConfig)
         self.read_only = read_only
         if read_only and (generate_title is not False or queue is not None):
-            raise ConfigError("read_only contradicts generate_title and queue: nothing is written, nothing observed")
+            raise ConfigError("read_only contradicts generate_title and queue, which write to memory")
         if read_only and working is not None:
             working = replace(working, read_only=True, kept_by="actor")
         if self.config is not None and last_messages is not None:
@@ -196,7 +197,7 @@ class Memory:
         return []
 
     async def settled(self) -> None:
-        """Wait until all background work is done, in every event loop; with a queue, until it is handed over."""
+        """Wait until all background work is done, in every event loop. With a queue, wait until the queue has it."""
         await self._background.settled()
 
     async def run_worker(self, *, concurrency: int = 4, grace: float = 20.0) -> None:
@@ -209,7 +210,8 @@ class Memory:
             grace: Seconds that running jobs get to finish after a cancellation; unfinished jobs return to the queue.
 
         Raises:
-            ConfigError: There is no queue, or a role has no model: a worker has no agent to borrow one from.
+            ConfigError: There is no queue; or the Observer or the Reflector has no model, since a worker has no agent's
+                model.
             StorageError: The queue cannot be opened. Later failures are logged and retried.
         """
         if self._queue is None:
@@ -294,8 +296,8 @@ class Memory:
 
         Raises:
             ConfigError: This memory has no vectors.
-            InputError: Neither resource nor thread, an empty query, a thread of another resource, a limit below 1, a
-                foreign cursor, a time without a time zone, metadata that is not JSON, a threshold out of range.
+            InputError: Neither ``resource`` nor ``thread`` is given; the thread belongs to another resource; or another
+                argument is invalid, such as an empty query, a cursor of another search, or a time without a time zone.
             NotFoundError: The thread does not exist.
             ModelError: The embedder failed.
         """
@@ -303,7 +305,7 @@ class Memory:
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         around = before_and_after(message_range)
         owner = await self._addressing.owner(
-            thread, resource, refusal="recall needs resource=... or thread=...: whose messages to look through"
+            thread, resource, refusal="pass resource=... or thread=...: the messages to search"
         )
         search = HybridSearch(index, self.storage, tolerant=False, wanted=wanted, threshold=threshold)
         page = await search(query, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor)
@@ -319,22 +321,24 @@ class Memory:
         """Delete messages of a thread (``message_ids`` and ``thread``), a whole thread, or all data of a resource.
 
         Deleting a message also deletes the diary entries made from it, in earlier generations too; a title made from
-        it; and the memory notes sent after it, except their date. Entries that a deleted reflection had
-        replaced return, if they were made from other messages only. The other messages of a deleted entry become raw
-        again, and are observed when they are due. An entry that ``diary.edit`` took words out of is emptied instead,
-        and still covers its other messages. Deleting a resource also deletes its working memory.
+        it; and the memory notes sent after it, except their date. If a reflection is deleted, the entries that it had
+        replaced come back, provided they were made from other messages only. The other messages of a deleted entry
+        become raw again, and are observed when they are due. If ``diary.edit`` has removed words from an entry, the
+        entry is emptied instead of deleted, and still covers its other messages. Deleting a resource also deletes its
+        working memory.
 
-        Entries made from other messages stay, even if the Observer had read notes of the deleted one before it wrote
-        them. ``mentioning_ids`` of the receipt lists those that still contain a name or number from the deleted
+        Entries made from other messages stay, even if the Observer wrote them with notes of a deleted message in its
+        prompt. ``mentioning_ids`` of the receipt lists those that still contain a name or number from the deleted
         messages.
 
         A client that sends its history again does not restore deleted messages: the thread keeps their ids, places and
         roles. If the whole thread was deleted, such a history starts a new thread.
 
-        Not deleted: the text of other messages, including answers to a deleted one; messages that a live run has
-        already loaded (its own messages cannot be found before it ends); data that has left this storage.
+        Not deleted: the text of other messages, including answers to a deleted one; copies that a live run has already
+        loaded; a live run's own messages, which ``forget`` cannot find before the run ends; and data that has left this
+        storage.
 
-        When the call returns, the storage's files no longer contain the data either; otherwise ``left_on_disk`` of the
+        When the call returns, the storage's files no longer contain the data. If some may, ``left_on_disk`` of the
         receipt gives the reason. SQLite rewrites its file for this.
 
         Repeating the call is safe: it deletes any remaining data, and missing messages, threads and resources are not
@@ -344,7 +348,8 @@ class Memory:
             The data that this call deleted.
 
         Raises:
-            InputError: No target is given, messages without a thread, or the thread belongs to another resource.
+            InputError: No target is given; ``message_ids`` without ``thread``; or the thread belongs to another
+                resource.
             StorageError: Some data may remain; repeat the call.
         """
         return await self._forgetting.forget(message_ids=message_ids, thread=thread, resource=resource)
@@ -363,7 +368,7 @@ class Memory:
             await self.settled()
 
     async def __aenter__(self) -> Self:
-        """Keep memory open until the block ends. Blocks of agents that use it count too: the last one closes it.
+        """Keep memory open until the block ends. Agents keep it open in the same way: the last block closes it.
 
         Raises ConfigError if the embedder's vectors do not have the length it declares.
         """
@@ -394,7 +399,7 @@ def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config 
 def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:
     """Raise ConfigError if the Observer cannot keep this working memory."""
     if diary is None:
-        raise ConfigError("working_memory.kept_by='observer' needs observational memory: there is no Observer")
+        raise ConfigError("working_memory.kept_by='observer' needs an Observer; pass observational_memory=True")
     if diary.observer_model == "extractive":
         raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
     if working.scope == "thread" and diary.scope == "resource":

@@ -1,7 +1,7 @@
 """Memory notes: short texts inside the user's message, for facts that depend on the clock or the turn.
 
-A note is composed once per run, leaves out what earlier notes in the window say already, and is stored with the message
-(``Message.sent``), so that later prompts repeat it byte for byte.
+A note is composed once per run. It leaves out items that earlier notes in the window have with the same value. It is
+stored with the message (``Message.sent``), so that later prompts repeat it byte for byte.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
     """Reduce a block to the date on which it was sent, since the rest may quote the log or other threads.
 
     Returns:
-        The same object if it has nothing else; None if it has no date.
+        The same object if the block has only a date; None if it has no date.
     """
     if {"date"} <= block.made_from.keys() <= ALWAYS_TRUE:
         return block
@@ -85,7 +85,7 @@ def _in_note(lines: Sequence[str]) -> str:
 
 
 def date_item(day: date) -> NoteItem:
-    """Return the item that tells today's date."""
+    """Return the item with today's date."""
     text = f"Today is {WEEKDAYS[day.weekday()]}, {day.day} {MONTHS[day.month - 1]} {day.year}."
     return NoteItem("date", day.isoformat(), [text])
 
@@ -96,7 +96,7 @@ def quote(text: str) -> str:
 
 
 def iso_date(text: str) -> date | None:
-    """Return the date in ``YYYY-MM-DD``, None if it is not one."""
+    """Parse a date in the form ``YYYY-MM-DD``; None if the text is not one."""
     try:
         return date.fromisoformat(text)
     except ValueError:

@@ -28,9 +28,9 @@ class MessageFilter:
     """Conditions on messages; a message must meet all of them.
 
     Attributes:
-        since, until: Aware times: sent at ``since`` or later, and before ``until``. Messages without a time do not
-            pass.
-        metadata: All these values, compared as JSON: 1, 1.0 and True differ.
+        since, until: Aware times. The message was sent at ``since`` or later, and before ``until``; messages without a
+            time do not pass.
+        metadata: The message has all these values, compared as JSON: 1, 1.0 and True differ.
 
     Raises InputError for a time without a time zone, and for values that are not JSON.
     """

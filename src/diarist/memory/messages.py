@@ -64,8 +64,9 @@ class Messages:
         metadata: Mapping[str, Json] | None = None,
         newest_first: bool = False,
     ) -> builtins.list[Message]:
-        """Return messages of a thread in order: the newest ``limit`` with ``seq < before``, to page backwards; or, with
-        ``after``, the oldest ``limit`` with ``seq > after`` (0: from the first).
+        """Return messages of a thread, oldest first: the newest ``limit``; with ``before``, the newest ``limit`` below
+        that ``seq``, to page backwards; with ``after``, the oldest ``limit`` above that ``seq`` (0: from the first
+        message).
 
         Args:
             since: Only messages sent at this time or later; messages without a time are left out.
@@ -150,8 +151,8 @@ class Messages:
 
         Raises:
             NotFoundError: The thread does not exist, or has no such message.
-            InputError: The thread belongs to another resource; no change, or both ``text`` and ``parts``, or no words
-                at all; metadata that is not JSON.
+            InputError: The thread belongs to another resource; no change is given, or both ``text`` and ``parts``; the
+                new content is empty; or the metadata is not JSON.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
             StorageError: The message is either unchanged or fully changed. If it is changed, some data made from the
                 old words may remain: repeat the call.
@@ -159,17 +160,17 @@ class Messages:
         if text is not None and parts is not None:
             raise InputError("give text= or parts=, not both")
         if not isinstance(cast(Any, text), str | None):
-            raise InputError(f"text must be a text, not {text!r}")
+            raise InputError(f"text must be a string, not {text!r}")
         if not isinstance(cast(Any, parts), list | tuple | None):
             raise InputError(f"parts must be a list of parts, such as [TextPart(text='...')], not {parts!r}")
         if wrong := next(filter(None, map(part_flaw, parts or ())), None):
             raise InputError(f"parts: {wrong}")
         said = parts if text is None else [TextPart(text=text)] if text else []
         if said is not None and not said:
-            raise InputError("a message says something: to take it away, use forget(message_ids=[...], thread=...)")
+            raise InputError("the new content is empty; to delete a message, use forget(message_ids=[...], thread=...)")
         changes = checked_metadata(metadata)
         if said is None and not changes:
-            raise InputError("name the change: text=, parts= or metadata=")
+            raise InputError("nothing to change: pass text=, parts= or metadata=")
         found = await self._addressing.thread(thread, resource)
         run = await open_run(self._storage, new_id("run"), found, wait=self._thread_wait)
         try:
@@ -190,9 +191,9 @@ class Messages:
             await self._forgetting.finished(found)
             if says_else:  # a client that still has the old words may send them again
                 await self._storage.note_forgotten(found.id, [Forgotten(seq_of(row), row.id, row.role)])
-            await forget_old()  # before the change, so that a crash leaves none
+            await forget_old()  # before the change: after a crash, no data made from the old words is left
             await self._storage.rewrite_messages(run, [new])
-            await forget_old()  # again, for data made in between
+            await forget_old()  # again, for data made between the first call and the change
         finally:
             await end_run(self._storage, run, "discarded")  # the run has no messages of its own
         await self._forgetting.purge()
@@ -226,8 +227,9 @@ class Messages:
             cursor: The cursor of the previous page.
 
         Raises:
-            InputError: Neither resource nor thread, a query without words, a thread of another resource, a limit
-                below 1, a foreign cursor, a time without a time zone, metadata that is not JSON.
+            InputError: Neither ``resource`` nor ``thread`` is given; the thread belongs to another resource; or another
+                argument is invalid, such as a query without words, a cursor of another search, or a time without a time
+                zone.
             NotFoundError: The thread does not exist.
             ConfigError: The storage cannot search.
         """
@@ -236,7 +238,7 @@ class Messages:
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         around = before_and_after(message_range)
         owner = await self._addressing.owner(
-            thread, resource, refusal="a search needs resource=... or thread=...: whose messages to look through"
+            thread, resource, refusal="pass resource=... or thread=...: the messages to search"
         )
         page = await filtered_hits(
             self._storage, query, wanted, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
@@ -252,13 +254,13 @@ class Messages:
 
         Raises:
             ConfigError: This memory has no vectors; or the embedder's vectors do not have the length it declares.
-            InputError: Neither resource nor thread, a thread of another resource.
+            InputError: Neither ``resource`` nor ``thread`` is given, or the thread belongs to another resource.
             NotFoundError: The thread does not exist.
             ModelError, StorageError: The call failed; finished work is kept.
         """
         self._embedding.index()
         owner = await self._addressing.owner(
-            thread, resource, refusal="say whose messages to embed: resource=... or thread=..."
+            thread, resource, refusal="pass resource=... or thread=...: the messages to embed"
         )
         return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)
 

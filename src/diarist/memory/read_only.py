@@ -46,4 +46,4 @@ class ReadOnlyDiary(DiaryProcessor):
         return self._add_diary(args)
 
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
-        """Leave the error to others: making room would observe."""
+        """Do nothing: making room in the prompt would need an observation."""

@@ -1,4 +1,4 @@
-"""Rows: messages as they are stored, each at a place (``seq``) in its thread."""
+"""Rows: messages as they are stored, each with its number (``seq``) in its thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAGE = 500
 
 
 def seq_of(row: Message) -> int:
-    """Return the place of a stored message in its thread."""
+    """Return the number of a stored message in its thread."""
     if row.seq is None:
         raise ValueError(f"message {row.id!r} is not stored: it has no seq")
     return row.seq

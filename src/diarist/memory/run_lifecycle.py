@@ -25,7 +25,7 @@ RUN_TTL = 60.0
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
 _NEWEST = 100
-"""Newest rows among which those are looked for that were stored with a run's end."""
+"""Number of newest rows to search for messages that were stored together with a run's end."""
 
 
 async def open_run(
@@ -53,7 +53,7 @@ async def open_run(
             left = deadline - time.monotonic()
             if left <= 0:
                 raise ThreadBusyError(
-                    f"{error}, for longer than the {wait:g} s of thread_wait; set a higher one, or try again later"
+                    f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later"
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)
@@ -103,7 +103,7 @@ class Heartbeat:
         self._storage = storage
         self._run = run
         self._ttl = ttl
-        # An empty context: the loop keeps the context of cancelled timers, which would hold the run's messages.
+        # An empty context: the loop keeps the context of cancelled timers, and with it would keep the run's messages.
         self._timer = asyncio.get_running_loop().call_later(ttl / 3, self._begin, context=Context())
         self._task: asyncio.Task[None] | None = None
 
@@ -130,7 +130,8 @@ class Heartbeat:
 async def end_run(
     storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = (), events: Sequence[NewEvent] = ()
 ) -> Sequence[int]:
-    """End the run with its last messages and events, even if the caller is cancelled; return the messages' places.
+    """End the run with its last messages and events, even if the caller is cancelled. Return the ``seq`` of each
+    message.
 
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
@@ -154,7 +155,7 @@ async def _end(
     except StorageError:  # perhaps only the reply was lost
         with suppress(StorageError):
             found = await storage.get_run(run.id)
-            if found is None and outcome == "discarded":  # it went with the thread that it made
+            if found is None and outcome == "discarded":  # deleted with the thread that the run had created
                 return []
             if found is not None and found.state == "live" and not last:
                 return await storage.finish_run(run, outcome, events=events)
@@ -167,7 +168,8 @@ async def _end(
 
 
 def unstored(message: Message) -> Message:
-    """Return a copy of a caller's message to store as new: the original may be a row of another thread."""
+    """Return a copy of a caller's message without the values that storage sets. The original may be a row of another
+    thread."""
     return replace(
         message,
         parts=list(message.parts),

@@ -48,7 +48,7 @@ class RunRecorder:
         read_only: Write nothing, and wait for no other run.
 
     Attributes:
-        pinned: Ids of stored messages that are this run's question, since its caller sent them again.
+        pinned: Ids of stored messages that are this run's question, because the caller sent them again.
         kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
         events: Events to store with the run's next messages; dropped if the run is discarded.
     """
@@ -100,8 +100,8 @@ class RunRecorder:
         await self._take_in(context, thread.id)
 
     async def _take_in(self, context: RunContext[object], thread_id: str) -> None:
-        """Keep input messages that the thread does not have, as new messages. If it has them all, remember the user's
-        last ones that were not deleted."""
+        """Add the input messages that the thread does not have to the run, as new messages. If the thread has them all,
+        remember the last user messages among them that were not deleted."""
         given = context.messages.input
         known: set[str] = set()
         if asked := [message.id for message in given if message.id not in context.made]:
@@ -117,7 +117,7 @@ class RunRecorder:
         if given[-1].role == "user" and given[-1].id not in there:
             raise InputError(
                 f"message {given[-1].id!r} of thread {thread_id!r} was forgotten, and the input has nothing else to"
-                " answer: give it a new id to say it once more"
+                " answer: give the message a new id to send it again"
             )
         questions = takewhile(lambda message: message.role == "user", reversed(given))
         self._repeated = [message for message in questions if message.id in there][::-1]
@@ -125,8 +125,8 @@ class RunRecorder:
     def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
         """If the caller sent nothing new, use its last user messages as the question.
 
-        Clients do that after a missing answer, or to get another one. At the end of ``window`` the messages stay in
-        place, pinned; otherwise they are repeated at the end, for this run only.
+        Clients send nothing new after a missing answer, or to get another answer. If the messages are at the end of
+        ``window``, they stay in place and are pinned. Otherwise copies are added at the end, for this run only.
         """
         if not self._repeated:
             return
@@ -149,7 +149,7 @@ class RunRecorder:
         changed, removed = await self._follow(context.messages, same=not context.edits_in_place)
         added: list[Message] = []
         for source, together in self._fresh(context.messages):
-            await shield_until_done(self._append(together, source))  # or the run's end would write it again
+            await shield_until_done(self._append(together, source))  # if cut off, the run's end would store them again
             added += together
         return Synced(added, changed, removed)
 
@@ -174,7 +174,8 @@ class RunRecorder:
     def _fresh(
         self, messages: MessageList, only: Collection[str] | None = None
     ) -> list[tuple[MessageSource, list[Message]]]:
-        """Return the messages that are not stored yet, or those with the ids ``only``, in order, grouped by source."""
+        """Return the messages that are not stored yet, in order, grouped by source; with ``only``, just those with
+        these ids."""
         fresh = [
             message
             for message in messages.of("input", "response")
@@ -203,7 +204,7 @@ class RunRecorder:
         except RunLostError:
             raise
         except (StorageError, InputError) as error:
-            logger.warning("what was repaired of thread %s cannot be stored: %s", thread_id, error)
+            logger.warning("repairs of thread %s cannot be stored: %s", thread_id, error)
 
     async def _approve(self, message: Message, call_ids: Sequence[str]) -> None:
         """Mark these calls of a stored row as approved, regardless of how this run ends."""
@@ -214,7 +215,7 @@ class RunRecorder:
         for row in await self._storage.list_messages(
             self._run.thread_id, after=message.seq - 1, before=message.seq + 1
         ):
-            row.metadata[APPROVED_KEY] = approved  # without other changes that processors made to the row
+            row.metadata[APPROVED_KEY] = approved  # store no other change that a processor made to the row
             await self._storage.rewrite_messages(self._run, [row])
 
     async def rewrite(self, messages: Sequence[Message], *, remove: Sequence[Message] = ()) -> None:
@@ -222,7 +223,7 @@ class RunRecorder:
         for message in messages:
             message.seq = self._saved[message.id][0].seq
         self._count(messages)
-        # or the run's end would remove the same rows again
+        # Shielded: if this were cut off, the run's end would remove the same rows again.
         await shield_until_done(self._replace(messages, [message.id for message in remove]))
 
     async def _replace(self, messages: Sequence[Message], gone: Sequence[str]) -> None:
@@ -248,7 +249,7 @@ class RunRecorder:
             self._saved[message.id] = message, _content(message)
 
     async def _end(self, context: RunContext[object], outcome: Outcome) -> None:
-        """End the run; if not all can be stored, keep the stored part and raise the error."""
+        """End the run. If some messages cannot be stored, keep the stored ones and raise the error."""
         await self._heartbeat.end()
         if outcome == "discarded":
             await end_run(self._storage, self._run, outcome)
@@ -258,7 +259,7 @@ class RunRecorder:
             last = await self._store_but_last(context.messages, None if outcome == "committed" else context.finished)
             self._stored(last, await end_run(self._storage, self._run, outcome, last, self.events))
         except BaseException:  # any error: a run that is left open would block its thread
-            with suppress(RunLostError):  # it has ended already
+            with suppress(RunLostError):  # the run has ended already
                 await self._interrupt(last)
             raise
 
@@ -275,9 +276,9 @@ class RunRecorder:
         await end_run(self._storage, self._run, "interrupted")
 
     async def _store_but_last(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
-        """Store all but the last responses, and return those: they are stored in one write with the run's end.
+        """Store all messages except the last responses, and return these, to be stored in one write with the run's end.
 
-        Repairs of earlier rows come between the responses and the end.
+        If earlier rows were repaired, store all messages, then the repairs, and return none.
         """
         await self._follow(messages)
         fresh = self._fresh(messages, only)

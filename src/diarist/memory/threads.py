@@ -99,7 +99,7 @@ class Threads:
                 exactly once.
             newest_first: False: oldest first.
 
-        Raises InputError for a limit below 1, a foreign cursor, or values that cannot be searched for.
+        Raises InputError for a limit below 1, a cursor of another call, or metadata that cannot be searched for.
         """
         if resource is not None:
             refuse_empty(resource=checked(resource, "a resource id"))
@@ -145,19 +145,19 @@ class Threads:
         """Copy a thread, or some of its messages, into a new thread of the same resource.
 
         Messages get new ids, and keep everything else. Diary entries are copied if they were made from copied messages
-        only; a reflection made from other messages too is replaced by the entries it was made from, by the same rule.
-        With ``scope="resource"`` the copies are raw, and are observed when they are due. The thread's own working
-        memory is copied. Memory notes sent with messages are copied only if all messages are; otherwise just their
-        date.
+        only. In place of a reflection that was also made from other messages, the entries that it replaced are copied,
+        by the same rule. With ``scope="resource"`` the copied messages are raw, and are observed when they are due. The
+        thread's own working memory is copied. Memory notes sent with messages are copied if all messages are; otherwise
+        only their date is.
 
         Args:
             new_thread: The id of the copy; a new one by default.
             title: The title of the copy; by default that of the thread.
-            metadata: Merged over that of the thread; the value None leaves a key out.
+            metadata: Merged into a copy of the thread's metadata; the value None leaves a key out.
             message_ids: Only these messages.
             since: Only messages sent at this time or later; messages without a time are left out.
             until: Only messages sent before this time; messages without a time are left out.
-            limit: Only this many of them, the newest.
+            limit: Only the newest ``limit`` of the messages that meet the other conditions.
 
         Returns:
             The new thread. If the call fails, nothing of it remains.
@@ -206,7 +206,7 @@ class Threads:
 
         Raises:
             NotFoundError: The thread does not exist.
-            InputError: It belongs to another resource.
+            InputError: The thread belongs to another resource.
         """
         found = await self._addressing.thread(thread, resource)
         async for line in lines_of(thread_items(self._storage, self._counter, found)):

@@ -24,12 +24,12 @@ def without_mark(metadata: Mapping[str, Json] | None = None) -> dict[str, Json]:
 
 
 def is_generated(thread: Thread) -> bool:
-    """Return True if a model made the thread's title and it was not changed since."""
+    """Return True if a model made the thread's title and the title was not changed since."""
     return _mark(thread).get("digest") == _digest(thread.title)
 
 
 def made_from(thread: Thread) -> str | None:
-    """Return the id of the message that the thread's title was made from, if any."""
+    """Return the id of the message that a model made the thread's title from; None for other titles."""
     return _mark(thread).get("message_id") if is_generated(thread) else None
 
 

@@ -21,7 +21,8 @@ from diarist.run_context import Outcome
 from diarist.storage.base import Storage
 
 _THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)|\A.*?</(think|thinking|reasoning)>", re.DOTALL)
-"""The reasoning that some models put before an answer, also without its opening tag, which chat templates may add."""
+"""Reasoning that some models write before an answer. Its opening tag may be missing, since chat templates may contain
+it."""
 _LONGEST_TITLE = 100
 _LONGEST_TEXT = 4_000
 _FIRST_ROWS = 20
@@ -41,7 +42,7 @@ class TitleConfig:
 
     Attributes:
         model: An id such as ``"openai/gpt-5-nano"``, or a model. None: the agent's own.
-        instructions: Instructions for the model instead of the built-in ones; it is also given the first message.
+        instructions: Instructions for the model, instead of the built-in ones. The model also gets the first message.
 
     Raises:
         ConfigError: Names the invalid option and the problem.
@@ -87,9 +88,9 @@ class Titles:
 
 
 class TitleMaker(Processor[Any]):
-    """Titles an untitled thread from its first user message, after a run of it has committed.
+    """Titles an untitled thread from its first user message, after a run of the thread has committed.
 
-    It runs in the background. Failures are logged, and retried after the next run.
+    The model is called in the background. Failures are logged, and retried after the next run.
     """
 
     id = "thread-title"

@@ -97,7 +97,9 @@ class Working:
             return config, store, store.key(found.id, found.resource_id)
         check_names(resource=resource)
         if resource is None or config.scope == "thread":
-            raise InputError(f"name whose working memory: {'thread=' if config.scope == 'thread' else 'resource='}")
+            raise InputError(
+                f"pass {'thread=' if config.scope == 'thread' else 'resource='} to select the working memory"
+            )
         return config, store, store.key("", resource)
 
 

@@ -536,7 +536,7 @@ async def test_a_reflection_that_hardly_shrinks_changes_nothing_until_an_entry_j
     memory = await fill(chat, 11)
     assert len(chat.reflector.calls) == 1
     assert memory.log.generation == 0
-    assert "not worth it" in str(chat.data("observation-failed")[0]["error"])
+    assert "hardly shortened" in str(chat.data("observation-failed")[0]["error"])
     assert (await chat.log()).reflector_failures.count == 0
     await chat.turn(user("small", 1))
     assert len(chat.reflector.calls) == 1

@@ -267,7 +267,7 @@ class TestFailures:
             async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")) as memory:
                 embedder.failing = None
                 await say(memory, "Rome", thread="t")
-        assert "cannot be tried at the start" in caplog.text
+        assert "cannot be checked at the start" in caplog.text
         embedder.queries.clear()
         async with memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")):
             assert embedder.queries == []

@@ -97,8 +97,8 @@ def read_conversation(
     Args:
         path: A UTF-8 file.
         select: Number of the conversation, counted from 1. Default: the first, with a note if there are more.
-        date: Date of a conversation without any time stamps; a day without a time means 00:00. If not given, the
-            messages have ``created_at=None``.
+        date: Date of the messages, for a conversation without time stamps; a day without a time means 00:00. If not
+            given, the messages have ``created_at=None``.
         timezone: IANA time zone of ``date`` and of time stamps without a zone.
         format: One of ``FORMATS``. Default: detected.
 
@@ -165,7 +165,7 @@ def read_conversations(
 def thread_id_of(path: Path, conversation: Conversation) -> str:
     """Return a thread id made of the file's name, the conversation's number and a digest of the whole path.
 
-    The digest keeps files of the same name in different folders apart.
+    The digest distinguishes files of the same name in different folders.
     """
     number = f"-{conversation.number}" if conversation.conversations_in_file > 1 else ""
     digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()

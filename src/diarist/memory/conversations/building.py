@@ -69,7 +69,7 @@ class Builder:
         created_at: datetime | None = None,
         metadata: dict[str, Json] | None = None,
     ) -> Message | None:
-        """Append a message with an id derived from ``key``; one without parts is only noted."""
+        """Append a message with an id derived from ``key``. Without parts, add only a note and return None."""
         if not parts:
             self.note("empty messages, left out", where)
             return None

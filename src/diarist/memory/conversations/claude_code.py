@@ -15,7 +15,7 @@ _ANSI = re.compile(
     r"|\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # operating system commands: titles, links
     r"|[ -/]*[0-~])"  # two-character escapes
 )
-# Text that the program adds to the user's words: its own context, or the echo of its commands.
+# Text that Claude Code adds to the user's words: its own context, or the echo of its commands.
 _ADDED = re.compile(
     r"<(system-reminder|local-command-stdout|local-command-stderr|local-command-caveat"
     r"|command-message|command-contents|ide_selection|ide_opened_file|ide_diagnostics"
@@ -65,20 +65,21 @@ def build(found: list[Item], builder: Builder) -> str:
             if said:
                 builder.add("user", said, key=uuid, where=where, created_at=builder.time_of(event, where))
             elif not has_results(message.get("content")):
-                builder.note("user lines with nothing but the program's own output, left out", where)
+                builder.note("user lines with nothing but Claude Code's own output, left out", where)
             continue
         key = str(message.get("id") or uuid)
         if (begun := turns.get(key)) is not None:
             builder.extend(begun, parts)
-        elif parts:  # else thinking that was not recorded; the next line continues the message
+        elif parts:  # a line without parts is thinking that was not recorded; a later line continues the message
             moment = builder.time_of(event, where)
             added = builder.add("assistant", parts, key=key, where=where, created_at=moment)
             if added is not None:
                 turns[key] = added
     for key, turn in turns.items():
-        # If the file is read in the middle of a turn, a later reading must add the rest of the turn.
+        # The id contains the number of parts: if the file is read in the middle of a turn, the longer turn gets another
+        # id, so a later reading adds it.
         turn.id = builder.message_id(f"{key}\0{len(turn.parts)}")
-    # The file may have summaries of other sessions; the summary of this one refers to one of its lines.
+    # The file may have summaries of other sessions. This session's summary has the ``leafUuid`` of a line of the file.
     return next((title for leaf, title in titles.items() if leaf in seen), "")
 
 
@@ -90,11 +91,11 @@ def _left_out(event: dict[str, Json], seen: set[str], *, side_only: bool) -> str
     if event.get("isSidechain") and not side_only:
         return "lines of subagents"
     if event.get("isMeta"):
-        return "lines that the program wrote as the user"
+        return "lines that Claude Code added in the user's role"
     if event.get("isCompactSummary"):
-        return "summaries of what stands above"
+        return "summaries of earlier messages"
     if message.get("model") == "<synthetic>":
-        return "lines that the program wrote as the assistant"
+        return "lines that Claude Code added in the assistant's role"
     if str(event.get("uuid")) in seen:
         return "repeated lines"
     return ""

@@ -17,8 +17,8 @@ class ContentReader:
     """Converts content to parts. Results in it (Anthropic's ``tool_result``) are added to their calls.
 
     Args:
-        clean: Function for every text, those of tool results included.
-        state: Returns the state of a failed result for its text; ``error`` by default.
+        clean: Function that changes every text, including the texts of tool results.
+        state: Function from the text of a failed result to the result's state; by default always ``error``.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ContentReader:
             case "refusal":
                 return self._text(block.get("refusal"))
             case "thinking" | "reasoning":
-                # Without its signature, which is long, and of no use after the turn.
+                # The signature is left out: it is long, and of no use after the turn.
                 thought = block.get("thinking") or block.get("text")
                 return [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
             case "tool_use":
@@ -94,7 +94,7 @@ class ContentReader:
 
 
 def has_results(content: Json) -> bool:
-    """Return True for content with tool results. A message of results alone adds no message."""
+    """Return True for content with tool results. Such content may add no message of its own."""
     blocks = as_list(content) or []
     return any((as_object(block) or {}).get("type") == "tool_result" for block in blocks)
 

@@ -139,7 +139,7 @@ def _read_text(path: Path) -> str:
 
 
 def _is_lines(lines: list[tuple[int, str]]) -> bool:
-    """Return True if one of the first two lines is a JSON value (the other may be damaged)."""
+    """Return True if at least one of the first two lines is a JSON object or array; the other may be damaged."""
     if len(lines) < 2 or lines[0][1].strip() in ("[", "{"):
         return False
     for _, line in lines[:2]:

@@ -27,12 +27,12 @@ def split(source: Source) -> list[Item]:
 
 
 def build(found: Item, builder: Builder) -> str:
-    """Add a conversation; ``speaker_a`` is the user. Messages have the time of their session, the only time in the
-    file."""
+    """Add a conversation; ``speaker_a`` is the user. Each message gets the time of its session, since the file has no
+    other times."""
     talk = _talk(found.value)
     user, assistant = talk.get("speaker_a"), talk.get("speaker_b")
     if not isinstance(user, str) or not isinstance(assistant, str) or user == assistant:
-        raise InputError(f"{found.where or 'conversation'}: needs the names speaker_a and speaker_b")
+        raise InputError(f"{found.where or 'conversation'}: speaker_a and speaker_b must be two different names")
     speakers: dict[str, Role] = {user: "user", assistant: "assistant"}
     sample = str((as_object(found.value) or {}).get("sample_id") or "")
     sessions = [(int(match[1]), name) for name in talk if (match := _SESSION.fullmatch(name))]

@@ -25,8 +25,8 @@ def detect(source: Source) -> bool:
 
 
 def split(source: Source) -> list[Found]:
-    """Return the conversations. The first item decides if the file has messages of one, or one conversation per
-    item."""
+    """Return the conversations. The first item decides whether the items are the messages of one conversation, or one
+    conversation each."""
     items = source.items
     if as_list(source.first) is None and "messages" not in (as_object(source.first) or {}):
         return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
@@ -75,7 +75,7 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
         builder.add(
             role,
             parts,
-            key=f"{position}\0{content}",  # later additions to the file do not change it
+            key=f"{position}\0{content}",  # additions at the end of the file do not change the key
             where=item.where,
             created_at=builder.time_of(value, item.where),
             metadata={"name": name} if isinstance(name, str) and name else None,

@@ -81,13 +81,13 @@ async def reflect_by_hand(
 
     Args:
         thread_id: The thread that the events name; empty to choose any thread of the resource.
-        wait: Seconds to wait for another process that is reflecting; its result is then replaced.
+        wait: Seconds to wait for another process that is reflecting; its result is then condensed again.
         guidance: The user's instructions on what to keep or drop. Without them, the target is 60% of the tokens.
 
     Raises:
         ThreadBusyError: Another process was still reflecting after ``wait`` seconds.
         ModelError, RoleError: The Reflector failed, or without guidance its text was hardly smaller.
-        ConflictError: Its entries were changed during each of three calls.
+        ConflictError: The entries were changed during each of three calls.
     """
     any_thread = thread_id or await engine.any_thread(resource_id)
     log = await engine.logs.read(thread_id, resource_id)
@@ -124,7 +124,8 @@ class _Tries:
         self._lost: Counter[str] = Counter()
 
     def log_of(self, outcome: Outcome, piece: str) -> ObservationLog | None:
-        """Return the diary after a cycle; None to retry the piece. Raises other errors, and the third ConflictError."""
+        """Return the diary after a cycle; None to retry ``piece`` after a ConflictError. Raises its third
+        ConflictError, and every other error."""
         if isinstance(outcome, Done):
             return outcome.log
         self._lost[piece] += 1
@@ -170,7 +171,7 @@ class _Observing:
         self._report()
 
     async def _observe_until_done(self) -> None:
-        """Plan and observe; plan again if anything was changed in between."""
+        """Plan and observe; plan again if messages or entries were changed during a call."""
         while not await self._observe_all():
             window = self._turn.window
             diary = self._turn.diary
@@ -212,7 +213,7 @@ class _Observing:
         return await self._reflect_when_due()
 
     async def _activate(self) -> None:
-        """Activate the buffered notes of the thread, or all of the diary's."""
+        """Activate the buffered notes of the thread; for a resource, all buffered notes of its diary."""
         turn = self._turn
         await turn.refresh()
         if self._thread_id is None:
@@ -238,7 +239,7 @@ class _Observing:
         return [batch_of(rows, threads, log) for rows in batches]
 
     async def _observe(self, batches: Sequence[Batch]) -> bool:
-        """Observe batches side by side; returns False to plan again."""
+        """Observe batches in parallel; returns False to plan again."""
         self._report()
         turn = self._turn
         before = turn.window.stored
@@ -264,7 +265,7 @@ class _Observing:
     async def _reflect_when_due(self) -> bool:
         """Condense the diary if it has reached its threshold; returns False to plan again.
 
-        After the last try it is left for later. Raises ModelError, RoleError.
+        After three conflicts, or if the text is hardly smaller, the diary stays as it is. Raises ModelError, RoleError.
         """
         turn = self._turn
         limit = turn.window.limits().observation_tokens

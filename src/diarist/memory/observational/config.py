@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 DebugCallback = Callable[[Mapping[str, Json]], None]
-"""Receives each debug event: a mapping with its ``type`` and further fields."""
+"""Function that receives each debug event: a mapping with its ``type`` and further fields."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -36,7 +36,7 @@ class RetrievalConfig:
 
     Attributes:
         max_tokens: Maximum size of one answer.
-        search: The tool also searches by words; otherwise it only browses.
+        search: True: the tool can also search; False: it only browses.
 
     Raises:
         ConfigError: ``max_tokens`` is not positive.
@@ -55,15 +55,16 @@ class ObservationalMemoryConfig:
 
     Attributes:
         enabled: False switches it off and keeps the rest of the configuration.
-        model: Model of both roles. A role without a model takes this one, else the other role's.
+        model: Model of the Observer and the Reflector. Without it, a role that has no model uses the other role's.
         scope: ``thread``: one log per thread; ``resource``: one log for all threads of a resource.
         share_token_budget: Messages and log share the sum of ``message_tokens`` and ``observation_tokens``. Requires
             ``observation=ObservationConfig(buffer_tokens=False)``.
-        obscure_thread_ids: Models see hashes of thread ids. None: in resource scope only.
+        obscure_thread_ids: True: models see hashes instead of thread ids. None: only in resource scope.
         activate_after_idle: Pause in seconds (or ``"90s"``, ``"5m"``, ``"1h"``) after which a turn activates
             buffered notes, since the provider's cache has expired; ``"auto"``: the provider's cache lifetime. None
             disables this.
-        activate_on_provider_change: Do the same if a turn uses another provider or model than the one before.
+        activate_on_provider_change: Activate buffered notes also when a turn uses another provider or model than the
+            previous turn.
         temporal_markers: Name pauses of ten minutes or more before a user's message, for the Observer and in the
             memory note.
         retrieval: Give the model a tool to look up original messages; True for ``RetrievalConfig()``.
@@ -74,8 +75,8 @@ class ObservationalMemoryConfig:
             that the call is cancelled, or continues if it was started in the background. An event reports this, and
             the turn continues.
         background_timeout: Time limit of one background observation or reflection, in seconds.
-        on_debug_event: Receives each ``data-om-*`` event, including those of background work and manual calls, and
-            each decision with its inputs (type ``decision``), as one flat mapping. A plain function; its errors are
+        on_debug_event: Function that receives, as a flat mapping, each ``data-om-*`` event, also of background work and
+            manual calls, and each decision with its inputs (type ``decision``). It must not be async; its errors are
             logged.
 
     Raises:

@@ -27,7 +27,7 @@ class Limits:
         block_tokens: Size of the raw rows at which a turn waits for the Observer; ``message_tokens`` without buffering.
         buffer_tokens: Size of the observable rows that justifies a background call; None disables buffering.
         least_tokens: Minimum size of the observable rows for which a turn waits.
-        batch_tokens: Size of one batch; up to a quarter more, if the rest is too small for a call.
+        batch_tokens: Size of one batch. It may be up to a quarter larger, if the remaining rows are too few for a call.
         observation_tokens: Size of the log at which a buffered reflection is activated.
         reflection_start_tokens: Size of the log at which the Reflector is called in the background.
         reflection_block_tokens: Size of the log at which a turn waits for the Reflector.
@@ -100,7 +100,7 @@ class Sizes:
         buffered_tokens: Size of the notes of all buffered entries.
         observation_tokens: Size of the active entries of the log as this run sees it.
         reflectable: There is a reflection plan that is not suppressed.
-        reflection_waits: There is a buffered reflection, of ``reflection_tokens``, which replaces entries of
+        reflection_waits: There is a buffered reflection. Its size is ``reflection_tokens``; it replaces entries of
             ``reflection_input_tokens``.
         observing, reflecting: A background job of this process is running.
         observer_ready, reflector_ready: The role is not backing off after a failure.
@@ -150,7 +150,7 @@ def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     do not wait if the provider's cache has expired, or if the Observer is backing off.
 
     Without chunks the turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering)
-    and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be activated yet, would
+    and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may not be activated yet, would
     cause an Observer call at every step for little text. Notes of other threads are activated when that does not
     invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
@@ -178,7 +178,7 @@ def worth_buffering(sizes: Sizes, limits: Limits) -> bool:
 
 
 def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
-    """Return False if ``worth_buffering`` cannot be True, without computing all sizes.
+    """Return False if ``worth_buffering`` would be False; cheap, since not all sizes are needed.
 
     Args:
         unnoted_tokens: Size of the uncovered rows, an upper bound of the fresh ones.

@@ -2,7 +2,8 @@
 
 A turn loads the diary and the raw rows (``Window``). ``Turn.prepare`` runs before each model call: it decides, then
 activates, observes or reflects. At the end the turn is committed or discarded. The engine depends on messages with
-stable ids and numbers, a storage, an Observer, a Reflector and a clock, but not on our agent: processors adapt it.
+stable ids and numbers, a storage, an Observer, a Reflector and a clock, but not on the agent loop: a processor connects
+    it to that.
 """
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ class Engine:
 
         Args:
             run_id: The run, which sees its own rows. None for a call outside any run.
-            emit: Receives each event, besides the event log of the diary.
+            emit: Receives each event; the event log of the diary gets it too.
             manual: As for ``ThreadDiary``.
-            own_rows: The run may change rows in place, so it gets copies of those that other readers share.
+            own_rows: True: the run may change rows in place, so it gets copies; other readers may share the rows.
 
         Raises:
             StorageError: The diary or the messages cannot be read.
@@ -125,7 +126,7 @@ class Engine:
         log = await diary.settle(found, run_id)
         window = Window(diary, log, run_id)
         await window.load(rows if log is found else None)
-        if log.tombstones:  # a crash left rows of runs that were marked as discarded
+        if log.tombstones:  # a crash may have left rows of discarded runs
             gone = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
             if left := [row for row in window.rows if row.run_id in gone]:
                 await self._storage.delete_messages(thread_id, [row.id for row in left])
@@ -191,7 +192,7 @@ class Engine:
         Failures of the Observer or the Reflector are sent as events and counted. Raises StorageError.
 
         Returns:
-            False if nothing was done because another process holds the lease, or died holding it in the last minute.
+            False if another process holds the lease, or died less than a minute ago while holding it: nothing was done.
         """
         scope = OTHER_THREADS if job.others else job.thread_id
         async with self.logs.claim(scope, job.resource_id, job.operation) as mine:
@@ -204,7 +205,7 @@ class Engine:
                     await buffer_reflection(diary, log)
                 else:
                     await buffer_observations(job, diary, log)
-                    if job.run_id is not None:  # it may have ended before its notes were saved
+                    if job.run_id is not None:  # the run may have ended before its notes were saved
                         log = await self.logs.read(job.thread_id, job.resource_id)
                         if any(entry.run_id == job.run_id for entry in log.entries):
                             await diary.end_run(job.run_id)
@@ -216,7 +217,7 @@ class Engine:
         return page.items[0].id if page.items else ""
 
     async def report(self, thread_id: str, resource_id: str, error: Exception, *, emit: Emit | None = None) -> None:
-        """Send an event that a thread's memory cannot be opened."""
+        """Send an event: the memory of a thread cannot be opened because of ``error``."""
         key = self.logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
         await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
@@ -250,7 +251,7 @@ class Turn:
 
     Attributes:
         window: The shown diary, the raw rows, and their sizes.
-        diary: The stored diary with its writers.
+        diary: Reads and writes the stored diary.
         patience: The time that the run may still wait.
     """
 
@@ -364,7 +365,7 @@ class Turn:
             for number, rows in enumerate(batches):
                 unnoted = {row.id for row in window.rows} - window.facts.noted
                 if not unnoted.issuperset([row.id for row in rows]):
-                    return True  # forgotten, or noted by another process, while the batch before was observed
+                    return True  # rows were forgotten, or noted by another process, during the previous batch
                 started = asyncio.get_running_loop().time()
                 outcome = await observe(
                     self.diary,
@@ -462,9 +463,9 @@ class Turn:
     # -- the end of a run
 
     async def commit(self, rows: Sequence[Message]) -> None:
-        """Close the notes of a run that has ended, and start background work for the time until the next turn.
+        """Make the notes of a run permanent after it has ended, and start background work for the next turn.
 
-        Raises StorageError; the next ``open`` then closes the notes.
+        Raises StorageError; the next ``open`` then makes the notes permanent.
 
         Args:
             rows: The run's messages as they are stored. Empty if the run was interrupted.
@@ -509,7 +510,7 @@ class Turn:
         for name in (*self._jobs.values(), others):
             await self._engine.background.wait(name)
 
-    # -- what happens in between
+    # -- changes during the run
 
     async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
         """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
@@ -630,7 +631,7 @@ class Turn:
         return not self.patience.exhausted
 
     async def _wait_for_job(self, operation: Operation) -> None:
-        """Wait for a job of this process until it has ended or saved something, or the run may not wait longer."""
+        """Wait until a job of this process has ended or saved something, or until the run may not wait longer."""
         since, started = self.diary.clock(), asyncio.get_running_loop().time()
         while self._running(operation) and not self.patience.exhausted and not await self.refresh():
             await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN))
@@ -640,14 +641,14 @@ class Turn:
             await self._stop_waiting(operation, since)
 
     async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
-        """Send an event if the run may not wait longer while the work continues; at most once per run."""
+        """Send an event if the run has no time left to wait and the work continues; at most once per run."""
         if self.patience.exhausted:
             tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
             await self.diary.stop_waiting(operation, self.log, tokens, since=since)
 
     @asynccontextmanager
     async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
-        """Claim the work, after waiting for other processes; yields False if another one still holds it.
+        """Claim the work. Waits for other processes first; yields False if one of them still holds the claim.
 
         All such waits of a run share one limit, since a killed process holds its claims for up to a minute.
         """

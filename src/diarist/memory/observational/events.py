@@ -17,7 +17,7 @@ from diarist.messages import Json
 from diarist.storage.records import Observation, ObservationLog
 
 Emit = Callable[[DataChunk], None]
-"""Receives events, besides the event log of the diary."""
+"""Function that receives events; the event log of the diary gets them too."""
 
 STATUS = "data-om-status"
 OBSERVATION_START = "data-om-observation-start"
@@ -42,7 +42,7 @@ class Cycle:
     Attributes:
         log: The diary at its start.
         tokens: Size of the input: messages, or entries for a reflection.
-        buffered: It runs ahead of time, in the background.
+        buffered: The result is buffered: the cycle runs in the background, before it is due.
     """
 
     id: str
@@ -113,7 +113,8 @@ def cycle_start(cycle: Cycle, limits: Limits, *, thread_ids: Sequence[str]) -> D
 
 
 def cycle_end(cycle: Cycle, entry: Observation, *, at: datetime, shortfall: str = "") -> DataChunk:
-    """Return the end event of a cycle, with the usage of all its model calls. ``shortfall``: the notes' defects."""
+    """Return the end event of a cycle, with the usage of all its model calls. ``shortfall``: a description of missing
+    notes."""
     tokens = entry.message_tokens if cycle.operation == "observation" else cycle.tokens
     data: dict[str, Json] = {
         "completedAt": at.isoformat(),
@@ -178,7 +179,8 @@ def thread_update(cycle_id: str, thread_id: str, *, old_title: str, new_title: s
 
 
 def without_words(part: DataChunk, *, error: str = "") -> dict[str, Json]:
-    """Return the data of an event without conversation text, which an error may quote: ``error`` replaces it."""
+    """Return the data of an event without conversation text. ``error`` replaces the error message, which may quote
+    text."""
     data = {name: value for name, value in part.data.items() if name not in _WORDS}
     return {**data, "error": error} if "error" in data else data
 

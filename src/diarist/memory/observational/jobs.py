@@ -56,7 +56,7 @@ class Job:
 
         unknown = sorted(value.keys() - {field.name for field in fields(cls)})
         if unknown:
-            raise InputError(f"it asks for what this version of diarist does not know: {', '.join(unknown)}")
+            raise InputError(f"it has fields that this version of diarist does not know: {', '.join(unknown)}")
         try:
             return TypeAdapter(cls).validate_python(value)
         except ValidationError as error:
@@ -123,9 +123,9 @@ async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
 def _worth_a_call(
     rows: list[Message], job: Job, limits: Limits, run_id: str | None, log: ObservationLog
 ) -> list[list[Message]]:
-    """Return batches of rows, one per call. A newest batch that is too small is left for later.
+    """Return batches of rows, one per call of the Observer. Leaves out a newest batch that is still too small.
 
-    Small batches before a buffered chunk, and those made smaller by refusals, are kept: they cannot grow.
+    Keeps small batches before a buffered chunk, and those that were split after refusals, since they cannot grow.
     """
     pieces = split_at_chunks(observable_units(rows, job.pinned), Coverage(log.buffered, job.thread_id))
     least, refused = limits.least_batch_tokens, log.observer_failures.refused

@@ -72,7 +72,7 @@ def _tool_parts(raw: Sequence[Message]) -> list[tuple[int, ToolPart]]:
 
 
 def _answers(raw: Sequence[Message], tools: Sequence[tuple[int, ToolPart]]) -> dict[int, int]:
-    """Map the index of each row with a call to the index of the last later row that has a result of it."""
+    """Map the index of each row with tool calls to the index of the last row with a result of one of them."""
     calls: dict[str, int] = {}
     answers: dict[int, int] = {}
     for index, part in tools:
@@ -88,8 +88,8 @@ def free_chunks(
 ) -> int:
     """Return how many of the oldest buffered chunks may be activated.
 
-    Chunks that cover a pinned row, and all after them, must wait. Chunks of the newest two turns wait too, unless the
-    older ones do not bring the raw rows below ``message_tokens``, since a single turn may be long.
+    Chunks that cover a pinned row, and all after them, must wait. Chunks of the newest two turns wait too, if the older
+    ones suffice to bring the raw rows below ``message_tokens``; a single turn may be too long for that.
 
     Args:
         chunks: The raw rows that each chunk covers.
@@ -98,7 +98,7 @@ def free_chunks(
         return 0
     opens = [row for row in raw if row.role == "user"]
     newest = opens[-2] if len(opens) > 1 else raw[0]
-    unpinned = older = len(chunks)  # the first of such chunks, found from the newest back
+    unpinned = older = len(chunks)  # index of the first pinned chunk, and of the first chunk of the newest turns
     for count in range(len(chunks) - 1, -1, -1):
         rows = chunks[count]
         if seq_of(rows[-1]) >= seq_of(newest):

@@ -116,10 +116,11 @@ def _entry(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -
 async def _save(
     diary: ThreadDiary, entry: Observation, batch: Batch, told: ObservationLog
 ) -> tuple[ObservationLog, Observation]:
-    """Save an entry. Raises ConflictError if its rows, or the notes in the Observer's prompt, have changed.
+    """Save an entry. Raises ConflictError if its rows have changed, or if notes in the Observer's prompt were
+    forgotten.
 
-    A change between the check and the save also changes the diary, so the save is retried. The exception is a live
-    run's own rows: stale entries are removed when that run ends.
+    A change of rows between the check and the save also changes the diary, so check and save are repeated. Rows of a
+    live run are an exception: when the run ends, entries with changed rows are removed.
     """
 
     async def unchanged() -> None:
@@ -134,7 +135,9 @@ async def _save(
 
     def change(log: ObservationLog) -> ObservationLog:
         if lost_some(told, log):
-            raise ConflictError("earlier notes that the Observer was shown were forgotten; its notes are dropped")
+            raise ConflictError(
+                "earlier notes in the Observer's prompt were forgotten during the call; its notes are dropped"
+            )
         if reason := transitions.refusal(log, entry, {row.run_id for row in batch.rows if row.run_id}):
             raise ConflictError(f"{reason}; the notes are dropped")
         changed = without_covered(transitions.add_observation(log, entry))

@@ -52,7 +52,7 @@ class Unobserved:
 
 
 async def unobserved(diary: ThreadDiary, log: ObservationLog, thread_ids: Iterable[str]) -> list[Unobserved]:
-    """Return the uncovered rows of those of these threads that have any that may be observed."""
+    """Return the uncovered rows of these threads. Leaves out threads without rows that may be observed."""
     found: list[Unobserved] = []
     for thread_id in thread_ids:
         raw = await uncovered_rows(diary.storage, Coverage(log.entries, thread_id), thread_id)
@@ -83,7 +83,8 @@ def pack_threads(threads: Sequence[Unobserved], limit: int, refused: Sequence[So
             batch.append(last)
 
     def begun(batch: Sequence[_Piece]) -> Place:
-        """Return the place of the oldest message, but not before the previous pieces of the batch's threads."""
+        """Return the sort key of the oldest message, but at least those of pieces that follow others of their
+        thread."""
         return max([min(piece.begun for piece in batch), *(piece.begun for piece in batch if piece.follows)])
 
     return [
@@ -116,7 +117,7 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
                 buffered=True,
             )
             if any(isinstance(outcome, Exception) or outcome.short for outcome in outcomes):
-                return  # do not keep calling a failing Observer; unnoted rows come before newer ones
+                return  # do not call a failing Observer again, nor observe newer rows before unnoted ones
             log = await diary.logs.newer(log) or log
 
 
@@ -190,7 +191,7 @@ class _Piece:
     """Rows of one thread that go to the Observer together.
 
     Attributes:
-        begun: Position of its oldest message; not before that of the previous piece.
+        begun: Sort key of its oldest message; at least that of the thread's previous piece.
         follows: The thread has a previous piece.
         alone: The piece must not share a batch.
     """

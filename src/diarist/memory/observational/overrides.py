@@ -27,7 +27,7 @@ logger = logging.getLogger("diarist")
 def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
     """Return the configuration with these overrides, validated as a whole.
 
-    Raises ConfigError for an unknown name, a value that is not a number, and one that contradicts the other options.
+    Raises ConfigError for an unknown name, and for a value that is not a number or contradicts the other options.
     """
     if not overrides:
         return config
@@ -46,7 +46,7 @@ def check_overrides(overrides: Mapping[str, Json]) -> None:
     for name, value in overrides.items():
         if name not in _OBSERVATION and name not in _REFLECTION:
             names = ", ".join((*_OBSERVATION, *_REFLECTION))
-            raise ConfigError(f"{name!r} cannot be overridden; what can: {names}")
+            raise ConfigError(f"{name!r} cannot be overridden; these can: {names}")
         if name == "buffer_tokens" and value is False:
             continue
         whole = name in ("message_tokens", "observation_tokens")
@@ -56,12 +56,12 @@ def check_overrides(overrides: Mapping[str, Json]) -> None:
 
 
 def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
-    """Apply overrides like ``apply_overrides``, but ignore all of them with a warning if they are invalid.
+    """Apply overrides as ``apply_overrides`` does. If they are invalid, log a warning and ignore all of them.
 
     The configuration may have changed since they were stored.
     """
     try:
         return apply_overrides(config, overrides)
     except ConfigError as error:
-        logger.warning("the overrides %s are without effect: %s", dict(overrides), error)
+        logger.warning("the overrides %s have no effect: %s", dict(overrides), error)
         return config

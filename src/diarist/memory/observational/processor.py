@@ -55,7 +55,7 @@ logger = logging.getLogger("diarist")
 class Listener:
     """Forwards events to the run's client while it is connected.
 
-    Background work may outlive the run, so this holds no reference to the run itself.
+    Holds no reference to the run, since background work may outlive it.
     """
 
     def __init__(self) -> None:
@@ -88,14 +88,14 @@ class RunState:
 class DiaryProcessor(Processor[Any]):
     """Stores a run's messages, prompts the model with the diary and the raw messages, and observes when due.
 
-    List it among the input processors only: the last step's messages, and changes by other processors, are stored when
-    the run ends.
+    List it among the input processors only: it stores the messages of the last step, and changes by other processors,
+    when the run ends.
 
     Args:
         thread_wait: Seconds to wait for another run of the same thread.
         await_background: Let a run wait at its end until the background work of its thread is done.
         search: Search function for the tool ``recall``, instead of the storage's full-text search.
-        prompts: The last prompts, if several processors share them.
+        prompts: The last prompt of each thread; pass one object to processors that should share it.
     """
 
     id = TAG
@@ -172,10 +172,10 @@ class DiaryProcessor(Processor[Any]):
         if mended := messages.dropped | messages.repaired:
             rows = turn.window.rows
             state.recorder.kept |= messages.dropped - {row.id for row in rows}
-            await turn.forget([row for row in rows if row.id in mended])  # notes of their old text go
+            await turn.forget([row for row in rows if row.id in mended])  # drop the notes of their old text
         before, pinned = turn.log, _pinned(context) | state.recorder.pinned
         await turn.prepare(pinned, cold=await self._why_cold(args, turn, asked))
-        if asked is not None and turn.log is not before:  # the note was made from the old diary
+        if asked is not None and turn.log is not before:  # its memory note was made from the old diary
             asked.sent = None
             self._compose(turn, asked, given, tails)
             await state.recorder.rewrite([asked])
@@ -246,8 +246,8 @@ class DiaryProcessor(Processor[Any]):
         return {"retry": True}
 
     async def _why_cold(self, args: ProcessInputStepArgs[Any], turn: Turn, asked: Message | None) -> Trigger | None:
-        """Return why the provider's prompt cache has expired, so that the window can change at no extra cost; None if
-        it has not, or if the configuration does not ask. Checked once per run."""
+        """Return why the provider's prompt cache has expired; None if it has not, or if no option asks for this check.
+        Once it has expired, the window can change at no extra cost. Checked once per run."""
         config, model_id, last_model_id = turn.config, args.model.id, turn.log.actor
         if asked is None or not (config.activate_on_provider_change or config.activate_after_idle):
             return None
@@ -265,7 +265,7 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, turn: Turn) -> list[Tail]:
-        """Return the news of the resource's other threads that the diary does not cover; failures become events."""
+        """Return new messages of the resource's other threads that the diary does not cover; failures become events."""
         if turn.log.scope == "thread":
             return []
         try:
@@ -293,10 +293,10 @@ class DiaryProcessor(Processor[Any]):
         try:
             await state.turn.discard(context.messages.of("input", "response"))
         except StorageError as error:
-            logger.warning("the notes of run %s are dropped by the next run of its thread: %s", context.run_id, error)
+            logger.warning("the thread's next run drops the notes of run %s: %s", context.run_id, error)
 
     async def _after_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
-        """Close the notes of a run that has ended in storage; the next ``open`` does it if that fails here."""
+        """Make the notes of a run permanent after it has ended in storage. If this fails, the next ``open`` does it."""
         state.listener.writer = None
         if state.turn is None or outcome == "discarded":
             return
@@ -309,7 +309,7 @@ class DiaryProcessor(Processor[Any]):
                 await state.turn.forget([row for row in mended if row not in removed], removed)
             await state.turn.commit([message for message in own if message.seq])
         except StorageError as error:
-            logger.warning("the notes of run %s are closed by the next run of its thread: %s", context.run_id, error)
+            logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
             context.wait_at_end(state.turn.settled)
 
@@ -317,8 +317,8 @@ class DiaryProcessor(Processor[Any]):
 def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
-    These are the run's input and its newest step, which are always in the prompt, and rows that a repair changed or
-    dropped, since the repair is stored only when the run ends.
+    These are the run's input and its newest step, which are always in the prompt. They also are the rows that a repair
+    changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
     newest = {message.id for message in [*messages.input, *messages.response[-1:]]}

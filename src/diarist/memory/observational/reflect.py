@@ -36,7 +36,7 @@ async def reflect(
         if entry.tokens >= plan.limit_tokens:
             await diary.update(lambda log: transitions.suppress(log, plan.cycle_id))
             raise NotSmallerError(
-                f"the Reflector {entry.model} made {entry.tokens:,} of {plan.tokens:,} tokens, which is not worth it"
+                f"the Reflector {entry.model} hardly shortened the notes: {entry.tokens:,} of {plan.tokens:,} tokens"
             )
         return Done(await _save(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
 

@@ -11,12 +11,12 @@ from diarist.models.base import Model, ModelSettings
 from diarist.models.fallbacks import ModelEntry
 
 FixedModel = str | Model | ModelEntry | Sequence[str | Model | ModelEntry]
-"""A model, with its own retries if it is an entry, or a list of models to try one after the other."""
+"""A model, or a list of models to try one after the other. A ``ModelEntry`` has its own retries."""
 
 ModelChoice = FixedModel | Callable[[int], FixedModel] | Literal[True] | None
-"""A model id (``"openai/gpt-5-mini"``), a model, a ``ModelEntry``, a list of these, a function that is called with the
-number of input tokens before each call and returns one of these, ``"extractive"`` (no model), ``"default"`` or True, or
-None."""
+"""A model id (``"openai/gpt-5-mini"``), a model, a ``ModelEntry``, or a list of these. Or a function that returns one
+of these; it is called before each call, with the number of input tokens. Or ``"extractive"``: no model; ``"default"``
+or True: the default model; None: not set."""
 
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000
@@ -31,26 +31,26 @@ class ObservationConfig:
     """Options of the Observer: its model, and when and in what portions messages are observed.
 
     Attributes:
-        model: The Observer's model, if it differs from that of ``ObservationalMemoryConfig``.
+        model: The Observer's model. Cannot be combined with ``ObservationalMemoryConfig.model``.
         message_tokens: Tokens of raw messages at which notes replace them.
         buffer_tokens: Tokens of new messages after which the Observer is called in the background: below 1 a share of
-            ``message_tokens``, else absolute. False disables background calls: a call is awaited at
-            ``message_tokens`` and takes at most 10,000 tokens, and none is made for less than 1,000 (or a tenth of
-            ``message_tokens``, if that is less).
+            ``message_tokens``, else absolute. False disables background calls:
+            then a turn waits for the Observer at ``message_tokens``. Such a call takes at most 10,000 tokens, and at
+            least 1,000 or a tenth of ``message_tokens``, whichever is less.
         buffer_activation: Share of ``message_tokens`` that leaves the window: 0.8 leaves 20% raw. A value of 1,000 or
             more is the number of tokens that stay.
         block_after: Tokens of raw messages at which a turn waits for background observation: below 2 a multiple of
             ``message_tokens``, else absolute. No effect if ``buffer_tokens`` is False.
         observer_batch_tokens: Maximum tokens of one call of the Observer; by default what leaves the window at once,
-            and at least twice ``buffer_tokens``. A longer message goes alone, cut with a note.
+            and at least twice ``buffer_tokens``. A longer message is sent alone and cut, with a note.
         max_tokens_per_batch: Maximum tokens of several threads in one call, in resource scope.
         previous_observer_tokens: Maximum tokens of earlier notes in the Observer's prompt: of a longer diary its end,
             and the lines nearest to the messages by their words.
         tool_result_tokens: Longer tool results are cut to this for the Observer.
-        observe_attachments: None and True send images and files if the Observer's model takes them; False only
-            names them.
+        observe_attachments: None or True: send images and files if the Observer's model takes them. False: only name
+            them.
         thread_title: The Observer names the thread.
-        model_settings: Settings over the defaults: temperature 0.3, 100,000 output tokens.
+        model_settings: Settings that override the defaults: temperature 0.3, 100,000 output tokens.
         instruction: Appended to the Observer's instructions.
 
     Raises:
@@ -147,13 +147,13 @@ class ReflectionConfig:
     """Options of the Reflector: its model, and when it condenses the log.
 
     Attributes:
-        model: The Reflector's model, if it differs from that of ``ObservationalMemoryConfig``.
+        model: The Reflector's model. Cannot be combined with ``ObservationalMemoryConfig.model``.
         observation_tokens: Tokens of the log at which its oldest part is replaced by a shorter text.
         buffer_activation: Share of ``observation_tokens`` at which the Reflector is called in the background.
         block_after: Tokens of the log at which a turn waits for background reflection: below 2 a multiple of
             ``observation_tokens``, else absolute. This option and ``buffer_activation`` have no effect if
             ``observation.buffer_tokens`` is False: then the Reflector is awaited at ``observation_tokens``.
-        model_settings: Settings over the defaults: temperature 0, 100,000 output tokens.
+        model_settings: Settings that override the defaults: temperature 0, 100,000 output tokens.
         instruction: Appended to the Reflector's instructions.
 
     Raises:

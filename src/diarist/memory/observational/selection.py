@@ -1,8 +1,8 @@
 """Selection of the rows for the Observer, and their batches. Pure.
 
-Messages that the Observer's model refuses are found by halving a batch, then skipped so that observation goes on. The
-log stores the sources of refused calls, so all processes narrow a batch the same way, and refusals in one thread of a
-resource do not affect the others.
+If the Observer's model refuses a batch again and again, the batch is halved to find the refused messages; these are
+then skipped, so that observation goes on. The log stores the sources of refused calls, so all processes narrow a batch
+the same way, and refusals in one thread of a resource do not affect the others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from diarist.storage.records import ObservationLog, Source
 _OVERSHOOT = 0.95
 
 PATIENCE = 3
-"""Number of refusals after which a batch is first halved, and number after which a single unit is given up.
-
-After the first halving, each further refusal halves the batch again."""
+"""Number of refusals after which a batch is first halved; each further refusal halves it again. Also the number of
+refusals after which a single unit is given up."""
 
 _Unit = Sequence[Message]
 
@@ -89,7 +88,7 @@ def split_batches(
 
     Args:
         run_id: A run that may still be discarded; its rows never share a batch with others.
-        least: Smaller batches are joined with the batch before or after.
+        least: Batches with fewer tokens are joined with the batch before or after.
         refused: Refused sources; batches that were refused too often are halved.
     """
     batches: list[list[Sequence[Message]]] = []
@@ -116,9 +115,9 @@ def split_batches(
 
 
 def narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[tuple[list[_Unit], bool]]:
-    """Split a batch into pieces, in order: a group of units that was refused too often is halved.
+    """Split a batch into pieces, in order: each group of units that was refused too often is halved.
 
-    Each piece comes with True if it is such a half. Without refusals, ``units`` are one piece.
+    Each piece comes with True if it is such a half. Without refusals, there is only one piece.
     """
     pieces: list[tuple[list[_Unit], bool]] = []
     for among, group in groupby(units, key=lambda unit: _too_often(unit, refused)):
@@ -134,7 +133,7 @@ def is_suspect(rows: Sequence[Message], refused: Sequence[Source]) -> bool:
 
 
 def is_given_up(rows: Sequence[Message], sources: Sequence[Source], refused: Sequence[Source]) -> bool:
-    """Return True if these rows are a unit that was refused too often on its own."""
+    """Return True if these rows are a single unit that was refused too often when it was sent alone."""
     return is_unit(rows) and all(refused.count(source) >= PATIENCE for source in sources)
 
 

@@ -19,14 +19,15 @@ class ObservationalMemory(DiaryProcessor):
     """Observational memory as a processor, the same that ``Memory(observational_memory=...)`` gives an agent.
 
     List it among the input processors, in any position; listing it among the output processors too has no effect.
-    Closing the agent finishes its background work, and closes it and the storage. Use it instead of a ``Memory``, not
-    together with one that shows the last messages.
+    Closing the agent finishes the background work of this processor, and closes the processor and its storage. Do not
+    combine it with a ``Memory`` that shows the last messages.
 
     Args:
         storage: The storage for messages and diary.
-        config: As for ``Memory``. The model of both roles must be named, unless the default one's key is present.
+        config: As for ``Memory``. It must name the models of Observer and Reflector, unless there is a key for the
+            default model.
         token_counter: Default: o200k_base.
-        thread_wait: Seconds that a call waits for another call of the same thread.
+        thread_wait: Seconds to wait until another call of the same thread has ended.
         await_background: Let every call wait at its end until the background work of its thread is done.
 
     Raises:
@@ -63,7 +64,7 @@ class ObservationalMemory(DiaryProcessor):
         await self._engine.background.settled()
 
     async def close(self) -> None:
-        """Finish background work, and close the storage and the models that were created here from ids."""
+        """Finish background work, and close the storage and the models that this object created from ids."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._storage.close)
             stack.push_async_callback(self._models.close)

@@ -1,4 +1,5 @@
-"""The diary of a thread, and the cycle that runs one call of a role: start event, call, save, end event."""
+"""The diary of a thread, and the cycle around one call of the Observer or Reflector: start event, call, save, end
+event."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ class ThreadDiary:
 
     Attributes:
         config: The configuration with the overrides of this thread or resource.
-        emit: Receives each event, besides the event log of the diary.
+        emit: Receives each event; the event log of the diary gets it too.
         manual: The work was requested by a user, so memory does not retry it by itself.
     """
 
@@ -109,7 +110,7 @@ class ThreadDiary:
     async def settle(self, log: ObservationLog, run_id: str | None) -> ObservationLog:
         """Finish the work that a crash interrupted: removals, and the entries of other runs that have ended.
 
-        Returns the diary as it is stored then; the same ``log`` object if there is nothing to do.
+        Returns the diary as it is stored afterwards; the same ``log`` object if there is nothing to do.
         """
         if row_stones(log):
             log = await finish_removals(self.storage, log, self.counter)
@@ -119,12 +120,12 @@ class ThreadDiary:
         for other in sorted(filter(None, others)):
             try:
                 await self.end_run(other)
-            except StorageError as error:  # its rows stay raw until a later call saves the diary
-                logger.warning("cannot close the notes of run %s of thread %s: %s", other, self.thread_id, error)
+            except StorageError as error:  # the run's rows stay raw until a later call succeeds
+                logger.warning("the notes of run %s of thread %s stay temporary: %s", other, self.thread_id, error)
         return await self.read()
 
     async def end_run(self, run_id: str) -> None:
-        """Close or drop the notes of a run, if it has ended. Raises StorageError."""
+        """If a run has ended, make its notes permanent or drop them. Raises StorageError."""
         run = await self.storage.get_run(run_id)
         if run is None or run.state == "discarded":
             await self.drop_run(run_id)
@@ -134,8 +135,8 @@ class ThreadDiary:
     async def drop_run(self, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()) -> None:
         """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed.
 
-        Leaves a tombstone, so that late results of the run are rejected, and a removal that a crash interrupts is
-        finished when the thread is opened next.
+        Leaves a tombstone, with which the log rejects late results of the run. If a crash interrupts the removal, the
+        next ``open`` of the thread finds the tombstone and finishes it.
 
         Args:
             in_flight: Background work may still read the run's rows. Otherwise a thread without a diary needs no
@@ -248,7 +249,8 @@ class ThreadDiary:
         return replace(made, **{name: writable(text) for name, text in texts.items() if isinstance(text, str)})
 
     async def _tell_failure(self, cycle: Cycle, error: Exception, *, at: datetime, stored: bool = True) -> None:
-        """Send a failed event. ``stored``: in the event log too, which is deleted with its thread."""
+        """Send a failed event. ``stored``: append it to the event log too; False if that was deleted with its
+        thread."""
         message = message_of(error) or type(error).__name__
         logger.warning("%s of thread %s failed: %s", cycle.operation, self.thread_id, message)
         attempt = transitions.failures_of(cycle.log, cycle.operation).count + 1
@@ -293,7 +295,7 @@ class ThreadDiary:
         await self._tell_failure(self.cycle("", "observation", log, tokens), error, at=self.clock())
 
     async def stop_waiting(self, operation: Operation, log: ObservationLog, tokens: int, *, since: datetime) -> None:
-        """Send a failed event without a start event, since a run stopped waiting for other work. Not counted.
+        """Report that a run stopped waiting for other work: a failed event without a start event. Not counted.
 
         Args:
             tokens: Size of the input of that work.
@@ -348,7 +350,8 @@ class ThreadDiary:
     # -- the thread's title
 
     async def rename_thread(self, log: ObservationLog) -> None:
-        """Set the thread's title to that of the diary's hints, unless a person named it. Raises StorageError."""
+        """Set the thread's title to the one in the diary's hints, unless a person named the thread. Raises
+        StorageError."""
         title = log.hints.thread_title
         thread = await self.storage.get_thread(self.thread_id) if title else None
         if not title or thread is None or thread.title == title or not (thread.title == "" or is_generated(thread)):
@@ -370,5 +373,6 @@ class ThreadDiary:
 
 
 def _kind(error: Exception) -> str:
-    """Return the class of an error, as its text may quote messages; the text if it is known to quote none."""
+    """Return the name of an error's class, since its text may quote messages. OutOfTimeError quotes none: return its
+    text."""
     return str(error) if isinstance(error, OutOfTimeError) else type(error).__name__

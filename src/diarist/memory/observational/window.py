@@ -38,9 +38,10 @@ class Window:
         run_id: The run, which sees its own rows; None outside of any run.
 
     Attributes:
-        rows: The raw rows in order, without system rows; the run's own after ``add``. Replaced, never mutated.
+        rows: The raw rows in order, without system rows. New rows of the run are here after ``add``. Replaced, never
+            mutated.
         tokens: Size of the raw rows.
-        has_tools: A raw row may have a tool part.
+        has_tools: True if a raw row may have a tool part.
         log: The diary that the run shows.
         stored: The diary as it was last read.
     """
@@ -63,7 +64,7 @@ class Window:
     # -- rows and diary
 
     async def load(self, found: list[Message] | None = None) -> None:
-        """Read the raw rows, that is those that the diary does not cover. ``found``: these rows, if already read."""
+        """Read the raw rows: those that the diary does not cover. ``found``: these rows, if they were read already."""
         rows = found
         if rows is None:
             rows = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
@@ -112,8 +113,8 @@ class Window:
     def messages(self) -> list[Message]:
         """Return the messages for the prompt: all raw rows, beginning with a user message.
 
-        If the notes end in the middle of a turn, the user message of that turn is repeated first, or a placeholder if
-        there is none.
+        If the notes end in the middle of a turn, the result begins with that turn's user message, or with a placeholder
+        if it was not found.
         """
         if not self.rows or self.rows[0].role == "user":
             return list(self.rows)
@@ -137,7 +138,7 @@ class Window:
             before = seq_of(page[0])
 
     def blocks(self) -> list[str]:
-        """Return the instructions for the notes and the notes, as system texts; empty if there are no notes."""
+        """Return the system texts of the diary: instructions, then the notes. Empty if there are no notes."""
         label = None
         if self.log.scope == "resource":
             label = thread_label(self.thread_id, obscured=self.config.obscures_threads)
@@ -147,7 +148,7 @@ class Window:
         """Return the memory note for this run's user message; None if earlier notes in the window say the same.
 
         Args:
-            tails: News of other threads that the diary does not cover yet.
+            tails: New messages of other threads that the diary does not cover yet.
         """
         others = [row for row in self.messages() if self.run_id is None or row.run_id != self.run_id]
         said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
@@ -195,7 +196,8 @@ class Window:
         return facts.sizes[pinned]
 
     def _fresh_tokens(self, pinned: frozenset[str]) -> int:
-        """Return the size of ``fresh``: without tool calls, of all rows but noted and pinned ones."""
+        """Return the size of ``fresh(pinned)``. Without tool calls, these are all rows that are neither noted nor
+        pinned."""
         if self.has_tools:
             return tokens_of(chain.from_iterable(self.fresh(pinned)))
         left, held = set(pinned - self.facts.noted), list[Message]()
@@ -208,7 +210,7 @@ class Window:
         return self.facts.unnoted_tokens - tokens_of(held)
 
     def limits(self) -> Limits:
-        """Return the thresholds in force."""
+        """Return the current thresholds. With ``share_token_budget`` they depend on the sizes."""
         if not self.config.share_token_budget:
             return self.diary.limits
         return limits_of(self.config, message_tokens=self.tokens, observation_tokens=self.facts.observation_tokens)

@@ -32,7 +32,8 @@ _CONNECT_TIMEOUT = 10
 QUEUED_WORK = "diarist.work"
 MAX_ATTEMPTS = 5
 _FIRST_DELAY = 10
-"""Seconds before the second attempt, doubled for each further one. Their sum exceeds the lease of a killed process."""
+"""Seconds before the second attempt, doubled for each further one. Together they outlast the lease of a killed
+process."""
 _SILENCE = 30
 """Seconds without a heartbeat after which a worker counts as dead; workers send one every ten seconds."""
 _PAUSE = 5.0
@@ -76,21 +77,21 @@ class PostgresQueue:
         Raises:
             StorageError: The database cannot be reached, or rejects the job.
         """
-        async with self._connected("hand over a job to") as connection:
+        async with self._connected("submit a job to") as connection:
             found = await connection.execute(
                 "SELECT 1 FROM procrastinate_jobs WHERE status = 'doing' AND queueing_lock = %s LIMIT 1",
                 [f"{self.name}:{job.name}"],
             )
-            if await found.fetchone() is None:  # otherwise a later job covers messages stored since
+            if await found.fetchone() is None:  # if one is running, a later job covers the messages stored since
                 await self._put(connection, job, attempt=1, delay=0)
 
     async def put_back(self, job: Job, *, attempt: int, delay: int = 0) -> None:
         """Return a running job to the queue for another ``attempt``, after ``delay`` seconds."""
-        async with self._connected("put back a job into") as connection:
+        async with self._connected("return a job to") as connection:
             await self._put(connection, job, attempt=attempt, delay=delay)
 
     async def _put(self, connection: Connection, job: Job, *, attempt: int, delay: int) -> None:
-        lock = f"{self.name}:{job.name}"  # as with leases: one job per name runs at a time, and it waits for no other
+        lock = f"{self.name}:{job.name}"  # as with leases: one job per name runs at a time; other names run in parallel
         task = App(connector=PsycopgConnector()).configure_task(
             QUEUED_WORK,
             queue=self.name,
@@ -135,10 +136,10 @@ class PostgresQueue:
     async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
         """Run jobs until cancelled; see ``JobQueue``. Raises StorageError if the queue cannot be opened."""
         await self.prepare()
-        logger.info("working off the queue %r in %s", self.name, self.location)
+        logger.info("running the jobs of queue %r in %s", self.name, self.location)
         while True:
             try:
-                with self._explained("work off"):
+                with self._explained("run jobs of"):
                     await self._run_once(work, concurrency, grace)
                 logger.warning("the worker lost its connection to %s; it starts again", self.location)
             except StorageError as error:

@@ -28,7 +28,8 @@ async def ensure_schema(connection: AsyncConnection[Any], schema: str, location:
     Raises:
         SchemaError: The tables belong to a newer procrastinate.
     """
-    # A lock of the session: a transaction that waits inside would not see the tables that the other one created.
+    # A session lock, taken before the transaction: a transaction that waited for the lock would not see the tables that
+    # another one created.
     await connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
     try:
         async with connection.transaction():

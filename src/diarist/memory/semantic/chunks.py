@@ -56,8 +56,8 @@ logger = logging.getLogger("diarist")
 async def embed_pieces(embedder: Embedder, thread_id: str, pieces: Sequence[Piece]) -> list[Made]:
     """Embed chunks, leaving out messages that the embedder rejects.
 
-    A message is rejected if it fails alone while a harmless text succeeds. This is logged with the message's id, since
-    a retry would fail again. Temporary errors, and errors that concern all texts, are raised instead.
+    A message is rejected if it fails alone while a harmless text succeeds. Its id is logged, and it is not tried again.
+    Temporary errors, and errors that concern all texts, are raised instead.
 
     Raises ConfigError, ModelError, and other errors of the embedder.
     """

@@ -26,8 +26,8 @@ class SemanticRecallConfig:
         top_k: Maximum number of messages found; their neighbours are shown in addition.
         message_range: Neighbours to show with each message: a number before and after it, or a pair (before, after).
         scope: ``resource`` searches all threads of the user, ``thread`` only the current one.
-        metric: Distance between vectors: see ``diarist.vectors.Metric``. Each metric has its own index; another metric
-            means embedding all messages again.
+        metric: Distance between vectors: see ``diarist.vectors.Metric``. Each metric has its own index, so all messages
+            are embedded again after a change of metric.
         threshold: Minimum nearness by ``metric``: for ``cosine`` from -1 to 1. None: no minimum. Typical values differ
             by embedder.
         filter: Condition on the messages to search; keys are ``role``, ``thread_id``, ``created_at`` (seconds since

@@ -52,7 +52,8 @@ class Embedding:
         self._store: VectorStore | None = None
 
     def start(self, thread: Thread) -> None:
-        """Embed new messages of the thread; the first time, or after a failure, of all threads of its resource."""
+        """Embed new messages of the thread in the background. The first time, or after a failure, embed those of all
+        threads of its resource."""
         index = self._index
         if index is None:
             return
@@ -84,7 +85,7 @@ class Embedding:
         try:
             await inner_cancel_as_error(removal)
         except Exception as error:  # any error of the user's store; searches remove remaining vectors
-            logger.warning("vectors of a copy that was given up cannot be removed: %r", error)
+            logger.warning("vectors of a failed copy cannot be removed: %r", error)
 
     async def replace(self, row: Message, *, says_else: bool) -> None:
         """Remove the vectors of a message that stays, and rebuild them in the background.
@@ -127,7 +128,8 @@ class Embedding:
             await self._store.close()
 
     async def _found(self) -> VectorStore | None:
-        """Return the vector store on first use: another memory may have created it by then."""
+        """Return the vector store. It is looked up at first use, since another ``Memory`` may have created it by
+        then."""
         if self._store is None:
             self._store = await find_vectors(self._storage, self._vector, self._index)
         return self._store
@@ -138,7 +140,7 @@ class Embedding:
             for thread in mine:
                 del self._waiting[thread.id]
             is_complete = self._complete.get(resource_id)
-            self._complete.drop(resource_id)  # until the work is complete: it may fail, or end with its event loop
+            self._complete.drop(resource_id)  # until this job is complete: it may fail, or end with its event loop
             try:
                 if not is_complete:
                     behind = await inner_cancel_as_error(index.behind(resource_id))

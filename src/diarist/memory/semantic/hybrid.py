@@ -34,8 +34,8 @@ class HybridSearch:
     """Searches messages of a resource for all words of the query, and for its meaning; best hits first.
 
     Args:
-        tolerant: If the search by meaning fails or takes longer than 10 seconds, log that and return the hits by words.
-            Otherwise failures are raised.
+        tolerant: True: if the search by meaning fails or takes longer than 10 seconds, log that and return only the
+            hits by words. False: raise the error.
         wanted: Filter for the messages to search.
         threshold: Minimum nearness of hits by meaning. Raises InputError for an impossible one.
     """
@@ -59,7 +59,8 @@ class HybridSearch:
     async def __call__(
         self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
     ) -> Page[Hit]:
-        """Return a page of hits. Raises InputError for an empty query, a limit below 1, a foreign cursor."""
+        """Return a page of hits. Raises InputError for an empty query, a limit below 1, or a cursor of another
+        search."""
         check_query(query)
         if not query.strip():
             raise InputError("the query is empty: pass the text to search for")

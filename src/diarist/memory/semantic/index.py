@@ -1,8 +1,8 @@
 """The index of message vectors: embeds messages after a run, searches them, and removes them with their messages.
 
 Each embedder has its own index. A cursor per thread records how far the thread is embedded. Cursors are in an index of
-the same store, so another store or embedder starts from the beginning by itself. A cursor moves only after the vectors
-up to it are stored, and vector ids are deterministic, so a crash loses and duplicates nothing.
+the same store, so another store or embedder automatically starts from the beginning. A cursor moves only after the
+vectors up to it are stored, and vector ids are deterministic, so a crash loses and duplicates nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SemanticIndex:
         except ConfigError:
             raise
         except Exception as error:  # any error of the user's store or embedder
-            logger.warning("the embedder %s cannot be tried at the start: %r", self._embedder.name, error)
+            logger.warning("the embedder %s cannot be checked at the start: %r", self._embedder.name, error)
 
     @property
     def nearness(self) -> tuple[float, float]:
@@ -172,8 +172,8 @@ class SemanticIndex:
     async def catch_up(self, thread: Thread) -> int | None:
         """Embed the thread's messages that are not embedded yet; return the number of messages read.
 
-        None while another process does that, or was killed doing it less than a minute ago. Raises ConfigError,
-        ModelError, StorageError; finished work stays, and the next call continues from there.
+        Returns None if another process is doing that, or was killed less than a minute ago while doing it. Raises
+        ConfigError, ModelError, StorageError; finished work stays, and the next call continues from there.
         """
         await self._open()
         async with self._claimed(thread.id) as lease:
@@ -221,7 +221,7 @@ class SemanticIndex:
     async def _let_go(self, thread_id: str, lease: Lease | None) -> None:
         if lease is not None:
             await self._storage.release_lease(lease)
-            if await self._storage.get_thread(thread_id) is None:  # it was removed while this work held the lease
+            if await self._storage.get_thread(thread_id) is None:  # the thread was removed while this lease was held
                 await self._storage.delete_lease(lease.name)
 
     async def behind(self, resource_id: str) -> list[Thread]:
@@ -252,7 +252,7 @@ class SemanticIndex:
             await self._drop_gone(thread.id, ids)
         moved = _Cursor(seq_of(rows[-1]))
         await self._save(thread, moved)
-        if await self._storage.get_thread(thread.id) is None:  # it was removed in between
+        if await self._storage.get_thread(thread.id) is None:  # the thread was removed in between
             await remove_vectors(self.vectors, resource_id=thread.resource_id, thread_id=thread.id)
         return moved
 

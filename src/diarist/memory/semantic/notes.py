@@ -47,7 +47,7 @@ def recall_note(
             return block
         if count == 1:  # shorten each line
             first, *lines, last = block.text.splitlines()
-            room = max(20, max_tokens * 2 // max(1, len(lines)))  # at least two characters a token in any language
+            room = max(20, max_tokens * 2 // max(1, len(lines)))  # a token has two characters or more on average
             text = "\n".join([first, *(shorten(line, room) for line in lines), last])
             return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
     return None
@@ -93,7 +93,7 @@ async def cut_quotes(
     thread_id: str,
     message_ids: Collection[str] | None = None,
 ) -> list[str]:
-    """Reduce all notes of a resource that quote messages of this thread, or only these messages of it, to the date.
+    """Find the notes of a resource that quote this thread (or only these messages of it), and reduce them to the date.
 
     Returns the ids of the messages that the notes were sent with.
     """

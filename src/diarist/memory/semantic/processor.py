@@ -35,7 +35,7 @@ class SemanticRecall(Processor[Any]):
     Args:
         config: None: do not search, only embed messages.
         embed: Starts embedding a thread in the background.
-        settle: Awaits that work at the end of each committed run; None: no wait.
+        settle: Waits for that work; called at the end of each committed run. None: do not wait.
         timezone: Time zone of the dates in the note.
         obscured: True: the model sees hashes instead of thread ids.
     """
@@ -154,7 +154,8 @@ class SemanticRecall(Processor[Any]):
             context.wait_at_end(lambda: settle(thread))
 
     async def _check_note(self, context: RunContext[Any], asked: Message, outcome: Outcome) -> None:
-        """Cut the note if a message that it quotes was deleted during the run, when its rows were invisible."""
+        """Cut the note if a message that it quotes was deleted during the run: ``forget`` could not see the note
+        then."""
         if outcome == "discarded" or context.thread_id is None or asked.sent is None:
             return
         try:

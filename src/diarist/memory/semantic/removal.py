@@ -25,7 +25,7 @@ async def remove_vectors(
     thread_id: str | None = None,
     message_ids: Collection[str] | None = None,
 ) -> int:
-    """Remove the vectors of messages of a thread, of a thread or of a resource, from all embedders that were ever used.
+    """Remove the vectors of a resource, of a thread, or of some messages of a thread, whichever embedder made them.
 
     Returns their number. With ``resource_id``, the store need not read all partitions.
     """

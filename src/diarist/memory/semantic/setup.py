@@ -30,7 +30,7 @@ def semantic_index(
             "without it, vectors are stored next to the messages"
         )
     if embedder is None:
-        if config is None:  # a vector store alone serves to remove vectors of other memories
+        if config is None:  # without an embedder, the store is only used to delete vectors that another Memory wrote
             return None
         raise ConfigError(
             "semantic recall needs an embedder: pass embedder='openai/text-embedding-3-small' or another of your"
@@ -44,9 +44,10 @@ def semantic_index(
 
 
 async def find_vectors(storage: Storage, vector: Vector, index: SemanticIndex | None) -> VectorStore | None:
-    """Return the store with the vectors that this memory or another one made of the storage's messages, if any.
+    """Return the store that may have vectors of the storage's messages, written by this ``Memory`` or another one; None
+    if there is no such store.
 
-    Raises ConfigError if there are vectors in a store that cannot be opened, StorageError.
+    Raises StorageError. Raises ConfigError if the database has vectors, but their store cannot be opened.
     """
     if vector is False:
         return None
@@ -65,7 +66,7 @@ async def find_vectors(storage: Storage, vector: Vector, index: SemanticIndex | 
     if isinstance(storage, SQLiteStorage):
         return _default_store(storage)
     unreachable = ConfigError(
-        f"{storage.location} has vectors, too: pass vector= with their store, or vector=False to leave them"
+        f"{storage.location} also has vectors of messages: pass their store as vector=, or vector=False to keep them"
     )
     try:
         from diarist.storage.postgres import PostgresStorage

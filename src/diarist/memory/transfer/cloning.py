@@ -37,7 +37,7 @@ async def clone(
     """Create ``copy``, a new thread of the same resource (or of none, as the source), from the selected messages.
 
     Args:
-        withdraw: Called with a copy that was removed again, to remove what others derived from it already.
+        withdraw: Called with a copy that was removed after an error, to remove data that others have derived from it.
     """
     if selection.ids is not None:
         known = await storage.existing_ids(source.id, sorted(selection.ids))
@@ -62,7 +62,7 @@ async def clone(
                 case _:
                     await writer.add(item)
         await writer.flush()
-        # The copied rows have other ids, and so other digests, by the ranges of the entries' sources.
+        # The copied rows have new ids, so the sources of the entries need new digests: one for each range of rows.
         entries = [entry for log in writer.logs for entry in log.every_entry]
         ranges = {(source.first_seq, source.last_seq) for entry in entries for source in entry.sources}
         digests: dict[tuple[int, int], str] = {}
@@ -81,7 +81,7 @@ async def clone(
             raise ConflictError(f"messages of thread {source.id!r} were removed while it was copied; try again")
         found = await storage.get_thread(copy.id)
         if found is None:
-            raise NotFoundError(f"thread {copy.id!r} was deleted as soon as it was there")
+            raise NotFoundError(f"thread {copy.id!r} was deleted right after it was created")
         return found
     except BaseException:
         await shield_until_done(_give_up(storage, copy, withdraw), hurried=being_cancelled())
@@ -89,20 +89,20 @@ async def clone(
 
 
 async def _give_up(storage: Storage, copy: Thread, withdraw: Callable[[Thread], Awaitable[None]]) -> None:
-    """Remove a copy that is visible already; the caller raises the error that made it fail.
+    """Remove a copy that is visible already. The caller then raises the error that made it fail.
 
     Vectors go last: a process that is embedding the copy removes its own when it finds the thread gone.
     """
     try:
         await storage.delete_thread(copy.id)
     except StorageError as error:
-        logger.warning("the copy %s was given up, but cannot be removed: %s", copy.id, error)
+        logger.warning("the copy %s failed, and cannot be removed: %s", copy.id, error)
         return
     await withdraw(copy)
 
 
 class _Renaming:
-    """The ids in a copied thread: the same for the same copy."""
+    """Maps ids to those of a copied thread. The same id of the same copy always gets the same new id."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -111,7 +111,7 @@ class _Renaming:
         return f"msg_{_hash(self._target, old)[:32]}"
 
     def log(self, log: ObservationLog, digests: Mapping[tuple[int, int], str]) -> ObservationLog:
-        """Return a renumbered log as that of the copy, with new digests by the ranges of rows."""
+        """Convert a renumbered log to the log of the copy. ``digests``: the new digest of each range of rows."""
 
         def entry(old: Observation) -> Observation:
             sources = [

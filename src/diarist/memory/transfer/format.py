@@ -5,8 +5,8 @@
 ``thread``        Begins a thread: ``id``, ``resource_id``, ``title``, ``metadata``, ``created_at``.
 ``working``       The thread's own working memory, if it has one: ``text``.
 ``message``       A message of the thread, as ``Message.to_dict`` writes it; its place is its number in the thread.
-``forgotten``     A deleted or changed message, without its text: ``id``, ``role``, ``seq``, the number of the message
-                  before it, and ``rank`` among those of one number.
+``forgotten``     A deleted or changed message, without its text: ``id``, ``role``; ``seq``, the number of the message
+                  before it; and ``rank``, its place among those with the same ``seq``.
 ``generation``    The thread's diary at the end of an earlier generation, oldest first.
 ``log``           The thread's diary.
 ``resource``      Data of a resource across its threads: ``working_memory``, ``metadata``, and, if it has a diary,
@@ -216,10 +216,10 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 _check(value, text=str)
                 return Working(**value)
             case "message":
-                # Counted again, since a file may have any numbers.
+                # Count the tokens again: the numbers in a file may be wrong.
                 message = Message.from_dict({**value, "part_tokens": None})
                 check_message(message)
-                if message.role == "system":  # it would give the model instructions in the name of the operator
+                if message.role == "system":  # it could give the model instructions as if from the application
                     raise InputError("a thread has no messages of the role 'system'")
                 if message.sent is not None:
                     message.sent.tokens = max(message.sent.tokens, 0)

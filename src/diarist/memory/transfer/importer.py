@@ -45,9 +45,9 @@ class Importer:
         self._stack = AsyncExitStack()
         self._thread: Thread | None = None
         self._writer: ThreadWriter | None = None  # None: the thread exists and is skipped
-        self._rows: AsyncGenerator[Message] | None = None  # of a skipped thread
+        self._rows: AsyncGenerator[Message] | None = None  # the rows of a skipped thread
         self._counts: dict[str, int] = {}
-        self._incomplete: set[str] = set()  # skipped threads that differ from the file
+        self._incomplete: set[str] = set()  # ids of skipped threads that differ from the file
 
     async def run(self, items: AsyncIterator[Item]) -> Moved:
         """Import all items; return the counts.
@@ -72,7 +72,8 @@ class Importer:
                         if self._counts[self._thread.id] % PAGE == 0:
                             self._on_progress(self._moved)
                 elif isinstance(item, Message) and self._rows is not None and self._thread.id not in self._incomplete:
-                    # Count a message if the skipped thread has the same at its place: diary entries on it stay valid.
+                    # Count a message if the skipped thread has the same message at this place: diary entries made from
+                    # it stay valid.
                     place = self._counts[self._thread.id] + 1
                     row = await anext(self._rows, None)
                     if row is None or (row.seq, row.id, row.role, row.parts) != (place, item.id, item.role, item.parts):
@@ -119,7 +120,7 @@ class Importer:
         """Import data of a resource. Data that the resource has already is not replaced."""
         self._check_owner(whole.id, "a resource")
         key = f"resource:{whole.id}"
-        # Entries stay if all their messages were imported now or exist already.
+        # Entries stay if all their messages were imported by this call or existed before.
         gone = [
             Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
             for name in sorted(threads_in(whole.logs))

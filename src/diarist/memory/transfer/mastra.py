@@ -1,4 +1,4 @@
-"""Converts Mastra's SQLite or libSQL database to lines of our export format.
+"""Converts Mastra's SQLite or libSQL database to lines of diarist's export format.
 
 It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``mastra_resources`` and
 ``mastra_observational_memory``. Each generation of observations becomes one diary entry, which covers the messages up
@@ -38,7 +38,7 @@ _SAID_BY_USERS = ("user", "user-message")
 """Signals with these types are messages that users sent while the agent was working."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MAX_HINTS = 50
-"""Maximum number of threads, the newest ones, with a current task in the diary of a resource."""
+"""Maximum number of threads with a current task in the diary of a resource; the newest are kept."""
 
 
 def is_mastra(path: Path) -> bool:
@@ -57,7 +57,7 @@ def is_mastra(path: Path) -> bool:
 
 
 async def mastra_lines(path: Path | str, *, on_note: Callable[[str], None] | None = None) -> AsyncIterator[str]:
-    """Yield the threads of a database of Mastra, as ``memory.threads.import_all`` takes them.
+    """Yield the threads of a Mastra database as lines for ``memory.threads.import_all``.
 
     Args:
         path: The file. It is opened read-only.
@@ -97,9 +97,9 @@ class _Database:
         self._tables = _tables(connection)
         self._diaries = {str(row["lookupKey"]) for row in self._rows("mastra_observational_memory", "lookupKey")}
         self._read: set[str] = set()
-        """Keys of the diaries that were read once, so their notes were reported."""
+        """Keys of the diaries that were read, so that their notes are not reported again."""
         self._covered: dict[str, dict[int, list[Source]]] = {}
-        """By resource: the sources of each slot of its diary."""
+        """For each resource, the sources of each slot of its diary."""
         self._hints: dict[str, list[Hints]] = {}
 
     async def items(self) -> AsyncIterator[Item]:
@@ -275,7 +275,7 @@ class _Database:
     # -- observations
 
     def _diary(self, key: str) -> MastraDiary:
-        note: Note = self._note if key not in self._read else lambda text: None  # noted once, read several times
+        note: Note = self._note if key not in self._read else lambda text: None  # a diary is read several times
         self._read.add(key)
         query = 'SELECT * FROM mastra_observational_memory WHERE "lookupKey" = ? ORDER BY "generationCount", rowid'
         rows = self._connection.execute(query, [key]).fetchall() if key in self._diaries else []
@@ -317,7 +317,7 @@ class _Database:
 
 
 def _late(message: Message, before: Message | None) -> list[Part]:
-    """Add a tool's results to their calls in the message before; return the remaining results."""
+    """Add a tool's results to their calls in the previous message; return the remaining results."""
     calls = {part.call_id: part for part in before.tool_parts} if before and before.role == "assistant" else {}
     late: list[Part] = []
     for result in message.tool_parts:

@@ -29,7 +29,8 @@ class Content:
     """The content of a message.
 
     Attributes:
-        observed: True if a mark says that the whole message was observed, False for a part of it; None without a mark.
+        observed: True if a mark says that the whole message was observed; False if only a part was; None without a
+            mark.
     """
 
     parts: list[Part]

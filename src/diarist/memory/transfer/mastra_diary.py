@@ -32,7 +32,7 @@ class _Record:
 
 
 class Covered:
-    """Collects the ranges of a thread's messages that each slot of a diary covers, message by message."""
+    """Collects the ranges of a thread's messages that each record (slot) of a diary covers."""
 
     def __init__(self, thread_id: str) -> None:
         self._thread_id = thread_id
@@ -67,7 +67,8 @@ class Covered:
 class MastraDiary:
     """The diary of a thread or a resource.
 
-    Its *slots* are the records, oldest generation first. Messages that were only observed for the buffer stay raw.
+    A *slot* is the number of a record in it, counted from 0 at the oldest generation. Messages that only buffered
+    observations cover stay raw.
 
     Args:
         key: ``thread:<id>`` or ``resource:<id>``.

@@ -27,7 +27,7 @@ class Numbering:
         self._left_out: list[Tombstone] = []
 
     def take(self, seq: int) -> None:
-        """Copy the next row."""
+        """Record that the next row is copied, and give it the next new number."""
         self.count += 1
         if not self._firsts or seq - self._firsts[-1] != self.count - self._places[-1]:
             self._firsts.append(seq)
@@ -35,7 +35,7 @@ class Numbering:
         self.end = seq
 
     def leave_out(self, seq: int) -> None:
-        """Leave out the next row."""
+        """Record that the next row is not copied."""
         last = self._left_out[-1] if self._left_out else None
         first = last.first_seq if last is not None and last.last_seq == self.end else seq
         if first != seq:
@@ -45,19 +45,19 @@ class Numbering:
 
     @property
     def missing(self) -> tuple[Tombstone, ...]:
-        """Ranges of rows that the copy does not have, including those stored later."""
+        """Ranges of rows that are not in the copy: those left out, and all rows after the last one read."""
         return (
             *self._left_out,
             Tombstone(thread_id=self.thread_id, first_seq=self.end + 1, last_seq=WHOLE),
         )
 
     def range_of(self, first: int, last: int) -> tuple[int, int] | None:
-        """Return the new range of the copied rows of a range; None if there are none."""
+        """Convert a range of old row numbers to new ones; None if none of its rows was copied."""
         start, end = self._count_to(first - 1) + 1, self._count_to(last)
         return (start, end) if start <= end else None
 
     def of_forgotten(self, messages: Sequence[Forgotten]) -> list[Forgotten]:
-        """Return deleted messages with the new numbers of the rows before them."""
+        """Return the forgotten messages; the ``seq`` of each is the new number of the last copied row before it."""
         return [row._replace(seq=self._count_to(row.seq), rank=rank) for rank, row in enumerate(messages)]
 
     def _count_to(self, seq: int) -> int:
@@ -75,7 +75,8 @@ def threads_in(logs: Iterable[ObservationLog]) -> set[str]:
 
 
 def cut(logs: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> list[ObservationLog]:
-    """Remove entries made from missing rows from a diary; entries that a removed reflection replaced return.
+    """Remove the entries of a diary that were made from missing rows. In place of a removed reflection, the entries
+    that it replaced come back.
 
     Args:
         logs: The earlier generations, oldest first, and the current one.
@@ -103,7 +104,7 @@ def renumbered(log: ObservationLog, numberings: Mapping[str, Numbering]) -> Obse
 
 
 def map_entries(log: ObservationLog, change: Callable[[Observation], Observation]) -> ObservationLog:
-    """Apply a function to every entry of a log, a waiting reflection included."""
+    """Apply a function to every entry of a log, including a buffered reflection."""
     pending = log.reflection
     return replace(
         log,

@@ -1,4 +1,4 @@
-"""Reads threads, whole or in part, page by page, and reduces diaries to the messages read."""
+"""Reads threads, whole or in part, page by page. Diaries are reduced to entries made from the messages read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ async def read_diary(storage: Storage, key: str, numberings: Mapping[str, Number
     """Return the generations of a diary, reduced to entries made from the numbered rows only.
 
     Args:
-        numberings: By thread. Read the rows before the diary: entries on later rows are then left out.
+        numberings: The numbering of each thread, with all rows read. Entries made from rows that were stored later are
+            left out.
     """
     head = await storage.get_log(key)
     if head is None:
@@ -126,7 +127,7 @@ async def all_items(
     """Yield all threads, of one resource or of all. With ``metadata`` only matching threads, and no data of
     resources."""
     owners: dict[str, None] = {} if resource is None else {resource: None}
-    if resource is None:  # newest thread first, then the resources with data but no threads
+    if resource is None:  # in the order of their newest threads; those without threads come last
         async for thread in threads_of(storage, None, metadata):
             owners[thread.resource_id] = None
         cursor: str | None = None

@@ -137,8 +137,8 @@ async def _or_discarded(storage: Storage, run: Run) -> AsyncGenerator[None]:
 async def _begin(storage: Storage, thread: Thread) -> Run:
     """Begin the run that creates the thread.
 
-    A process that was killed here leaves an invisible thread. Beginning a new run of it ends the old run, deletes its
-    rows, and makes the thread visible and empty: it is deleted and created again.
+    A process that was killed here leaves an invisible thread. A new run of that thread ends the old run, deletes its
+    rows, and makes the thread visible and empty. So the thread is then deleted and created again.
     """
     refusal = f"thread {thread.id!r} already exists in {storage.location}"
     if await storage.get_thread(thread.id) is not None:
@@ -147,7 +147,7 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
     async with _or_discarded(storage, run):
         if await storage.get_thread(thread.id) is None:
             return run
-        if await storage.list_messages(thread.id, limit=1):  # another process was faster
+        if await storage.list_messages(thread.id, limit=1):  # another process has created the thread
             raise ConflictError(refusal)
         await storage.delete_thread(thread.id)
     return await _open(storage, thread)

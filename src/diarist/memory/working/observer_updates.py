@@ -30,7 +30,7 @@ _NOTHING = frozenset({"", "-", "none", "null", "n/a", "empty", "unchanged", "no 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserverUpdate:
-    """A working memory that was shown to an Observer, and its answer.
+    """A working memory that an Observer was shown, and the Observer's update of it.
 
     Attributes:
         text: The text that the Observer was shown.

@@ -41,9 +41,9 @@ class RunState:
         key: Key of the value in storage; set at the first step, when the run's resource is known.
         text: The working memory at the start of the run, as shown to the model; None if it could not be read.
         updates: Updates that the run made, in order, each with the id of the message with its tool call. The first
-            ``written`` of them wait in storage.
+            ``written`` of them are stored, pending.
         shown: The system text of the current step.
-        keeps: True if the model has the update tool.
+        keeps: True if the model has the tool that updates working memory.
     """
 
     key: str = ""
@@ -94,7 +94,7 @@ class WorkingMemoryProcessor(Processor[Any]):
             try:
                 if state.keeps and await self._storage.get_run(context.run_id) is None:
                     raise ConfigError(
-                        "working memory needs the storage that holds the messages of its runs: give the message "
+                        "working memory must be in the same storage as the messages of its runs: give the message "
                         "history of this call the memory's own storage"
                     )
                 state.text = (await self._store.read(state.key)).text
@@ -180,11 +180,11 @@ class WorkingMemoryProcessor(Processor[Any]):
             try:
                 await self._store.update(state.key, lambda memory: drop(memory, context.run_id))
             except StorageError as error:
-                logger.warning("the next reader of %s drops this run's updates: %s", state.key, error)
+                logger.warning("this run's updates of %s are dropped at its next use: %s", state.key, error)
 
     async def _after_end(self, state: RunState) -> None:
         if state.written or self._config.kept_by == "observer":
             try:
                 await self._store.read(state.key)
             except StorageError as error:
-                logger.warning("the next reader of %s applies this run's updates: %s", state.key, error)
+                logger.warning("this run's updates of %s are applied at its next use: %s", state.key, error)

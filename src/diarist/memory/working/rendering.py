@@ -1,9 +1,10 @@
 """Renders working memory for the model: a copy in the system text, and changes in the memory notes.
 
-Each user message stores, with its memory note, the working memory at that time. If it had changed, the note contains
-the changes, or the whole text if that is hardly longer. The copy in the system text is the version stored with the
-oldest message in the prompt, so it changes only when the start of the prompt changes anyway. Together with the later
-notes it is up to date. Only the run that called the update tool sees that call, so no text is in the prompt twice.
+Each user message stores, with its memory note, the working memory at that time. If working memory has changed since the
+previous user message, the note contains the changes; or the whole text, once the changes since the last whole text have
+at least half its length. The copy in the system text is the version stored with the oldest message in the prompt, so it
+changes only when the start of the prompt changes anyway. Together with the later notes it is up to date. Only the run
+that called the update tool sees that call, so no text is in the prompt twice.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from diarist.messages import Message, PromptMessage, PromptPart, ReasoningPart, 
 from diarist.tokens import TokenCounter
 
 RECORD = "working_memory"
-"""The name of working memory in ``made_from`` of a sent block."""
+"""The key under which ``SentBlock.made_from`` has the record of working memory."""
 
 _TAGS = re.compile(r"<(?=\s*/?\s*working-memory\b)", re.IGNORECASE)
 _SEE_NOTE = "(in the first memory-note)"
 
 
 def records(messages: Iterable[Message], key: str) -> list[dict[str, Any]]:
-    """Return the records of this working memory, oldest first; copied messages may have records of another one.
+    """Return the records of this working memory, oldest first. Skips records of others, which copied messages may have.
 
-    Each has the ``text`` at that time; ``whole`` if the note contained all of it; and ``parts``: the length of the
-    changes in notes since the last whole text.
+    Keys of a record: ``text``, the working memory at that time; ``whole``, True if the note contained the whole text;
+    and ``parts``, the length of the changes in notes since the last whole text.
     """
     found = (message.sent.made_from.get(RECORD) for message in messages if message.sent is not None)
     return [record for record in found if isinstance(record, dict) and record["of"] == key]
 
 
 def system_text(known: Sequence[dict[str, Any]], text: str, shape: Shape, *, keeps: bool) -> str:
-    """Return the instructions for working memory, and the copy of it. ``keeps``: the model has the tool.
+    """Return the instructions for working memory, followed by its text.
 
-    ``known``: the records of the messages in the prompt. ``text``: shown if there are none.
+    ``known``: the records of the messages in the prompt. ``text``: shown if there are no records. ``keeps``: True if
+    the model has the tool that updates working memory.
     """
     copy = str(known[0]["text"]) if known else text
     copy = _SEE_NOTE if known and known[0].get("whole") else copy or (shape.blank if keeps else "")
@@ -51,7 +53,8 @@ def system_text(known: Sequence[dict[str, Any]], text: str, shape: Shape, *, kee
 
 
 def sent_note(key: str, text: str, earlier: Sequence[dict[str, Any]], counter: TokenCounter) -> SentBlock:
-    """Return the record for a user message. ``earlier``: records of earlier messages, oldest first."""
+    """Return the block for a user message: the record, and the note if there is news. ``earlier``: records, oldest
+    first."""
     before = earlier[-1] if earlier else {"text": text}
     lines: list[str] = []
     whole, parts = False, int(before.get("parts", 0))
@@ -113,7 +116,7 @@ def difference(before: str, after: str) -> list[str]:
 
 
 def _under_heading(lines: list[str], first: int, last: int) -> list[str]:
-    """Return the non-empty lines of a range, after the heading above them."""
+    """Return the nearest heading above a range of lines, followed by the non-empty lines of the range."""
     said = [line for line in lines[first:last] if line.strip()]
     if not said or said[0].startswith("#"):
         return said

@@ -165,7 +165,7 @@ class ObjectShape(Shape):
 
 
 def without_updates(rows: Sequence[Message]) -> list[Message]:
-    """Remove the calls that update working memory: their arguments repeat what the messages say."""
+    """Remove the calls that update working memory: their arguments only repeat the messages."""
     return [
         replace(row, parts=[part for part in row.parts if not _is_update(part)])
         if any(map(_is_update, row.parts))

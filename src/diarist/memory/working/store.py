@@ -55,7 +55,7 @@ class WorkingMemoryStore:
                 run = await self._storage.get_run(run_id)
                 if run is not None and run.state in ("live", "suspended"):
                     continue
-                # not those of a discarded run, of a deleted thread, or of a guarded run without an outcome
+                # Updates of discarded runs, interrupted guarded runs and deleted threads take no effect.
                 if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):
                     text = apply(memory.text, [update for update in memory.updates if update.run_id == run_id])
                     memory = replace(memory, text=text)

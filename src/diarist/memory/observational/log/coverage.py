@@ -155,7 +155,7 @@ def sources_of(
 async def uncovered_rows(
     storage: Storage, coverage: Coverage, thread_id: str, *, before: int | None = None, run_id: str | None = None
 ) -> list[Message]:
-    """Return the uncovered rows of a thread, in order, without system rows; reads few covered ones.
+    """Return the uncovered rows of a thread, in order, without system rows. Reads few covered rows.
 
     Args:
         before: Only rows with a ``seq`` below this.
@@ -193,7 +193,7 @@ async def stale_entries(storage: Storage, entries: Sequence[Observation], run_id
 
 
 async def changed_sources(storage: Storage, sources: Sequence[Source], run_id: str | None) -> list[Source]:
-    """Return the sources with rows that, as a run sees them, were changed or removed. Reads each thread once."""
+    """Return the sources with rows that were changed or removed, as the run sees them. Reads each thread once."""
     changed: list[Source] = []
     for thread_id in sorted({source.thread_id for source in sources}):
         own = [source for source in sources if source.thread_id == thread_id]

@@ -51,13 +51,13 @@ def find(log: ObservationLog, observation_id: str) -> Observation:
         if entry.id == observation_id:
             return entry
     raise NotFoundError(
-        f"the log {log.key!r} has no observation {observation_id!r}; where a reflection has replaced it, "
-        "edit that: observations(...).entries has the ids"
+        f"the log {log.key!r} has no observation {observation_id!r}; if a reflection has replaced it, "
+        "edit the reflection: memory.diary.get(...).entries has the ids"
     )
 
 
 def empty(log: ObservationLog) -> ObservationLog:
-    """Remove all entries and everything derived from them. Results of work in flight are rejected later."""
+    """Remove all entries and everything derived from them. Results of calls that still run will be rejected."""
     if not log.entries and log.reflection is None:
         return log
     return replace(
@@ -124,12 +124,12 @@ def tombstones_of(thread_id: str, seqs: Iterable[int]) -> tuple[Tombstone, ...]:
 
 
 def row_stones(log: ObservationLog) -> tuple[Tombstone, ...]:
-    """Return the tombstones that name rows; the others name runs."""
+    """Return the tombstones of rows; the other tombstones are of runs."""
     return tuple(stone for stone in log.tombstones if stone.run_id is None)
 
 
 def without_stones(log: ObservationLog, stones: Collection[Tombstone]) -> ObservationLog:
-    """Return the log without these tombstones, for rows that cannot come back."""
+    """Return the log without these tombstones. Call it once their rows cannot come back."""
     gone = set(stones)
     left = tuple(stone for stone in log.tombstones if stone not in gone)
     return log if len(left) == len(log.tombstones) else replace(log, tombstones=left)
@@ -138,9 +138,9 @@ def without_stones(log: ObservationLog, stones: Collection[Tombstone]) -> Observ
 def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasure) -> ObservationLog:
     """Add tombstones for rows, and remove every entry that was made from them.
 
-    A removed reflection gives way to the entries it replaced, if ``history`` has them and they were made from other
-    rows. The remaining rows of a removed entry become raw again. An entry marked as ``cut`` is emptied instead and
-    still covers its remaining rows, which may contain the words that a person removed.
+    In place of a removed reflection, the entries that it replaced come back, if ``history`` has them and they were made
+    from other rows. The remaining rows of a removed entry become raw again. An entry marked as ``cut`` is emptied
+    instead and still covers its remaining rows, which may contain the words that a person removed.
     """
     entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
     known = set(log.tombstones)
@@ -160,7 +160,7 @@ def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
 
 
 def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: Erasure) -> list[Observation]:
-    """Return the entry if it may stay, else the entries it replaced that may be restored."""
+    """Return the entry if it may stay; otherwise those of the entries it replaced that may be restored."""
     if not erasure.reaches(entry):
         return [entry]
     if entry.cut:

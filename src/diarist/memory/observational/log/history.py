@@ -1,4 +1,4 @@
-"""Questions to all generations of a log: its entries at a given time, one entry, and the tokens it cost. Pure."""
+"""Queries over all generations of a log: its entries at a given time, one entry by id, and the token usage. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> Observ
     """
     log = generations[0]
     for before, after in pairwise(generations):
-        # A generation begins with its reflection; if that entry is gone, after the last entry before it.
+        # A generation begins when its reflection was made; if that is gone, when the last entry before it was made.
         known = {entry.id for entry in before.entries}
         new = [entry for entry in after.entries if entry.kind == "reflection" and entry.id not in known]
         begun = max((entry.observed_at for entry in new or before.entries), default=moment)

@@ -28,7 +28,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 
 def begun(*generations: ObservationLog) -> list[ObservationLog]:
-    """Mark the generations of a log that is saved for the first time with a new ``born`` id."""
+    """Give a new ``born`` id to all generations of a log, before the log is saved for the first time."""
     born = new_id("log")
     return [replace(log, born=born) for log in generations]
 
@@ -37,7 +37,7 @@ def was_forgotten(told: ObservationLog, log: ObservationLog) -> bool:
     """Return True if anything was forgotten since ``told`` was read. Results based on ``told`` must then be dropped.
 
     Args:
-        told: The log as it was read; if it was never saved, it had nothing to forget.
+        told: The log as it was read. A log that was never saved had nothing to forget.
         log: The log as it is stored now.
     """
     gone = told.version > 0 and (log.version == 0 or log.born != told.born)
@@ -76,7 +76,8 @@ class LogStore:
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
     ) -> tuple[ObservationLog, list[Message]]:
-        """Return the log, and the rows of the thread that its active entries, as the run sees them, do not cover."""
+        """Return the log, and the rows of the thread that no active entry covers. Counts only entries that the run
+        sees."""
         found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
@@ -85,15 +86,17 @@ class LogStore:
             return holes_to_read(found[0])
 
         key = self.key(thread_id, resource_id)
-        # A user's wrapper may lack this method, or forward it to the inner storage and bypass its own reads.
+        # Look the method up on the class: a user's wrapper may forward it to the inner storage with ``__getattr__``,
+        # which would bypass the wrapper's own ``get_log`` and ``list_messages``.
         kind = type(self._storage) if hasattr(type(self._storage), "log_and_messages") else Storage
         log, rows = await kind.log_and_messages(self._storage, key, thread_id, holes, run_id=run_id)
         return log or self._empty(key, resource_id), only_uncovered(rows, found[0])
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
-        """Return the log if it was saved since ``log`` was read, else None; an empty one if it was deleted."""
+        """Return the stored log if it was saved after ``log`` was read, an empty log if it was deleted, None if nothing
+        changed."""
         found = await self._storage.get_log(log.key, after=max(0, log.version - 1))
-        if found is None and log.version:  # deleted, or created again with a lower version
+        if found is None and log.version:  # the log was deleted, or created again with a lower version
             return await self._now(log.key, log.resource_id)
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
 
@@ -144,10 +147,11 @@ class LogStore:
                 await asyncio.sleep(random.uniform(0, _JITTER * attempt))
 
     async def clean_history(self, key: str, gone: Callable[[Observation], bool]) -> None:
-        """Remove entries from earlier generations, which also keep buffered entries and those of live runs.
+        """Remove entries from earlier generations. These also contain entries that were buffered, or belonged to a live
+        run.
 
-        Pass it as ``check`` to the ``update`` that removes them from the log. If a new generation begins in between,
-        that update is not saved, and both are repeated.
+        Pass it as ``check`` to the ``update`` that removes the same entries from the log. If a new generation begins
+        between this call and the save, the save fails, and ``update`` repeats this call and the change.
         """
         await self.rewrite_history(
             key, lambda past: drop_entries(past, {entry.id for entry in past.entries if gone(entry)})
@@ -196,7 +200,8 @@ class LogStore:
         """Claim several threads at once; yields the thread ids that were claimed. All leases are released together.
 
         Args:
-            wait: Seconds to wait for leases of other processes, in total; a killed process may have held many.
+            wait: Seconds to wait for leases of other processes. One limit for all threads: a killed process may have
+                left many leases.
         """
         deadline = time.monotonic() + wait
         mine: list[str] = []
@@ -208,7 +213,7 @@ class LogStore:
                     held.append((lease, asyncio.create_task(self._renew(lease))))
                     mine.append(thread_id)
             yield mine
-        except GeneratorExit:  # dropped with its event loop, where nothing can be awaited: the leases expire
+        except GeneratorExit:  # dropped together with its event loop: nothing can be awaited, so the leases expire
             held.clear()
             raise
         finally:
@@ -218,7 +223,8 @@ class LogStore:
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
 
-        ``OTHER_THREADS`` as ``thread_id`` names the job for the other threads of a resource.
+        With ``OTHER_THREADS`` as ``thread_id``: the job that observes the resource's threads other than the current
+        one.
         """
         key = self.key(thread_id, resource_id)
         return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"

@@ -46,7 +46,7 @@ async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenC
     mine = list(stones)
     for thread_id in {stone.thread_id for stone in stones}:
         thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.resource_id != log.resource_id:  # created again; the rows are gone
+        if thread is not None and thread.resource_id != log.resource_id:  # created again, so its old rows are gone
             mine = [stone for stone in mine if stone.thread_id != thread_id]
     if mine and await remove_rows(storage, [log], mine, counter) != Receipt():
         await storage.purge()
@@ -77,7 +77,7 @@ async def remove_rows(
     *,
     rows: Sequence[RowRef] = (),
 ) -> Receipt:
-    """Remove rows, and what the logs have that was made from them; leaves tombstones in the logs.
+    """Remove rows, and everything in the logs that was made from them. Leaves tombstones in the logs.
 
     Args:
         stones: The ranges of the rows, which may be in threads that are already deleted.
@@ -100,7 +100,7 @@ async def remove_rows(
     for thread_id, message_ids in ids.items():
         await storage.delete_messages(thread_id, message_ids)
         receipt += Receipt(message_ids=tuple(message_ids))
-    # Last: a title may have been made since, and a removal that was interrupted here is finished later.
+    # Last, for titles made since the removal began. If this is interrupted, the tombstones cause another attempt.
     for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
         receipt += await _clean_generated_title(storage, thread_id)
     return receipt
@@ -109,7 +109,7 @@ async def remove_rows(
 async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: Message, counter: TokenCounter) -> None:
     """Remove from the logs everything that was made from a row. The row stays and becomes raw again.
 
-    Notes of it that are still being made are dropped.
+    Notes of the row that are still being made are dropped.
     """
     stones = (Tombstone(thread_id=row.thread_id or "", first_seq=seq_of(row), last_seq=seq_of(row)),)
     for log in logs:
@@ -193,11 +193,11 @@ async def _clean(
 async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:
     """Empty a title made by a model if its source is gone.
 
-    A title made from a message goes with the message; one made by the Observer stays only while an entry of a diary
-    has it, since a diary that was cleared no longer tells which messages the title was made from.
+    A title made from a message is emptied when the message is deleted. A title made by the Observer stays only while a
+    diary entry has it: after a diary was cleared, nothing tells which messages the title was made from.
 
     Args:
-        changed: The id of a message with new words, whose title goes too.
+        changed: The id of a message with new content; a title made from it is emptied too.
     """
     thread = await storage.get_thread(thread_id)
     if thread is None or not is_generated(thread):
@@ -224,7 +224,7 @@ async def _clean_notes(
 ) -> Receipt:
     """Cut the memory notes that were sent since the rows were stored, as they may quote the log.
 
-    Such notes are in the log's own thread, or in those of its resource that were used since then.
+    Such notes are in the log's own thread; for a log of a resource, in its threads that were used since then.
     """
     first: dict[str, int] = {}
     for stone in stones:

@@ -26,7 +26,7 @@ from diarist.storage.records import (
 Operation = Literal["observation", "reflection"]
 
 MAX_TOMBSTONES = 256
-"""Maximum number of tombstones. Each is needed only until its rows are removed, and fewer removals run at once."""
+"""Maximum number of tombstones. Each is needed until its rows are removed, and fewer removals run at a time."""
 
 _MAX_HINTS = 50
 _MAX_REFUSED = 100
@@ -93,7 +93,7 @@ def activate(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
 def add_reflection(log: ObservationLog, entry: Observation, replaces: Sequence[Replaced]) -> ObservationLog:
     """Replace entries by a reflection and begin a new generation.
 
-    Changes nothing unless all replaced entries are still active with unchanged text.
+    Changes nothing if a replaced entry is no longer active, or has another text.
     """
     if has_cycle(log, entry.cycle_id) or not all_there(log.active, replaces):
         return log
@@ -125,7 +125,7 @@ def replaced_by(entries: Sequence[Observation]) -> tuple[Replaced, ...]:
 
 
 def suppress(log: ObservationLog, cycle: str) -> ObservationLog:
-    """Record that this reflection is not worthwhile, until an entry is added."""
+    """Record that this reflection hardly shortens the log. An added entry clears the record."""
     return log if cycle in log.suppressed or not log.active else replace(log, suppressed=(*log.suppressed, cycle))
 
 
@@ -228,7 +228,8 @@ def threads_of_entries(entries: Sequence[Observation]) -> list[str]:
 
 
 def _hints_of(entry: Observation, thread_id: str) -> Hints | None:
-    """Return the hints of an entry for a thread, None if it has none; without a thread, the entry's own hints."""
+    """Return the hints of an entry for a thread; None if it has none. Without a thread, return the entry's own
+    hints."""
     if not thread_id or all(source.thread_id == thread_id for source in entry.sources):
         return Hints(
             current_task=entry.current_task,

@@ -53,14 +53,13 @@ def compose_diary_note(
 ) -> SentBlock | None:
     """Compose the memory note for a user message, as of ``now``; None if there is nothing new to say.
 
-    It has today's date, the ages of the newest days in the log (at most 6), plans with a day that has passed (the
-    newest 5), the current task, the suggested response, and ``tails``.
+    It has today's date, the ages of the newest days in the log (at most 6), the newest plans with a day that has passed
+    (at most 5), the current task, the suggested response, and ``tails``.
 
     Args:
-        earlier: The blocks still in the window, oldest first. Items that they already have with the same value are
-            left out.
+        earlier: The notes still in the window, oldest first. Items that have the same value in them are left out.
         since: Time of the previous message, if a pause of ten minutes or more should be named.
-        tails: News of other threads that the log does not cover yet.
+        tails: New messages of other threads that the log does not cover yet.
     """
     today = in_zone(now, ZoneInfo(timezone)).date()
     said: dict[str, Json] = {}
@@ -76,9 +75,8 @@ def compose_diary_note(
 
 
 def may_quote_forgotten(block: SentBlock, log: ObservationLog) -> bool:
-    """Return True if something was forgotten since the block was made, so that it may quote the forgotten text.
-
-    This happens if its run was live then, so that its row was not visible and could not be cleaned.
+    """Return True if something was forgotten since the block was made, so that it may quote the forgotten text. This
+    happens to blocks of live runs: their rows are not visible, so ``forget`` cannot clean them.
     """
     marks = block.made_from.get(ERASURES, 0), block.made_from.get(BORN, log.born)
     return marks != (log.erasures, log.born) and not block.made_from.keys() <= ALWAYS_TRUE
@@ -115,13 +113,14 @@ def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[
 
 
 def _past_days(entries: Iterable[_Dated], today: date) -> list[date]:
-    """Return the newest days of headings before today."""
+    """Return the newest days before today that headings name."""
     days = {day for entry in entries for day in entry.days[: bisect_left(entry.days, today)][-MAX_DAYS:]}
     return sorted(days)[-MAX_DAYS:]
 
 
 def _passed_plans(entries: Iterable[_Dated], today: date) -> list[str]:
-    """Return the newest lines about a day that was in the future when they were written and has passed, newest last."""
+    """Return the newest lines about a day that was in the future when the line was written and has passed, newest
+    last."""
     passed: list[_Plan] = []
     for entry in entries:
         passed += entry.plans[: bisect_left(entry.plans, today, key=_day_of)][-MAX_PASSED:]

@@ -1,4 +1,4 @@
-"""Render the log as blocks of text for the actor. They change only with the log, never with the clock."""
+"""Render the log as blocks of text for the agent's model. They change only with the log, never with the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | Non
     """Return the instructions for the notes, then one ``<observations>`` element per active entry; empty without notes.
 
     Args:
-        labelled: Give each entry an id, for the tool that reads its sources.
+        labelled: Give each entry an id, with which the tool ``recall`` reads its sources.
         thread: The label of the current thread, if the notes are about several.
     """
     entries = [render_entry(entry, labelled=labelled) for entry in log.active if entry.text.strip()]

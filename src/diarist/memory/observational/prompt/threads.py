@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from diarist.messages import Message
 
 Section = Sequence[tuple[int, Message]]
-"""Numbered messages of one thread; the numbers, from 1, count the messages of all threads together."""
+"""Messages of one thread, each with its number among the messages of all threads, counted from 1."""
 
 _UNSAFE = re.compile(r"[\s()<>\[\]]+")
 _NAMED = re.compile(r"^Date:.*\(thread [^\s()]+\)", re.MULTILINE)
@@ -17,7 +17,7 @@ _LENGTH = 10
 
 
 def obscure(thread_id: str) -> str:
-    """Return a stable hash of a thread id, ten hex digits, that does not reveal the id."""
+    """Return a stable hash of a thread id, in ten hex digits. It does not reveal the id."""
     return hashlib.sha256(thread_id.encode()).hexdigest()[:_LENGTH]
 
 

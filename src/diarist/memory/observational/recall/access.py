@@ -23,7 +23,7 @@ class Search(Protocol):
 
 
 class Access:
-    """The threads and messages of a resource, as one run may read them; its own rows included."""
+    """The threads and messages of a resource that a run may read, with the run's own rows."""
 
     def __init__(
         self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool
@@ -32,7 +32,7 @@ class Access:
         self.own_id = thread_id
 
     def label(self, thread_id: str) -> str:
-        """Return the name of a thread that the model sees."""
+        """Return the name under which the model sees a thread."""
         return thread_label(thread_id, obscured=self._obscured)
 
     def called(self, thread_id: str) -> str:
@@ -40,7 +40,7 @@ class Access:
         return "this conversation" if thread_id == self.own_id else f"thread {self.label(thread_id)}"
 
     async def thread_of(self, label: str | None) -> str:
-        """Return the id of a thread by its label; the run's own without a label.
+        """Return the id of the thread with this label; without a label, the id of the run's own thread.
 
         Raises the same ToolError for a thread of another resource and for one that does not exist.
         """

@@ -1,4 +1,4 @@
-"""The ``recall`` tool: the actor reads original messages by observation, by number, or by search."""
+"""The ``recall`` tool: the agent's model reads original messages by observation, by number, or by search."""
 
 from __future__ import annotations
 
@@ -51,12 +51,13 @@ def recall_tool(
 ) -> Tool:
     """Return the tool ``recall`` for one run. It reads messages of ``resource_id`` only, in all its threads.
 
-    Its description depends only on the configuration and the kind of storage, so that prompts stay the same.
+    The tool's description depends only on the configuration and the kind of storage, so it is the same in every prompt.
 
     Args:
         read_log: Returns the diary as the run shows it.
         shown: Returns the ids of the messages in the prompt, which a search leaves out.
-        search: Replaces the storage's full-text search; also finds by meaning, and returns the best matches first.
+        search: Replaces the storage's full-text search; it also finds messages by meaning, and returns the best matches
+            first.
     """
     settings = config.retrieves or RetrievalConfig()
     by_meaning = search is not None
@@ -74,10 +75,10 @@ def recall_tool(
 
 
 def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:
-    """Add the recall tool to the tools of a step, as the last. Raises ConfigError if its name is taken."""
+    """Add the recall tool at the end of a step's tools. Raises ConfigError if another tool has its name."""
     if recall.name in tools:
         raise ConfigError(
-            f"a tool is named {recall.name!r}, as is that of retrieval: rename it, or set retrieval=False"
+            f"your tool {recall.name!r} has the name of memory's own tool: rename yours, or set retrieval=False"
         )
     return {**tools, recall.name: recall}
 
@@ -280,7 +281,7 @@ class _Recall:
         return "\n".join([*lines, f"[{'; '.join(ways)}]"])
 
     def _is_news(self, hit: Hit, query: str) -> bool:
-        """Return False for messages that are in the prompt, and for those that match only in an answer of this tool."""
+        """Return False for messages that are in the prompt, and for those that match only in results of this tool."""
         row = hit.message
         if row.id in self._shown():
             return False

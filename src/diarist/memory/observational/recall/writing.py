@@ -1,4 +1,4 @@
-"""Write stored messages as short dated texts for the actor, within a token limit and with cuts marked."""
+"""Write stored messages as short dated texts for the agent's model, within a token limit. Cuts are marked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pages:
         return self._counter.count(text) <= self.tokens
 
     def messages(self, rows: Sequence[Message], *, newest: bool = False, spare: int = 0) -> tuple[str, list[Message]]:
-        """Return a transcript of as many of ``rows`` as fit, with their numbers, and the rows that were taken.
+        """Return a transcript of as many of ``rows`` as fit, labelled with their numbers, and the rows in it.
 
         Long messages are cut to an eighth of the limit. At least one row is taken, cut as far as needed.
 
@@ -72,7 +72,7 @@ class Pages:
         return quote(transcript)
 
     def hit(self, hit: Hit, thread: str | None) -> str:
-        """Return a search result as one line. ``thread``: the name of its thread, if it is another one."""
+        """Return a search result as one line. ``thread``: the name of its thread, if that is not the current one."""
         row = hit.message
         said = local_time(row, self._zone)
         when = f"{said:%Y-%m-%d %H:%M}" if said else "date unknown"
@@ -95,7 +95,7 @@ class Pages:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line, with our own tags escaped."""
+    """Return ``text`` on one line, with the tags of memory escaped."""
     return escape_tags(quote(_SPACE.sub(" ", text).strip()))
 
 

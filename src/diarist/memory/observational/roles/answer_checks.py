@@ -1,4 +1,4 @@
-"""How an answer relates to the transcript it was asked about: citations, reach, copies and loops.
+"""Compares an answer with its transcript: citations, how far the answer got, copied messages, and loops.
 
 Each message of a transcript has a label, ``[#3]``, and the Observer is asked to end each line with the labels of its
 messages. ``take_citations`` takes them out of the text. ``cut_to_reach`` finds how far a cut answer got, ``is_copy``
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
-_LABELS = r"\[\s*#(?:\d+(?:\s*[,;–-]\s*#?\d+)*|N)\s*\]"  # [#N] stands in the form that the Observer is shown
+_LABELS = r"\[\s*#(?:\d+(?:\s*[,;–-]\s*#?\d+)*|N)\s*\]"  # [#N] is in the form that the Observer is shown
 _AT_END = re.compile(rf"(?P<labels>(?:\s*{_LABELS}){{1,50}})(?=\.?\s*$)")
 _AT_START = re.compile(rf"^(\s*(?:[-*•]\s*)?(?:(?:🔴|🟡|🟢|✅)\s*)?)(?P<labels>{_LABELS}(?!\()\s*)")
 _ONE = re.compile(rf"\s*{_LABELS}")
@@ -46,7 +46,7 @@ def take_citations(text: str, messages: int | None = None) -> tuple[str, dict[st
         bare, found = line, list[int]()
         for place in (_AT_END, _AT_START):
             if match := place.search(bare):
-                others = match["labels"]  # without those that are citations
+                others = match["labels"]  # the labels that are no citations, after the loop
                 for each in _ONE.findall(others):
                     numbers: list[int] = []
                     for pair in _CITED_NUMBERS.finditer(each):
@@ -80,7 +80,8 @@ _SPEAKER = re.compile(r"[^:\n]{1,60}: ")
 _WORD = re.compile(r"\w{3,}")
 
 _STRONG = 1.0
-"""Score that links a line to a message: shared words, each divided by the number of messages that have it."""
+"""Minimum score that links a line to a message. Each shared word adds 1, divided by the number of messages that have
+it."""
 _NEAR = 0.7
 _ENOUGH = 0.3
 _LONGEST_JUMP = 8
@@ -107,9 +108,10 @@ def cut_to_reach(
 ) -> tuple[str, int]:
     """Return the notes of the messages that a cut answer has finished, and the number of these messages.
 
-    The number is 0 if nothing shows how far the answer got. It errs on the low side, since messages that are not
-    covered stay raw. Citations show it, but no further than the words that lines share with messages, since weak
-    models number their own lines. The message of the last line may have had more lines to come, so it is not finished.
+    The number is 0 if nothing shows how far the answer got. It is rather too low than too high, since messages that are
+    not covered stay raw. It follows the citations, but not beyond the messages that share words with the lines, since
+    weak models number their own lines. The message of the last line counts as unfinished, since more lines about it may
+    have followed.
 
     Args:
         text: The complete lines of the answer.
@@ -127,7 +129,7 @@ def cut_to_reach(
     before, end = -1, whole(reached)
     while before != end:
         # A dropped line may also cover messages before the end; their notes would be lost, so the end moves back.
-        # A line about more messages than a jump is an overview.
+        # A line that cites more messages than a jump is an overview and does not count.
         parted = [first for first, last in spans if first < end <= last <= first + _LONGEST_JUMP]
         before, end = end, whole(min([end, *parted]))
     kept: list[str] = []
@@ -151,7 +153,7 @@ def _way(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _alike(lines: Iterable[str], messages: Mapping[int, str]) -> list[int]:
-    """Return, for each line with similar words in the messages, the first message that shares nearly the most."""
+    """Return, for each line that shares enough words with a message, the first message with nearly the best score."""
     said = {place: frozenset(_WORD.findall(text.lower())) for place, text in messages.items()}
     having = Counter(word for words in said.values() for word in words)
     places: list[int] = []
@@ -166,7 +168,7 @@ def _alike(lines: Iterable[str], messages: Mapping[int, str]) -> list[int]:
 
 
 LEAST_SOURCE = 800
-"""Characters. Notes of shorter messages may well be as long and in the same words."""
+"""In characters. Good notes of shorter messages may be as long as the messages, and in the same words."""
 
 _AS_LONG = 0.8
 _LONG, _VERBATIM = 0.35, 0.6
@@ -218,10 +220,11 @@ _GOLDEN = 0.618_034
 
 
 def is_degenerate(text: str) -> bool:
-    """Return whether ``text``, of at least 2,000 characters, is a loop.
+    """Return whether ``text`` is a loop; False if it has less than 2,000 characters.
 
-    So it is if more than 40 % of a sample of its windows of 200 characters occurred before in it, if more than half of
-    its lines of 20 characters or more did (of at least 20 such lines), or if a line is longer than 50,000 characters.
+    It is a loop if more than 40 % of sampled windows of 200 characters also occur earlier in it. It is also one if more
+    than half of its lines of 20 or more characters do (with at least 20 such lines), or if a line is longer than 50,000
+    characters.
     """
     if len(text) < MIN_LENGTH:
         return False

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class RoleError(DiaristError):
-    """The Observer or the Reflector returned nothing usable (an empty answer, only loops), or a hook failed."""
+    """The Observer or the Reflector returned nothing usable (an empty answer, or only repetitions), or a hook
+    failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,12 +31,13 @@ RoleModel = Model | Sequence[ModelEntry] | Callable[[int], Sequence[ModelEntry]]
 _FITS, _SAYS_SOMETHING = 0.75, 200
 
 _CANNOT = (500, 501)
-"""Status codes of servers that cannot take images and do not answer with a bad request."""
+"""Status codes with which some servers refuse images, instead of 400."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """Tokens and number of all calls together, failed ones included, with retries, fallbacks and other warnings."""
+    """Tokens and number of all calls together, failed ones included, and warnings, such as about retries and
+    fallbacks."""
 
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
@@ -83,11 +84,11 @@ def room_after(cut_tokens: int) -> float:
 
 
 class Caller:
-    """Calls a model, and the next one if it fails; remembers which models refuse our settings.
+    """Calls a model, and the next one if it fails. Remembers the settings that each model refused.
 
-    Transient failures are retried as ``ModelEntry`` or the model's ``default_retries`` say. If a provider refuses
-    the temperature, the output limit or the files with a bad request, the call is repeated without them, with a
-    warning; settings that were refused are left out of later calls.
+    Transient failures are retried as ``ModelEntry`` or the model's ``default_retries`` say. If a provider rejects the
+    temperature, the output limit or the files (a bad request), the call is repeated without them, with a warning. Later
+    calls leave out the refused settings.
     """
 
     def __init__(self, model: RoleModel, settings: ModelSettings, counter: TokenCounter | None = None) -> None:
@@ -98,7 +99,8 @@ class Caller:
         self._accepted: dict[Model, ModelSettings] = {}
 
     async def ask(self, question: Question, spent: Spent | None = None) -> Reply:
-        """Return the first answer; ``spent`` gets its cost. Raise the ModelError of the last model if all fail."""
+        """Return the first answer, and add its cost to ``spent``. Raise the ModelError of the last model if all
+        fail."""
         spent = spent or Spent()
         entries = self._entries
         if self._choose is not None:
@@ -121,7 +123,7 @@ class Caller:
                 await asyncio.sleep(delay)
 
     async def _ask_once(self, model: Model, question: Question, spent: Spent) -> Reply:
-        """Make one call, or several with fewer of the things that the model refuses."""
+        """Make one call. If the model refuses settings or files, repeat it without them."""
         given = self._accepted.get(model, self._settings)
         plain = replace(given, temperature=None, max_output_tokens=None)
         refusals: list[ModelAPIError] = []
@@ -155,16 +157,16 @@ async def _read(model: Model, request: ModelRequest, spent: Spent) -> Reply:
             if isinstance(chunk, ModelFinish):
                 usage = chunk.payload.usage
                 at_limit = chunk.payload.reason == "length"
-                if chunk.payload.reason == "content-filter":  # the text before it may end anywhere
+                if chunk.payload.reason == "content-filter":  # the text so far may end anywhere
                     raise ContentFilterError(f"{model.id} withheld the rest of its answer")
             elif isinstance(chunk, TextDelta):
                 text += chunk.payload.text
                 if len(text) - checked >= MIN_LENGTH:
                     checked = len(text)
                     broken_off = is_degenerate(text[-2 * MIN_LENGTH :])
-            if broken_off:  # it would go on to the output limit, and all of it is billed
+            if broken_off:  # the loop would go on to the output limit, and all of it is billed
                 break
-    if usage is None:  # the provider sends none for a stream that we stopped
+    if usage is None:  # the provider sends no usage for a stopped stream
         count = default_counter().count
         usage = Usage(input_tokens=count(request.text), output_tokens=count(text))
     spent.usage += usage

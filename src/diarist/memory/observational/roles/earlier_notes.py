@@ -1,4 +1,4 @@
-"""Notes of earlier calls: shown to the Observer, and not repeated by it."""
+"""Notes of earlier calls: selects those that the Observer is shown, and removes repetitions from its answer."""
 
 from __future__ import annotations
 

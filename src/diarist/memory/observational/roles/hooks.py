@@ -25,7 +25,7 @@ class MemoryHooks:
     A hook that raises fails that call, not the turn: the messages stay in the prompt and are observed later.
 
     Attributes:
-        before_observation: Gets copies of the messages and returns those that the Observer may see, edited or not.
+        before_observation: Gets copies of the messages and returns those that the Observer may see; it may edit them.
             The notes say how many were withheld; withheld messages leave the prompt like the others.
         after_observation: Gets the Observer's result, with its usage and model, and returns the one to keep, for
             example ``dataclasses.replace(observed, text=...)``.
@@ -46,7 +46,7 @@ class HookedObserver:
         self._observer, self._hooks, self._zone = observer, hooks, load_zone(timezone)
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
-        """See ``ObserverRole``. Also raises RoleError, naming the hook, when a hook raises."""
+        """See ``ObserverRole``. Also raises RoleError if a hook raises; the message names the hook."""
         shown = list(messages)
         if self._hooks.before_observation is not None:
             copies = [replace(copy_message(message), part_tokens=None) for message in messages]  # a hook may edit them
@@ -81,7 +81,7 @@ class HookedReflector:
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
-        """See ``ReflectorRole``. Also raises RoleError, naming the hook, when a hook raises."""
+        """See ``ReflectorRole``. Also raises RoleError if a hook raises; the message names the hook."""
         shown = list(entries)
         if self._hooks.before_reflection is not None:
             shown = list(await _run("before_reflection", self._hooks.before_reflection, list(entries)))

@@ -54,15 +54,15 @@ class ModelObserver:
     """Observes with a language model.
 
     Args:
-        model: Called with instructions in the system role and the transcript, as quoted data, in the
-            user role; without tools. Several models are tried one after the other.
-        settings: Override temperature 0.3 and 100,000 output tokens. If the provider refuses these two, the call is
-            repeated without them, with a warning.
+        model: Called without tools, with instructions in the system role and the transcript, as quoted data, in the
+            user role. Several models are tried one after the other.
+        settings: Override the defaults: temperature 0.3 and 100,000 output tokens. If the provider refuses these two,
+            the call is repeated without them, with a warning.
         counter: Counts tokens; o200k_base by default.
         timezone: IANA name; dates and times of the notes are in it.
         instruction: Appended to the instructions.
         language: Language of the notes, such as ``"German"``; the user's own by default.
-        previous_tokens: The most tokens of earlier notes that are shown: of a longer log its end, and the lines
+        previous_tokens: Maximum tokens of earlier notes in the prompt. Of a longer diary, its end is shown, and the lines
             nearest to the messages by their words.
         tool_result_tokens: Longer tool results are cut to this in the transcript.
         batch_tokens: A message longer than this is cut; None never cuts.
@@ -70,7 +70,7 @@ class ModelObserver:
         attachments: Send images and files themselves; if the model refuses them, the call is repeated without them,
             with a warning. The transcript always names them.
         thread_title: Ask for a title of the thread.
-        working_updates: Makes the Observer keep working memory, too.
+        working_updates: Set if the Observer also updates working memory.
         name_threads: Name the thread even if all messages belong to one.
         obscure_threads: Name threads by a hash of their ids.
 
@@ -121,15 +121,16 @@ class ModelObserver:
         self._working_updates = working_updates
         self._name_threads = name_threads
         self._obscure_threads = obscure_threads
-        self._reach = inf  # messages that fit into one answer, judging by answers that were cut off
+        self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``.
 
-        A cut answer counts for the messages it reached. If it does not show which, half as many messages are sent; of
-        a single message whatever fits is kept. An answer that copies the messages is retried once, then with fewer
-        messages, then replaced by extractive notes. A looping answer is retried once, then read like a cut one. An
-        answer that only repeats earlier notes is retried without showing them.
+        An answer that was cut off counts for the messages that it reached. If it does not show how far it got, half as
+        many messages are sent; for a single message, the notes before the cut are kept. An answer that copies the
+        messages is retried once, then with fewer messages, then replaced by extractive notes. A looping answer is
+        retried once, then read like a cut one. An answer that only repeats earlier notes is retried without showing
+        them.
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
         spent = Spent()
@@ -147,7 +148,7 @@ class ModelObserver:
             if half == len(part) or copies > _SMALLER_PIECES or (answer.fault == "copy" and not answer.may_shrink):
                 break
             part = part[:half]
-            self._reach = half  # also if a timeout ends this call
+            self._reach = half  # set now, since a timeout may end this call
         if answer.fault == "copy":
             observed = await self._without_model(part, earlier, spent)
         else:
@@ -184,7 +185,7 @@ class ModelObserver:
             question = self._question(transcript, (), part, working_update)
             answer = await ask(question)
         if answer.fault:
-            self._reach = max(1, len(part) // 2)  # also if a timeout ends this call
+            self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
         if answer.fault == "copy":
             words = _words_to_write(self._counter.count(transcript))
             second = await ask(question, load_prompt("observer_copied").format(words=words))
@@ -239,7 +240,7 @@ def _threads_of(messages: Sequence[Message]) -> set[str]:
 
 
 def compose_instructions(name: str, instruction: str | None, language: str | None, *more: str) -> str:
-    """Return the prompt of that name, ``more`` prompts, and the caller's additions."""
+    """Join the prompt of that name, ``more`` prompts, the language and the caller's instruction."""
     parts = [load_prompt(name), *more]
     if language:
         parts.append(f"Write the notes in {language}; leave names and quotations as they are.")
@@ -290,7 +291,7 @@ def _answer_of(
     bare, cited = take_citations(notes.text, len(part))
     headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
     dated = bare
-    if bare and not bare.startswith("Date:") and len(headings) == 1:  # else they would get the date of older notes
+    if bare and not bare.startswith("Date:") and len(headings) == 1:  # else the notes get the date of older ones
         dated = f"{headings.pop()}\n{bare}"
     answer = _Answer(reply, notes, dated, cited, len(part), warning=warning)
     answer = answer._replace(working_update=working_update, half_section=half_section)
@@ -309,7 +310,8 @@ def _answer_of(
 
 
 def _at_most(messages: Sequence[Message], count: float) -> int:
-    """Return ``count``, or less so that no tool call loses its result; at least the first whole unit."""
+    """Return the largest number up to ``count`` that separates no tool call from its result; at least the first whole
+    unit."""
     if count >= len(messages):
         return len(messages)
     whole = whole_units(messages, max(1, int(count)))
@@ -330,7 +332,7 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], part: Seque
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
     text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""
-    if answer.fault:  # cut off, with nothing shorter left to ask for
+    if answer.fault:  # cut off, although only one unit was sent
         shortfall = "the notes broke off; the rest of the message is not noted"
         text += f"\n- 🟢 {shortfall}"
     return Observed(

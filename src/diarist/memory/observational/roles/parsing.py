@@ -1,8 +1,8 @@
-"""Parse the answers of Observer and Reflector, including those that keep poorly to the form.
+"""Parse the answers of Observer and Reflector, also those that only roughly follow the form.
 
-JSON becomes the tagged form first; then lines are sorted by section. Models write our tags in many ways, such as
-``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags. Tags that remain inside
-notes are escaped, so parsed text can be put between tags again.
+JSON is converted to the tagged form first; then lines are sorted by section. Models write the tags in many ways, such
+as ``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags. Tags that remain inside
+notes are escaped, so that the parsed text can be put between tags again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Section = Literal["diary", "task", "response", "title", "thinking"]
 
 HINTS: frozenset[Section] = frozenset({"task", "response", "title"})
 
-_DIARY = "diary|observations|reflections|notes"  # the first name is the one in our prompts; models know the others
+_DIARY = "diary|observations|reflections|notes"  # the first name is in the prompts; models know the others
 _HINT = "current[ _-]?task|suggested[ _-]?response|thread[ _-]?title"
 _NAMES = f"{_DIARY}|{_HINT}|think(?:ing)?"
 _SECTIONS: dict[str, Section] = {
@@ -47,7 +47,7 @@ def section_named(name: str) -> Section | None:
 
 
 def escape_tags(text: str) -> str:
-    """Return ``text`` with our tags escaped: ``<`` before their names becomes ``&lt;``."""
+    """Return ``text`` with memory's tags escaped: ``<`` before their names becomes ``&lt;``."""
     return _ANY_TAG.sub("&lt;", text)
 
 
@@ -60,7 +60,7 @@ _MARKS = ("🔴", "🟡", "🟢", "✅")
 def json_as_notes(answer: str) -> str | None:
     """Convert an answer in JSON to the tagged form; None if it is not JSON with notes.
 
-    Of an answer that was cut off, the complete part is read.
+    If the answer was cut off, its complete part is read.
     """
     text = answer.strip()
     if fenced := _JSON_FENCED.match(text):
@@ -82,7 +82,7 @@ def json_as_notes(answer: str) -> str | None:
 
 
 def _json_lines(value: Any) -> Iterator[str]:
-    """Yield lines from texts, lists, objects with a text, and objects that hold the notes of a day."""
+    """Yield lines from texts, lists, objects with a text, and objects with the notes of a day."""
     if isinstance(value, str):
         for line in filter(str.strip, value.splitlines()):
             yield line if _DATE.match(line) or _LIST_LINE.match(line) else f"- {line}"
@@ -147,7 +147,7 @@ class Notes:
     """A parsed answer.
 
     Attributes:
-        text: Notes under their ``Date:`` headings; empty when the answer holds none.
+        text: Notes under their ``Date:`` headings; empty if the answer has none.
         current_task: None if it is missing or "none".
         suggested_response: Likewise.
         thread_title: Likewise; one line of at most 100 characters.
@@ -164,10 +164,10 @@ class Notes:
 def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """Parse a model's answer. Never raises.
 
-    Several blocks are joined; a missing closing tag is assumed where the next block begins. Code fences, prose
-    between notes, copied lines of our form and reasoning before the block are dropped. Of an answer without a block
-    only list lines and date headings are read, and only if one of them has a mark or is a heading. Of an answer that
-    was ``cut`` off, the last line or hint is left out if it is incomplete.
+    Several blocks are joined; a missing closing tag is assumed where the next block begins. Code fences, prose between
+    notes, lines copied from the prompt's form and reasoning before the block are dropped. In an answer without a block,
+    only list lines and date headings are read, and only if at least one is a heading or has a mark. If the answer was
+    ``cut`` off, an incomplete last line or hint is left out.
     """
     reader = _Reader()
     from_json = json_as_notes(output)
@@ -196,12 +196,12 @@ class _Reader:
         self.loose: list[str] = []
         self._section: Section | None = None
         self._under_heading = False
-        self._last: list[str] = self.loose  # list that got the last line; an unused one after a closing tag
+        self._last: list[str] = self.loose  # the list that got the last line; unused after a closing tag
 
     def read(self, line: str) -> None:
-        """Read a line. Tags belong to the frame at its beginning, and closing ones at its end, unless it quotes both.
-
-        An indented line of the diary may begin with any tag that does not leave the diary.
+        """Read a line. A tag at its beginning starts or ends a section; so does a closing tag at its end, unless the
+        line also quotes the opening tag. Elsewhere a tag is text. So is a tag that begins an indented line of the
+        diary, unless it would leave the diary.
         """
         detail = self._section == "diary" and line[:1].isspace()
         while tag := _FIRST_TAG.match(line):
@@ -260,7 +260,7 @@ class _Reader:
             self._last += [line] if self._section in HINTS else _lines_of(line)
 
     def _label(self, line: str) -> bool:
-        """Read a line that names a section, such as ``### Current Task``; return whether it did."""
+        """Read a line that names a section, such as ``### Current Task``; return False for other lines."""
         found = _LABELLED.match(line)
         section = section_named(found["label"]) if found else None
         if not found or not section or (self._section == "diary" and (line[:1].isspace() or "-" in found["before"])):
@@ -278,7 +278,7 @@ class _Reader:
 
 
 def _lines_of(line: str) -> Iterator[str]:
-    """Yield the notes of a line, which a heading and several notes may share."""
+    """Yield the parts of a line: it may contain a heading and several notes."""
     if not (_HEADED.match(line) or _LIST_LINE.match(line)):
         yield line
         return

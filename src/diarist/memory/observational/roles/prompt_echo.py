@@ -1,4 +1,4 @@
-"""Lines of the form in our prompts, which small models copy into their notes."""
+"""Removes lines of the form in memory's prompts, which small models copy into their notes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FILLED_PLACE = re.compile(
 
 @cache
 def _form() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the lines of the forms in our prompts, and their placeholders of several words, which no real note
-    contains (unlike ``[new]``)."""
+    """Return the lines of the forms in the prompts, and their placeholders of several words. No real note contains
+    these; it may contain a single word such as ``[new]``."""
     forms = (load_prompt(name).partition("<diary>")[2].partition("</suggested-response>")[0] for name in _PROMPTS)
     lines = frozenset(_words(line) for form in forms for line in form.splitlines()) - {""}
     return lines, frozenset(place for line in lines for place in _PLACE.findall(line) if " " in place)
@@ -35,14 +35,14 @@ def _words(line: str) -> str:
 
 
 def is_form(line: str) -> bool:
-    """Return whether a line is part of a form in our prompts, with its placeholder unfilled."""
+    """Return whether a line was copied from a form in the prompts, with its placeholder unfilled."""
     words, (lines, places) = _words(line), _form()
     return words in lines or (not words and "HH:MM" in line) or any(place in line for place in places)
 
 
 def without_form(text: str) -> str:
-    """Return ``text`` without lines of the form. Other lines lose only empty placeholders, and the brackets around
-    filled ones."""
+    """Return ``text`` without lines of the form. From other lines, remove only empty placeholders, and the brackets
+    around filled ones."""
     kept: list[str] = []
     for line in text.splitlines():
         said = _TIME_PLACE.sub(r"\1", line)

@@ -26,8 +26,8 @@ _LEVELS = 5
 class ModelReflector:
     """Reflects with a language model.
 
-    It asks for light condensing first (level 1 of 0 to 4; level 0 if the caller gives guidance) and for one level
-    more after each answer that is not below the target, at most four times. Arguments as for ``ModelObserver``; the
+    It asks for light condensing first (level 1 of 0 to 4; level 0 if the caller gives guidance). After each answer that
+    is not below the target it asks for one level more, in at most four calls. Arguments as for ``ModelObserver``; the
     temperature is 0 unless ``settings`` has one.
     """
 
@@ -59,7 +59,7 @@ class ModelReflector:
         self, entries: Sequence[Observation], target_tokens: int, guidance: str | None, spent: Spent
     ) -> Reflected:
         best, smallest, model = Notes(text=""), inf, ""
-        room, cuts = inf, 0  # tokens that fit into an answer, judging by those that were cut off, and their number
+        room, cuts = inf, 0  # tokens that fit into an answer, and number of cut answers, from which this is learned
         start = 0 if guidance else 1
         for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
             data = _data(entries, level, int(min(target_tokens, room)), smallest, guidance)

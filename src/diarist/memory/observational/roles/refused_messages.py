@@ -1,4 +1,4 @@
-"""Messages that the Observer refuses each time: which errors count, and the note that replaces them."""
+"""Messages that the Observer refuses each time: tells which errors are refusals, and writes a note in their place."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def is_refusal(error: BaseException) -> bool:
 async def or_note_refusal(
     asked: Awaitable[Observed], observer: ObserverRole, rows: Sequence[Message], timezone: str
 ) -> Observed:
-    """Return the result of ``asked``, or a note that these rows could not be noted if the Observer refuses them.
+    """Return the result of ``asked``. If the Observer refuses these rows, return a note that says so.
 
-    An Observer that refuses everything is broken or misconfigured. So a refusal counts only if the Observer accepts
-    a harmless message.
+    An Observer that refuses everything is broken or misconfigured. So a refusal counts only if the Observer accepts a
+    harmless message; otherwise an error is raised.
     """
     try:
         return await asked

@@ -22,7 +22,7 @@ from diarist.models.resolve import has_credentials, resolve
 from diarist.tokens import TokenCounter
 
 DEFAULT_MODEL = "google/gemini-2.5-flash"
-"""Used if no model is configured and its key is set: cheap, fast, with a window of a million tokens."""
+"""Used if no model is configured and the key for this one is set: cheap, fast, with a window of a million tokens."""
 
 EXTRACTIVE = "extractive"
 
@@ -45,7 +45,8 @@ class RoleModels:
         ``actor``; a log line says which.
 
         Raises:
-            ConfigError: A model cannot be used, or none is named and there is neither a key nor an agent.
+            ConfigError: A model cannot be used; or none is configured, the key of ``DEFAULT_MODEL`` is not set, and
+                ``actor`` is None.
         """
         config, observation, reflection = self._config, self._config.observation, self._config.reflection
         observer_model = self._choose(config.observer_model, actor, "Observer")
@@ -104,7 +105,7 @@ class RoleModels:
                 self._choose(cast("ModelChoice", choice), None, role)
 
     async def close(self) -> None:
-        """Close the models that were resolved here. Model objects are closed by their creator."""
+        """Close the models that were created here from ids. The creator of a model object closes it."""
         for model in self._resolved.values():
             await model.close()
 

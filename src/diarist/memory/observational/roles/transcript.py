@@ -1,6 +1,6 @@
 """Render messages as a quoted transcript for the Observer.
 
-Headings, labels and speakers begin at the margin; further lines of a message are indented and our own tags are
+Headings, labels and speakers begin at the margin. Further lines of a message are indented and memory's tags are
 escaped, so that no message can imitate the frame around it.
 """
 
@@ -44,14 +44,14 @@ def render_transcript(
 ) -> str:
     """Return the transcript of ``messages``; empty if none has visible content.
 
-    Each message is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, or by ``numbers``, under a heading with
-    its date. Several threads are written one after the other, named in the headings. System messages, reasoning, data
-    parts and messages of memory itself are left out.
+    Messages are under headings with their dates. Each is labelled ``[#1]``, ``[#2]`` … by its place in ``messages``, or
+    with its number in ``numbers``. Several threads follow each other, named in the headings. System messages,
+    reasoning, data parts and messages of memory itself are left out.
 
     Args:
         tool_result_tokens: A longer tool result keeps its beginning and end, with a note between.
         message_tokens: A longer message is cut, its longest parts first; None never cuts.
-        temporal_markers: Say how long a pause of ten minutes or more before a user message was.
+        temporal_markers: State the length of a pause of ten minutes or more before a user message.
         name_threads: Name the thread in the headings even if there is only one.
         obscure_threads: Name threads by a hash of their ids.
     """
@@ -114,7 +114,7 @@ def date_heading(said: datetime | None, thread: str | None = None) -> str:
 
 
 def name_pause(before: datetime, after: datetime) -> str | None:
-    """``2 hours 5 minutes later``, for a pause of ten minutes or more; None for a shorter one."""
+    """Return ``2 hours 5 minutes later`` for a pause of ten minutes or more; None for a shorter one."""
     pause = after.timestamp() - before.timestamp()  # subtracting datetimes of one zone ignores changes to summer time
     if pause < _MARKED_PAUSE:
         return None
@@ -158,7 +158,7 @@ def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
 def _entries(
     message: Message, files: Mapping[int, int], counter: TokenCounter, tool_result_tokens: int, limit: int | None
 ) -> list[str]:
-    """Return one entry per part of a message with visible content, further lines indented."""
+    """Return an entry for each part of a message that has visible content, with further lines indented."""
     if message.role == "system":
         return []
     who = speaker(message)
@@ -194,7 +194,7 @@ def _entries(
 
 
 def _fair_share(sizes: list[int], limit: int) -> int:
-    """Return the size, at least 1, to which parts must be cut to fit into ``limit`` together."""
+    """Return the size, at least 1, to which larger parts must be cut so that all parts fit into ``limit``."""
     left = limit
     ordered = sorted(sizes)
     for position, size in enumerate(ordered):
@@ -210,5 +210,5 @@ def _bytes(text: str) -> int:
 
 
 def shorten(text: str, length: int) -> str:
-    """Return the text, or as much of it as ``length`` characters hold, with an ellipsis."""
+    """Return the text, cut to ``length`` characters with an ellipsis if it is longer."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

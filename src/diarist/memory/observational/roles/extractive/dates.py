@@ -57,8 +57,8 @@ _PAST = re.compile(
 def annotate_dates(sentence: str, said: date | None) -> str:
     """Add ``(meaning 13 March 2026)`` after each phrase with a date that can be computed.
 
-    ``said`` is the day of the message in the user's time zone; without it nothing is computed. "Today" gets no date,
-    since each note is under its date.
+    ``said`` is the day of the message in the configured time zone; if it is None, nothing is added. "Today" gets no
+    date, since each note is under the heading of its day.
     """
     if said is None:
         return sentence
@@ -93,7 +93,7 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
     if near := phrase["near"]:
         return _write(said + timedelta(days=_NEAR[" ".join(near.lower().split())]))
     if number := phrase["in"] or phrase["ago"]:
-        if phrase["in"] and tense < 0:  # how long it took
+        if phrase["in"] and tense < 0:  # "in three days" tells how long something took
             return None
         count = _NUMBERS.get(number.lower()) or int(number)
         return _later(said, -count if phrase["way"] == "ago" else count, phrase["in_unit"] or phrase["ago_unit"])
@@ -111,8 +111,9 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
 
 
 def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
-    """Return the next such day if the clause looks ahead, or the last one if it looks back by at most two months;
-    None for days that recur every year, such as birthdays."""
+    """Return the next such day if the clause looks ahead, or if that day is at most four months away. If the clause
+    looks back, return the last such day, if it is at most two months ago. None otherwise, and for days that recur every
+    year, such as birthdays."""
     if _YEARLY.search(phrase.string):
         return None
     name, day = phrase["month1"] or phrase["month2"], int(phrase["day1"] or phrase["day2"])
@@ -144,7 +145,7 @@ def _period(which: str, period: str, said: date, tense: int) -> str | None:
 
 
 def _later(said: date, count: int, unit: str) -> str:
-    """Return the day so many days or weeks later, the month so many months later, or the year."""
+    """Return the date ``count`` units later: a day for days and weeks, a month for months, a year for years."""
     match unit.lower():
         case "day" | "week":
             return _write(said + timedelta(days=count * (7 if unit.lower() == "week" else 1)))

@@ -37,11 +37,11 @@ _ROOM: dict[_Group, tuple[float, float, int]] = {
     "assistant": (1 / 6, 1 / 6, 0),
     "tools": (1 / 15, 1 / 4, 600),
 }
-"""How long the notes may be, as a share of the characters that were read; of few characters another share is noted, up
-to so many characters."""
+"""Size limit of the notes per group: (share of the characters that were read, share for short texts, maximum size under
+the second share in characters). The larger of the two results applies."""
 _LEAST_WORTH = -10
 _NEW_LINE = 26
-"""Characters that a line needs besides its text."""
+"""Characters of a line in addition to its text."""
 
 _LONGEST_NOTE, _LONGEST_SENTENCE, _LONGEST_HINT = 260, 500, 300
 _FIRST_WORDS, _SHORT = 200, 80
@@ -88,7 +88,7 @@ class ExtractiveObserver:
     The notes are about a third of what people say and a fifteenth of what tools return.
 
     A model does better: these rules do not resolve "he" or "there", do not combine messages, and know English words
-    only. Of other languages they keep long sentences and those with numbers.
+    only. In other languages they keep long sentences and those with numbers.
 
     Dates and times are in ``timezone``. ``name_threads`` names the thread even if all messages belong to one;
     ``obscure_threads`` names threads by a hash of their ids.
@@ -100,7 +100,7 @@ class ExtractiveObserver:
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. Usage is zero and ``calls`` is 0.
 
-        If everything was noted before, the main point is noted again, so that the text is not empty.
+        If everything was noted before, the most important line is noted again, so that the text is not empty.
         """
         visible = [message for message in messages if message.role != "system"]
         known = set[str]()
@@ -115,7 +115,7 @@ class ExtractiveObserver:
             notes: list[_Note] = []
             characters: Counter[_Group] = Counter()
             for number, message in section:
-                await asyncio.sleep(0)  # only so much is read of each message
+                await asyncio.sleep(0)  # let other tasks run: the work per message is limited
                 said = local_time(message, self._zone)
                 notes += _notes_of(message, number - 1, said, date_heading(said, thread), characters)
             first: dict[str, _Note] = {}
@@ -142,8 +142,8 @@ class _Note:
     """A sentence, an attachment or a tool call that could be noted.
 
     Attributes:
-        place: Message, and number within it.
-        line: Its line in the diary, if it is alone there.
+        place: Index of the message, and number of the note within it.
+        line: The line of the diary, if no other note shares it.
         head: The beginning of that line, such as ``"User stated:"``; sentences of a message share a line with it.
         text: The rest of the line.
         source: The text before dates were added.
@@ -180,7 +180,7 @@ def _notes_of(
                     mark, verb, worth = _weigh(sentence, person=person, to_assistant=person and not named)
                     text = annotate_dates(shorten(sentence, _LONGEST_NOTE), said.date() if said else None)
                     add(group, mark, f"{who} {verb}:", text, sentence, worth)
-                if text := " ".join(part.text.lstrip()[:_FIRST_WORDS].split()):  # may be all: signs or code
+                if text := " ".join(part.text.lstrip()[:_FIRST_WORDS].split()):  # for texts without sentences
                     add(group, "🟢", f"{who} said:", text, text, _LEAST_WORTH)
             case FilePart():
                 text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
@@ -195,7 +195,7 @@ def _notes_of(
 
 
 def _weigh(sentence: str, *, person: bool, to_assistant: bool) -> tuple[str, str, float]:
-    """Return a sentence's mark, the verb of its note and its worth; 0 and less is small talk.
+    """Return a sentence's mark, the verb of its note, and its worth: 0 or less for small talk.
 
     The weights were tuned on LoCoMo (see ``benchmarks/extractive.py``).
     """
@@ -216,7 +216,7 @@ def _weigh(sentence: str, *, person: bool, to_assistant: bool) -> tuple[str, str
 
 
 def _choose(notes: Sequence[_Note], characters: Counter[_Group]) -> list[_Note]:
-    """Return the notes with the most worth for their length, in order: at least one if there is any.
+    """Return the notes with the most worth for their length, in order; at least one unless ``notes`` is empty.
 
     People come first, then the assistant, then tools; each group may use the room that the one before it left.
     """
@@ -248,7 +248,8 @@ def _lines(notes: Sequence[_Note]) -> Iterator[Line]:
 
 
 def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
-    """Return the current task and the suggested response; None where nothing shows them, and among named people."""
+    """Return the current task and the suggested response; None if nothing shows them, and in conversations of named
+    people."""
     users = [message for message in messages if message.role == "user" and message.text.strip()]
     if not users or any(isinstance(message.metadata.get("name"), str) for message in messages):
         return None, None
@@ -267,7 +268,7 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split ``text`` into sentences of at most 500 characters, of a long text the first 300 and the last 100.
+    """Split ``text`` into sentences of at most 500 characters; of a long text, return the first 300 and the last 100.
 
     Fenced code, lines that are mostly signs and digits, and elements named like ``<system-reminder>`` are left out.
     """
@@ -302,6 +303,6 @@ def _prose(text: str) -> str:
 
 @cached(4_000_000)
 def _fingerprints(notes: str) -> frozenset[str]:
-    """Return the fingerprints of all lines and sentences of an entry, which does not change between calls."""
+    """Return the fingerprints of all lines and sentences of an entry. Cached, since entries rarely change."""
     bodies = ((line.text, body(line.text)) for line in read_lines(notes))
     return frozenset(fingerprint(text) for line, said in bodies for text in (line, said, *split_sentences(said)))

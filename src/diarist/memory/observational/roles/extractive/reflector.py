@@ -1,4 +1,4 @@
-"""The Reflector that needs no model, and the lines of the diary as both extractive roles write them."""
+"""The Reflector that needs no model, and the diary lines that it and the extractive Observer write."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def write_lines(lines: Iterable[Line]) -> str:
 
 
 def read_lines(text: str) -> Iterator[Line]:
-    """Yield the lines of a diary, also of one that a model wrote; blank lines are left out."""
+    """Yield the lines of a diary, also if a model wrote it. Leaves out blank lines."""
     date = ""
     for raw in text.splitlines():
         if raw.startswith("Date:"):
@@ -88,9 +88,9 @@ def fingerprint(text: str) -> str:
 class ExtractiveReflector:
     """Condenses a log by leaving out lines, by fixed rules.
 
-    Notes of one day come under one heading; of notes that say the same only the newest stays. Then it drops lines,
-    the oldest first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, then details.
-    Lines marked 🔴 or ✅ stay. If they alone are too long they are cut to 160, 100 and at last 60 characters.
+    Puts notes of one day under one heading, and keeps only the newest of equal notes. Then drops lines, the oldest
+    first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, then details. Lines marked 🔴
+    or ✅ stay. If these are still too long, they are cut to 160, then 100, then 60 characters.
 
     Args:
         counter: Counts the result; o200k_base by default.
@@ -102,7 +102,7 @@ class ExtractiveReflector:
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
-        """See ``ReflectorRole``. Guidance has no effect, which a warning says."""
+        """See ``ReflectorRole``. Guidance has no effect except a warning."""
         newest: dict[str, Line] = {}
         days: dict[str, list[Line]] = {}
         for line in read_lines("\n".join(entry.text for entry in entries)):
@@ -122,7 +122,7 @@ class ExtractiveReflector:
             rank = {"🟢": 0, "🔴": 2 if line.detail else _STAYS, "✅": _STAYS}.get(line.mark, 1)
             if not line.detail:
                 above = rank
-            elif rank != _STAYS:  # a detail goes no later than the line above it
+            elif rank != _STAYS:  # a detail is dropped no later than the line above it
                 rank = min(rank, above)
             ranks.append(rank)
         for place in sorted(range(len(lines)), key=lambda place: ranks[place]):

@@ -17,7 +17,7 @@ _ROOM, _ARGUMENTS, _BRIEF, _LIST_ROOM, _FIELD = 220, 130, 100, 110, 70
 _MAX_JSON = 4_000_000
 _MAX_FIELDS, _MAX_ITEMS = 300, 5
 _LONGEST_TEXT, _LONGEST_END = 100_000, 20_000
-"""Characters of a text that are read, and how many of them at its end."""
+"""Maximum characters that are read of a text, and how many of these are taken from its end."""
 
 _SPACE = re.compile(r"\s+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -76,14 +76,14 @@ def shorten(text: str, length: int) -> str:
 
 
 def clip(text: str) -> str:
-    """Return the text, or the beginning and the end of one with more than 100,000 characters."""
+    """Return the text; if it has more than 100,000 characters, only its beginning and its end."""
     if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[: _LONGEST_TEXT - _LONGEST_END]}\n{text[-_LONGEST_END:]}"
 
 
 def _outline(value: Json, room: int) -> str:
-    """Write a value in about ``room`` characters: the telling fields, the first items, or the telling line."""
+    """Write a value in about ``room`` characters: the most informative fields or line, or the first items."""
     if isinstance(value, str):
         return _outline_text(value, room)
     if isinstance(value, list):
