@@ -67,7 +67,7 @@ class CancelSignal:
                 task.get_loop().call_soon_threadsafe(self._tell, task)
 
     def attach(self) -> None:
-        """Let ``cancel()`` end the run of the current task. If it was called before, the next ``await`` is cancelled."""
+        """Let ``cancel()`` end the current task's run. If it was called before, the task ends at its next ``await``."""
         task = _current_task()
         self._tasks[task] = self._tasks.get(task, 0) + 1
         if self.cancelled:

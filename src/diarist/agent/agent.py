@@ -292,7 +292,7 @@ class Agent:
             _warned[id(memory)] = memory
             logger.warning(
                 "agent %r has a memory and was called without a thread: nothing of this call is remembered. Name the "
-                "conversation: thread='trip', and its owner: resource='ada'; or leave memory= out. This is logged once.",
+                "conversation: thread='trip', and its owner: resource='ada'; or leave memory= out. (Logged once.)",
                 self.name,
             )
 

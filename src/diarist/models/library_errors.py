@@ -44,7 +44,7 @@ def typed_errors(provider: str) -> Generator[None]:
 
 @contextmanager
 def unreadable_answers(provider: str) -> Generator[None]:
-    """Raise ModelResponseError for the errors that fields of a wrong type cause inside the library."""
+    """Raise ModelResponseError for the library's errors about fields of a wrong type."""
     try:
         yield
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:

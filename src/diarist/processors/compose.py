@@ -51,8 +51,8 @@ class Composition(Processor[Any]):
         guards = [part for part in asked if part.run_in_parallel]
         if guards and (others := [part for part in asked if not part.run_in_parallel]):
             raise ConfigError(
-                f"{self.id}: part {guards[0].id!r} has run_in_parallel, so that its process_input runs beside the "
-                f"first model call, and {others[0].id!r} has not; a composition runs at one time: part them"
+                f"{self.id}: part {guards[0].id!r} has run_in_parallel, so its process_input runs during the "
+                f"first model call, but {others[0].id!r} has not; put them into separate compositions"
             )
         self.run_in_parallel = bool(guards)
 

@@ -45,7 +45,7 @@ class KnownPattern:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One compiled pattern: ``find`` for complete matches, ``undecided`` for a match that may continue after the text."""
+    """One compiled pattern: ``find`` for complete matches, ``undecided`` for a match that more text may continue."""
 
     label: str
     find: regex.Pattern[str]

@@ -1,4 +1,4 @@
-"""A run of the demo: the conversation, turn by turn, and in later runs one more question, answered from memory."""
+"""A run of the demo: plays the conversation turn by turn; a later run asks one more question, answered from memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPTED = (
 
 
 async def play(settings: Settings, *, limit: int | None, pace: float | None, fresh: bool) -> None:
-    """Play the turns that the database does not have yet, at most ``limit``; ``fresh`` forgets those it has."""
+    """Play at most ``limit`` turns that the database does not have yet. ``fresh`` first deletes the turns it has."""
     screen = Screen()
     pause = pace if pace is not None else (0.1 if screen.console.is_terminal else 0.0)
     known: list[Message] = []

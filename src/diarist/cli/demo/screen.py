@@ -58,7 +58,7 @@ class Screen:
 
     def turn(self, report: TurnReport) -> None:
         self._reports.append(report)
-        # Scaled to the longest history: dark for tokens sent, light for tokens saved.
+        # The bar is scaled to the longest history: dark for tokens sent, light for tokens saved.
         whole = max(1, round(_BAR * report.raw / self._largest))
         part = min(whole, max(1, round(_BAR * report.sent / self._largest)))
         day = f"{report.day:%A, %d %B %Y}"

@@ -41,10 +41,10 @@ _INSERT = (
 
 
 async def lock_thread(connection: Connection, thread_id: str) -> str | None:
-    """Lock the thread and its runs against changes by other transactions. Returns its resource; None if it is missing.
+    """Lock the thread and its runs against changes by other transactions. Returns the thread's resource, or None.
 
-    A transaction that reads data of a thread in order to change it locks the thread's row first, so few other locks are
-    needed. The order of locks is: thread, messages, runs, logs, events.
+    Transactions that read a thread's data to change it lock the thread's row first, so few other locks are needed. The
+    order of locks is: thread, messages, runs, logs, events.
     """
     return await connection.value(
         "SELECT resource_id FROM diarist_threads WHERE id = :thread {for update}", thread=thread_id
