@@ -133,7 +133,7 @@ class ModelTimeoutError(ModelAPIError):
 
 
 class ModelConnectionError(ModelError):
-    """No connection, or one that was cut inside an answer."""
+    """There is no connection, or the connection was cut inside an answer."""
 
 
 class ModelResponseError(ModelError):

@@ -124,7 +124,7 @@ class MessageList:
 
     @property
     def all(self) -> list[Message]:
-        """All messages, hidden ones included."""
+        """All messages, including hidden messages."""
         return list(self._messages)
 
     @property
@@ -140,10 +140,10 @@ class MessageList:
         return self.of("memory")
 
     def of(self, *sources: Source) -> list[Message]:
-        """Messages of these sources, hidden ones included."""
+        """Messages of these sources, including hidden messages."""
         if sources not in self._views:
             known = self._sources
-            # Most messages are remembered ones, so the others are found once for all views.
+            # Most messages are remembered messages, so the others are collected once for all views.
             among = self._messages if "memory" in sources else self._not_remembered()
             self._views[sources] = [message for message in among if known[message.id] in sources]
         return list(self._views[sources])
@@ -356,7 +356,7 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
     if isinstance(entry, Message):
         if wrong := flaw(entry):
             raise InputError(f"message {index}: {wrong}")
-        # The run's own copy: what processors edit and storage fills in does not reach the caller's object.
+        # Copy the message, so that edits by processors and values set by storage do not reach the caller's object.
         return replace(entry, parts=[copy(part) for part in entry.parts], metadata=dict(entry.metadata))
     if not isinstance(cast(Any, entry), Mapping):
         raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")

@@ -1,4 +1,4 @@
-"""Measures how much of a prompt repeats the previous prompt, so that a provider's cache can serve it, and why not."""
+"""Measures how much of a prompt repeats the previous prompt, and why the rest changed. Caches can serve that part."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Agent:
                 await close_memory()  # first: background work may use the agent's model
 
     def _compile(self, given: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
-        """Put memory's processors around the given ones. The bool: whether a given one can reject the final output."""
+        """Put memory's processors around the given ones. Also returns True if a given one checks the final output."""
         input, output, error, both = given.resolved(request_context)
         lists = {"input_processors": input, "output_processors": output, "error_processors": error, "processors": both}
         for name, processors in lists.items():
@@ -345,10 +345,10 @@ class _Lists:
 def _items(name: str, value: Processors, request_context: dict[str, Any]) -> list[Any]:
     """Return the given list, or the list that the given function returns."""
     if isinstance(value, Processor):
-        raise ConfigError(f"{name}: a list of processors is needed, not the processor {value.id!r} itself: [...]")
+        raise ConfigError(f"{name} must be a list of processors; put the processor {value.id!r} into a list: [...]")
     made: Any = _made(name, value, request_context) if callable(value) else value
     if not isinstance(made, list | tuple):
-        raise ConfigError(f"{name}: a list of processors is needed, not {type(made).__name__}")
+        raise ConfigError(f"{name} must be a list of processors, not {type(made).__name__}")
     return list(cast(Sequence[Any], made))
 
 

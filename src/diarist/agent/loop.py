@@ -138,7 +138,7 @@ class Run:
         except Exception as error:
             outcome = "interrupted"
             self._fail(error)
-        except BaseException as error:  # SystemExit: release the thread before the program continues
+        except BaseException as error:  # SystemExit: first end the run in the storage
             outcome, leaving = "interrupted", error
             self._fail(DiaristError(f"the run was broken off by {described(error)}"), error)
 

@@ -142,7 +142,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     if "provider_options" in options:
         checked_provider_options(options["provider_options"])
     if "stop_when" in options and any(map(inspect.iscoroutinefunction, listed(options["stop_when"]))):
-        raise ConfigError("stop_when takes plain functions of the steps, not async ones")
+        raise ConfigError("stop_when takes sync functions of the steps, not async functions")
 
 
 def _whole(least: int) -> Callable[[Any], bool]:

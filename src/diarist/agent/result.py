@@ -1,4 +1,4 @@
-"""The result of a run, also of one that was blocked, cancelled or has failed."""
+"""The result of a run, including blocked, cancelled and failed runs."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class AgentResult(Generic[OutputT]):
         messages: Messages that the run added to the conversation, after all processors.
         rejected: Attempts that a processor rejected.
         pending: Tool calls that wait for approval (``agent.resume``) or for a client's result.
-        memory: Memory's report on the run: ``memory.cache`` has, per model call, the share of the prompt that repeats
-            the previous one.
+        memory: Memory's report on the run. ``memory.cache`` has, per model call, the share of the prompt that repeats
+            the previous prompt.
     """
 
     run_id: str

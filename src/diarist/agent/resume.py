@@ -47,7 +47,7 @@ def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mappi
 
 
 def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
-    """Return the processors that ``suspend`` stored, if calls still wait. Raises ConfigError if ``ids`` differ."""
+    """Return the states that ``suspend`` stored, if calls still wait. Raises ConfigError for other processors."""
     if not waiting_calls(messages):
         return []
     holder = next((message for message in reversed(_history(messages)) if PROCESSORS_KEY in message.metadata), None)

@@ -60,7 +60,7 @@ class _PrepareStep(Processor[Any]):
 
 
 PREPARE_STEP = _PrepareStep()
-"""The processor under whose name the call's ``prepare_step`` runs."""
+"""The processor that runs the call's ``prepare_step``; errors and spans name it."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from diarist.exceptions import DiaristError
 T = TypeVar("T")
 
 AT_MOST = 5.0
-"""Seconds that an interrupted call waits for its run, which still stores its steps and releases its thread."""
+"""Seconds that an interrupted call waits for the end of its run, so that the run can store its steps."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None

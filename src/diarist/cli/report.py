@@ -159,7 +159,7 @@ class Reporter:
             calls = _count(observing.observer.finished, "finished call", "finished calls")
             self._console.print(
                 f"Stored: {messages} and the notes of {calls}, in {_place(observing)}. "
-                "Run the same command again to go on from there."
+                "Run the same command again to continue from there."
             )
 
     def _warn(self, *, but: str = "") -> None:

@@ -89,7 +89,7 @@ def translate(error: Exception, provider: str) -> ModelError | None:
 
 
 def _root(error: BaseException) -> str:
-    """Return the message of the innermost error; outer ones often only say "Connection error."."""
+    """Return the message of the innermost error; outer errors often contain only "Connection error."."""
     said = str(error)
     while error.__cause__ is not None:
         error = error.__cause__

@@ -56,7 +56,7 @@ class _Rule:
 class PatternSet:
     """Named patterns in the syntax of Python's ``re``; pass ``look`` to a ``Redactor``.
 
-    Each pattern finds what ``re.finditer`` would find in the whole text, wherever the text is cut into pieces.
+    Each pattern finds the matches of ``re.finditer`` in the whole text, no matter how the text is cut into pieces.
     Look-behinds see at least 1024 characters. Matches may be of any length.
 
     Args:

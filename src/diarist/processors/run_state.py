@@ -72,7 +72,7 @@ def _ask(processor: Processor[Any], method: str, *given: Any) -> Any:
 
 
 def dumps(processor: Processor[Any]) -> bool:
-    """Return True if the processor overrides ``dump_state`` and ``load_state``. Raises ConfigError for only one."""
+    """Return True if the processor overrides ``dump_state`` and ``load_state``; only one of them is a ConfigError."""
     dump, load = (
         getattr(type(processor), name) is not getattr(Processor, name) for name in ("dump_state", "load_state")
     )

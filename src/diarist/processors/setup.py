@@ -32,7 +32,7 @@ class StepSetup:
     set_by: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def merge(self, overrides: Mapping[str, Any], by: str) -> None:
-        """Apply a processor's overrides. Raises ConfigError for one that cannot be used."""
+        """Apply a processor's overrides. Raises ConfigError for an invalid override."""
         self.set_by = {**self.set_by, **dict.fromkeys(overrides, by)}
         for name, value in overrides.items():
             allowed = OVERRIDES.get(name, (object,))

@@ -226,7 +226,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
-        """Return which of the ids visible messages of the thread have; ``forgotten`` adds ids of forgotten messages."""
+        """Return the ids that exist in visible messages of the thread; with ``forgotten``, or in forgotten messages."""
 
     @abstractmethod
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:

@@ -38,7 +38,7 @@ def is_own_resource(resource_id: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Thread:
-    """A conversation. It belongs to one resource (a user, a project), or to ``own_resource`` of its id, for ever."""
+    """A conversation. It never changes its resource: a user, a project, or by default ``own_resource`` of its id."""
 
     id: str
     resource_id: str

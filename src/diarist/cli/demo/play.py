@@ -41,7 +41,7 @@ async def play(settings: Settings, *, limit: int | None, pace: float | None, fre
         return
     replay = Replay(settings, left)
     if known:
-        screen.console.print(f"{len(known)} messages are in {settings.path} already; the agent goes on from there.\n")
+        screen.console.print(f"{len(known)} messages are in {settings.path} already; the agent continues from there.\n")
     rows = [row for turn in turns for row in (turn.asked, *turn.replies)]
     screen.open(settings, left, largest=count_tokens(rows, replay.memory.counter))
     try:

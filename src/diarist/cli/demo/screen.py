@@ -122,7 +122,7 @@ class Screen:
         say(table)
         say(f"\nThe database: {settings.path.resolve()}")
         what = "the diary and everything since it" if settings.model is None else "the diary"
-        say(f"Run it again: the agent goes on from {what}. --fresh starts over.")
+        say(f"Run it again: the agent continues from {what}. --fresh starts over.")
 
     def block(self, title: str, text: str) -> None:
         """Print a long text under a heading. The terminal wraps it, so it can be copied."""

@@ -71,7 +71,7 @@ def _tool(name: str, by_args: dict[str, list[ToolPart]]) -> Tool:
     def answer(**args: Json) -> Json:
         recorded = by_args.get(_key(args))
         if not recorded:
-            raise ToolError(f"{name}: nothing is recorded for these arguments; go on with what you know")
+            raise ToolError(f"{name}: nothing is recorded for these arguments; continue with what you know")
         part = recorded[min(used[_key(args)], len(recorded) - 1)]
         used[_key(args)] += 1
         if part.state == "error":

@@ -139,7 +139,7 @@ class TokenLimiter(Processor[Any, _State]):
         turn = max((i for i, unit in enumerate(units) if unit.opens_turn), default=len(units))
         stays = [unit.fixed or i >= turn for i, unit in enumerate(units)]
         room = self.limit - system - sum(unit.tokens for unit, stay in zip(units, stays, strict=True) if stay)
-        if room < 0:  # the last turn alone exceeds the limit
+        if room < 0:  # the last turn does not fit
             stays = [unit.fixed for unit in units]
             room = self.limit - system - sum(unit.tokens for unit in units if unit.fixed)
         left = int(room * TARGET)

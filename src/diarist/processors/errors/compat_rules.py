@@ -265,4 +265,4 @@ BUILT_IN_RULES = (
     CompatRule(name="strip-foreign-signed-reasoning", apply_to_prompt=strip_foreign_signatures),
     CompatRule(name="openai-drop-orphaned-item-ids", apply_to_prompt=drop_orphaned_item_ids),
 )
-"""The built-in rules, in the order in which they run. The last one needs the effect of the others on reasoning."""
+"""The built-in rules, in the order in which they run. The last one checks for reasoning that the others may remove."""

@@ -154,7 +154,7 @@ class InputGuard(Guard):
 
     @abstractmethod
     async def examine(self, text: str) -> Finding | None:
-        """Return the objection to a text, or None. Raises what the classifier raises."""
+        """Return the objection to a text, or None. Raises the classifier's errors."""
 
     async def judge(
         self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "", or_as: str = ""

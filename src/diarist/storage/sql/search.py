@@ -58,7 +58,9 @@ async def index_run(connection: Connection, run: Run) -> None:
 
 
 async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> None:
-    """Update the index for a message that ``run`` has rewritten. Its position changes only if its second has changed.
+    """Update the index for a message that ``run`` has rewritten.
+
+    The position changes only if the time of the message is now in another second.
 
     Messages of the live run itself are not indexed yet.
     """

@@ -152,8 +152,8 @@ async def _existing(connection: Connection, thread_id: str) -> ThreadRow:
 
 
 async def _index_metadata(connection: Connection, thread_id: str, metadata: str) -> None:
-    """Store the canonical text of each value for ``list_threads``. JSON paths differ by database, and keys may contain
-    any character."""
+    """Store the canonical text of each value for ``list_threads``. (JSON paths differ by database, and keys may contain
+    any character.)"""
     stored: dict[str, Json] = from_json(metadata)
     if stored:
         await connection.execute_many(
