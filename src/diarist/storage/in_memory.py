@@ -302,7 +302,7 @@ class InMemoryStorage(Storage, SearchStorage):
         ids = [row.id for row in rows]
         if len(set(ids)) < len(ids) or any(row.id in ids for row in thread.messages.values()):
             raise ConflictError(
-                f"thread {run.thread_id!r} already has one of these message ids, or one occurs twice: {ids}"
+                f"thread {run.thread_id!r} already has a message with the same id, or an id occurs twice: {ids}"
             )
         numbers = list(range(thread.last_seq + 1, thread.last_seq + 1 + len(rows)))
         thread.messages.update((seq, row._replace(seq=seq)) for seq, row in zip(numbers, rows, strict=True))

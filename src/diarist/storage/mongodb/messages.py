@@ -68,7 +68,7 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 cleared = db[MESSAGES].delete_many({"epoch": doc["epoch"], **remains}).deleted_count
             if not cleared:
                 raise ConflictError(
-                    f"thread {doc['_id']!r} already has one of these message ids, or one occurs twice: {ids}"
+                    f"thread {doc['_id']!r} already has a message with the same id, or an id occurs twice: {ids}"
                 ) from error
 
 

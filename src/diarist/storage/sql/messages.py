@@ -60,7 +60,7 @@ async def append_messages(
             await connection.execute_many(_INSERT, values)
     except connection.violations as error:
         raise ConflictError(
-            f"thread {run.thread_id!r} already has one of these message ids, or one occurs twice: "
+            f"thread {run.thread_id!r} already has a message with the same id, or an id occurs twice: "
             f"{[row.id for row in rows]}"
         ) from error
     for event in added:
