@@ -1,4 +1,4 @@
-"""Caches with a limit in bytes: a long text takes the room of many short ones."""
+"""Caches with a limit in bytes, since long and short texts need very different amounts of memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V = TypeVar("V")
 P = ParamSpec("P")
 
 _OF_AN_ENTRY = 300
-"""Bytes of an entry besides its key and value: its slot in the dictionary, tuples, numbers and links."""
+"""Bytes of an entry in addition to its key and value: its slot in the dictionary, tuples, numbers and links."""
 
 
 class ByteCache(Generic[K, V]):
@@ -25,7 +25,8 @@ class ByteCache(Generic[K, V]):
 
     Args:
         most: Limit of all values together, in bytes.
-        largest: Limit of one value; an eighth of ``most`` by default. A value above ``most`` is kept alone.
+        largest: Limit of one value; an eighth of ``most`` by default. If it is higher than ``most``, a value above
+            ``most`` is kept as the only one.
     """
 
     def __init__(self, most: int, *, largest: int | None = None) -> None:
@@ -49,7 +50,7 @@ class ByteCache(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value of about ``size`` bytes, replacing the key's last one."""
+        """Keep a value of about ``size`` bytes. It replaces the key's previous value."""
         with self._lock:
             self._drop(key)
             if size > self._largest:
@@ -71,7 +72,7 @@ class ByteCache(Generic[K, V]):
 
 
 def cached(most: int) -> Callable[[Callable[P, V]], Callable[P, V]]:
-    """Cache a function's results by its positional arguments, in at most ``most`` bytes by ``size_of``.
+    """Cache a function's results by its positional arguments, in at most ``most`` bytes, measured by ``size_of``.
 
     The function must not return None.
     """
@@ -95,7 +96,7 @@ def cached(most: int) -> Callable[[Callable[P, V]], Callable[P, V]]:
 
 
 def size_of(*values: object) -> int:
-    """Return the bytes of values in memory, including their parts; shared parts count once."""
+    """Return the size of values in memory, in bytes, including their parts; shared parts count once."""
     todo, seen, size = list[object](values), set[int](), 0
     while todo:
         item = todo.pop()

@@ -1,4 +1,4 @@
-"""Checks of options and arguments: each error names the option, what it must be, and what it is.
+"""Checks of options and arguments. Each error names the option, the allowed values, and the given value.
 
 Options of objects are checked when the object is made, and raise ConfigError. Arguments of calls raise InputError.
 """
@@ -15,7 +15,7 @@ from diarist.messages import MAX_NESTING, Json, Message
 OWN_RESOURCE = "@thread:"
 """Prefix of the resource id of a thread that was begun without a resource; not allowed as ``resource=``."""
 LARGEST = 2**63 - 1
-"""The largest integer that databases hold; as a limit, none."""
+"""The largest integer that databases can store; used as a limit, it means no limit."""
 
 # --- options of objects: ConfigError -------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ def _refused(owner: str, option: str, wanted: str, value: Any) -> ConfigError:
 
 
 def checked(value: str, what: str) -> str:
-    """Return ``value`` if every database can hold it as a key or a plain column. Raises InputError."""
+    """Return ``value`` if every database can store it as a key or in a text column. Raises InputError."""
     if not isinstance(cast(object, value), str):
         raise InputError(f"{what} must be a text, not {value!r}")
     try:
@@ -150,7 +150,7 @@ def refuse_own_resource(resource: str | None) -> None:
     """Raise InputError for an id that only threads without a resource have."""
     if resource is not None and resource.startswith(OWN_RESOURCE):
         raise InputError(
-            f"resource={resource!r}: ids that begin with '@thread:' are those of threads without a resource; name the "
+            f"resource={resource!r}: ids that begin with '@thread:' belong to threads without a resource; pass the "
             "thread, and leave resource= out"
         )
 
@@ -165,7 +165,7 @@ def check_names(**ids: str | None) -> None:
 
 
 def checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
-    """Return a copy of metadata, empty for None. Raises InputError naming the value that is not JSON."""
+    """Return a copy of metadata; for None, an empty one. Raises InputError, which names a value that is not JSON."""
     value = cast(object, {} if metadata is None else metadata)
     if not isinstance(value, Mapping):
         raise InputError(f"metadata must be a dictionary, such as {{'kind': 'travel'}}, not {value!r}")
@@ -182,7 +182,7 @@ def checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
 
 
 def check_metadata_of(messages: Sequence[Message]) -> None:
-    """Raise InputError naming the message whose metadata is not JSON."""
+    """Raise InputError if metadata of a message is not JSON; the error names the message."""
     for place, message in enumerate(messages):
         try:
             checked_metadata(message.metadata)
@@ -191,7 +191,7 @@ def check_metadata_of(messages: Sequence[Message]) -> None:
 
 
 def _not_json(value: Json, room: int = MAX_NESTING) -> str | None:
-    """Return why a value would not survive storage, or None if it does. A tuple comes back as a list."""
+    """Return why a value cannot be stored as JSON, or None if it can. (A tuple is read back as a list.)"""
     if value is None or isinstance(value, str | int):
         return None
     if isinstance(value, float):
@@ -221,7 +221,7 @@ def check_place(**places: int | None) -> None:
 
 
 def check_whole(name: str, value: int, *, least: int) -> int:
-    """Return ``value``. Raises InputError for anything but a whole number from ``least`` on that databases can hold."""
+    """Return ``value``. Raises InputError unless it is a whole number from ``least`` to the maximum of databases."""
     if type(value) is not int or value < least:
         raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
     if value >= LARGEST:

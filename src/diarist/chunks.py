@@ -1,9 +1,9 @@
 """The chunks of a stream and their payloads: one class per chunk type, so that ``match`` works.
 
-Every chunk has ``type``, ``run_id`` and ``from_``, all but ``start`` a ``payload``; ``to_dict()`` is the wire form,
-JSON in camelCase. To a type checker ``chunk.type == "text-delta"`` says what the payload is, as ``isinstance`` does.
-Chunks that a model makes (text, reasoning, tool calls, files, sources) pass every ``process_output_stream`` hook;
-``data-*`` chunks only those of processors with ``process_data_parts``.
+Every chunk has ``type``, ``run_id`` and ``from_``; all but ``start`` have a ``payload``. ``to_dict()`` returns the wire
+form, JSON with names in camelCase. Type checkers infer the payload's type from ``chunk.type == "text-delta"``, as from
+``isinstance``. A model's chunks (text, reasoning, tool calls, files, sources) pass every ``process_output_stream``
+hook; ``data-*`` chunks pass only the hooks of processors with ``process_data_parts``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FinishReason = Literal["stop", "length", "tool-calls", "content-filter", "error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one model call, or a sum of several: ``+`` makes a new one.
+    """Tokens of one model call, or the sum of several; ``+`` returns a new ``Usage``.
 
     ``input_tokens`` includes ``cached_tokens`` (read from the provider's cache) and ``cache_write_tokens``;
     ``output_tokens`` includes ``reasoning_tokens``.
@@ -170,7 +170,7 @@ class TripwirePayload:
 
 @dataclass(slots=True, kw_only=True)
 class ObjectPayload:
-    """``object`` is the typed answer itself; in the wire form its JSON."""
+    """``object`` is the typed answer itself; in the wire form, the answer as JSON."""
 
     object: Any
 
@@ -348,7 +348,7 @@ class TripwireChunk(_Base):
 
 @dataclass(slots=True, kw_only=True)
 class ModelFinish(_Base):
-    """The last chunk of a ``Model``; the loop reads it and does not pass it on."""
+    """The last chunk of a ``Model``; the agent loop reads it and does not send it to the client."""
 
     type: ClassVar[Literal["model-finish"]] = "model-finish"
     payload: ModelFinishPayload
@@ -358,7 +358,7 @@ class ModelFinish(_Base):
 class DataChunk:
     """An application's own chunk, sent with ``writer.custom(DataChunk("data-x", {...}))``.
 
-    ``transient`` chunks are streamed only; others are also stored as a part of the assistant message.
+    ``transient`` chunks are only streamed; others are also stored as a part of the assistant message.
     """
 
     type: str
@@ -449,8 +449,8 @@ def _wire(value: Any) -> Json:
 def as_json(value: Any) -> Json:
     """Return any value as JSON.
 
-    Models and dataclasses become objects with their own field names, dates ISO texts, bytes base64, NaN and infinity
-    null, and a value without a JSON form its ``str``.
+    Models and dataclasses become objects with their own field names. Dates become ISO texts, bytes become base64, and
+    NaN and infinity become null. Any other value without a JSON form becomes its ``str``.
     """
     if value is None or isinstance(value, str | bool | int):
         return value

@@ -18,11 +18,11 @@ CLEANUP_GRACE = 2.0
 """Grace period for cleanup after a cancellation, in seconds."""
 
 _detached: set[asyncio.Task[Any]] = set()
-"""References to tasks that outlived their grace period; asyncio itself holds tasks only weakly."""
+"""Keeps tasks that run longer than their grace period; asyncio itself has only weak references to tasks."""
 
 
 async def gather_or_cancel(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
-    """Await all. The first error cancels the others and is raised as it is; of several, the first listed."""
+    """Await all. The first error cancels the others and is raised; of several at once, the one listed first."""
     tasks = [asyncio.ensure_future(work) for work in works]
     if not tasks:
         return
@@ -40,34 +40,34 @@ async def gather_or_cancel(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
 def being_cancelled() -> bool:
     """Return True if the current task was cancelled.
 
-    A CancelledError without that comes from something the task awaited, and is a failure like any other.
+    Otherwise, a CancelledError comes from something that the task awaited, and is a failure like any other.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def inner_cancel_as_error(work: Awaitable[T]) -> T:
-    """Await ``work``. A CancelledError that does not cancel the current task becomes a RuntimeError.
+    """Await ``work``. A CancelledError becomes a RuntimeError if the current task was not cancelled.
 
-    Such an error comes from something ``work`` waited for, such as a client whose connections were closed.
+    Such an error comes from something that ``work`` awaited, such as a client that was closed.
     """
     try:
         return await work
     except asyncio.CancelledError as error:
         if being_cancelled():
             raise
-        raise RuntimeError("it waited for something that was cancelled") from error
+        raise RuntimeError("something that it awaited was cancelled") from error
 
 
 async def wait_with_grace(
     task: asyncio.Task[Any], *, hurried: bool = False, limited: bool = True
 ) -> asyncio.CancelledError | None:
-    """Wait for the end of a task, and return the last cancellation of the caller that came while waiting.
+    """Wait for the end of a task. Returns the last cancellation of the caller that arrived during the wait.
 
-    The grace period begins with such a cancellation. When it is over, the task goes on by itself.
+    The grace period begins with such a cancellation. After it, the task continues in the background.
 
     Args:
-        hurried: The grace period begins at once.
+        hurried: True begins the grace period at once.
         limited: False waits as long as the task takes.
     """
     cancelled: asyncio.CancelledError | None = None
@@ -77,7 +77,7 @@ async def wait_with_grace(
             deadline = clock() + CLEANUP_GRACE
         if deadline is not None and clock() >= deadline:
             logger.warning(
-                "cleanup after a cancelled call takes longer than %g s; it goes on in the background", CLEANUP_GRACE
+                "cleanup after a cancelled call takes longer than %g s; it continues in the background", CLEANUP_GRACE
             )
             _detached.add(task)
             task.add_done_callback(_log_failure)
@@ -96,10 +96,10 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
 
 
 async def shield_until_done(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:
-    """Run ``work`` to its end, even if the caller is cancelled; the cancellation is raised afterwards.
+    """Run ``work`` to its end, even if the caller is cancelled; then raise the cancellation.
 
-    A cancellation wins over what ``work`` raises. After it, or with ``hurried``, ``work`` has the grace period of
-    ``wait_with_grace``.
+    A cancellation is raised instead of an error of ``work``. After it, or with ``hurried``, ``work`` has the grace
+    period of ``wait_with_grace``.
     """
     task = asyncio.create_task(work)
     cancelled = await wait_with_grace(task, hurried=hurried)
@@ -112,7 +112,7 @@ async def shield_until_done(work: Coroutine[Any, Any, object], *, hurried: bool 
 
 
 async def acquire_or_release(work: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:
-    """Await ``work``, which acquires something. If the caller is cancelled, ``release`` it and raise the cancellation.
+    """Await ``work``, which acquires a resource. If the caller is cancelled, ``release`` it and raise the cancellation.
 
     The release has the grace period of ``wait_with_grace``.
     """
@@ -131,7 +131,7 @@ async def _release(task: asyncio.Future[T], release: Callable[[T], Awaitable[obj
         return
     try:
         await release(task.result())
-    except Exception as error:  # the caller is raising a cancellation already
+    except Exception as error:  # only log it, since the caller raises a cancellation
         logger.warning("a cancelled call could not release what it had acquired: %s", error)
 
 
@@ -141,17 +141,17 @@ async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
     if not task.done():
         task.cancel()
         cancelled = await wait_with_grace(task, limited=False)
-    if not task.cancelled() and (error := task.exception()):  # the caller has its own reason to raise
+    if not task.cancelled() and (error := task.exception()):  # only log it, since the caller may raise another error
         logger.debug("a stopped task had failed", exc_info=error)
     if cancelled is not None:
         raise cancelled
 
 
 def program_is_ending() -> bool:
-    """Return True if the main program is over; daemon threads then fail for that reason alone."""
+    """Return True if the main program has ended, which makes daemon threads fail."""
     if sys.is_finalizing() or not threading.main_thread().is_alive():
         return True
-    try:  # executors refuse work a moment before the two checks above notice
+    try:  # executors refuse work shortly before the two checks above return True
         with ThreadPoolExecutor(1) as threads:
             threads.submit(int)
     except RuntimeError:

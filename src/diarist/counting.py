@@ -10,8 +10,8 @@ from diarist.tokens import TokenCounter, count_image
 
 
 def count_parts(message: Message, counter: TokenCounter) -> tuple[int, ...]:
-    """Return the tokens of each part: text and reasoning by their text, a tool part by name, arguments and result, an
-    image by OpenAI's formula; 0 for parts that are not sent to models."""
+    """Return the tokens of each part. Counts the text of text and reasoning, the name, arguments and result of a tool
+    part, and images by OpenAI's formula. Parts that are not sent to models have 0."""
     return tuple(_count(part, counter) for part in message.parts)
 
 
@@ -44,7 +44,7 @@ def _count(part: Part, counter: TokenCounter) -> int:
 
 
 def _size(part: FilePart) -> tuple[int | None, int | None]:
-    """Return width and height of a PNG or GIF, read from its header; None for others."""
+    """Return width and height of a PNG or GIF, read from its header; None and None for other files."""
     data = part.data or b""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])

@@ -14,12 +14,12 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     """Return JSON in UTF-8 that every reader accepts. A value without a JSON form becomes ``str(value)``.
 
-    Lone surrogates, as in file names that are not UTF-8, become U+FFFD, and infinite numbers null. Integers of more
+    Lone surrogates (as in file names that are not UTF-8) become U+FFFD; infinite numbers become null. Integers of more
     than 64 bits stay as they are.
     """
     try:
         return orjson.dumps(value, default=str, option=_OPTIONS | orjson.OPT_SORT_KEYS if sort_keys else _OPTIONS)
-    except TypeError:  # rare, and slow to check for beforehand
+    except TypeError:  # rare, so it is not checked before
         return json.dumps(clean(value), default=str, sort_keys=sort_keys).encode()
 
 

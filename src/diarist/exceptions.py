@@ -133,7 +133,7 @@ class ModelTimeoutError(ModelAPIError):
 
 
 class ModelConnectionError(ModelError):
-    """No connection, or one that was cut inside an answer."""
+    """There is no connection, or the connection was cut inside an answer."""
 
 
 class ModelResponseError(ModelError):
@@ -196,11 +196,11 @@ class ProcessorAbort(Exception):
     """Raised by ``args.abort()`` to block the run, or to ask for another attempt.
 
     Attributes:
-        reason: Why.
-        retry: True asks for another attempt of the same step with ``reason`` as feedback.
-        metadata: Anything for the caller; ends in ``result.tripwire.metadata``.
+        reason: The reason for the abort.
+        retry: True asks for another attempt at the same step, with ``reason`` as feedback.
+        metadata: Any value for the caller; it becomes ``result.tripwire.metadata``.
         processor_id: The processor that aborted.
-        hook: The hook it aborted in; filled in by the pipeline.
+        hook: The hook that aborted; set by the pipeline.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ _DATA = ("enum", "const", "default", "examples")
 
 
 class JsonSchema:
-    """A JSON schema. References are resolved within it; none is fetched.
+    """A JSON schema. References are resolved within the schema; nothing is fetched.
 
     Args:
         partial: Accept values with only some of the fields, as if nothing were ``required``.
@@ -90,7 +90,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _message(error: ValidationError) -> str:
-    """Return place and reason; if one of several schemas should match, the reasons of each."""
+    """Return the place and the reason of an error; for several alternatives (``anyOf``), the reasons of all."""
     place = ".".join(str(name) for name in error.absolute_path)
     why = " or ".join(dict.fromkeys(map(_reason, error.context or (error,))))
     return f"{place}: {why}" if place else why

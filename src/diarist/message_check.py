@@ -1,4 +1,4 @@
-"""Check the field types of messages that a program built itself, since dataclasses do not."""
+"""Check the field types of messages that a program has built, since dataclasses do not check them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def flaw(message: Message) -> str | None:
         return f"sent must be a SentBlock or None, not {_kind(message.sent)}"
     for name, kind in (("text", str), ("tokens", int), ("made_from", dict)) if message.sent else ():
         if type(value := getattr(message.sent, name)) is not kind:
-            return f"{name} of what was sent must be {kind.__name__}, not {_kind(value)}"
+            return f"{name} of a SentBlock must be {kind.__name__}, not {_kind(value)}"
     return _turn_flaw(message, _PARTS)
 
 

@@ -42,7 +42,7 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state of a ``MessageList`` for ``restore``. ``contents`` holds the fields of its messages, if requested."""
+    """A state of a ``MessageList`` for ``restore``. ``contents`` has the fields of the messages, if requested."""
 
     messages: tuple[Message, ...]
     sources: Mapping[str, Source]
@@ -96,8 +96,8 @@ class _Content:
 class MessageList:
     """The conversation as one run sees it, in order.
 
-    ``messages`` are those for the prompt. A message that the notes of memory cover is *hidden*: it is not sent any
-    more, but still belongs to the run's input or response.
+    ``messages`` are the messages for the prompt. A message of this run that memory's notes cover is *hidden*: it is no
+    longer sent, but still belongs to the run's input or response.
 
     Attributes:
         repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
@@ -124,7 +124,7 @@ class MessageList:
 
     @property
     def all(self) -> list[Message]:
-        """All messages, hidden ones included."""
+        """All messages, including hidden messages."""
         return list(self._messages)
 
     @property
@@ -140,10 +140,10 @@ class MessageList:
         return self.of("memory")
 
     def of(self, *sources: Source) -> list[Message]:
-        """Messages of these sources, hidden ones included."""
+        """Messages of these sources, including hidden messages."""
         if sources not in self._views:
             known = self._sources
-            # Most messages are remembered ones, so the others are found once for all views.
+            # Most messages are remembered messages, so the others are collected once for all views.
             among = self._messages if "memory" in sources else self._not_remembered()
             self._views[sources] = [message for message in among if known[message.id] in sources]
         return list(self._views[sources])
@@ -177,15 +177,15 @@ class MessageList:
     # -- changes
 
     def _arrange(self, messages: list[Message], sources: dict[str, Source]) -> None:
-        """Set messages and sources. Only this and ``add`` do, so ``of`` can cache its lists."""
+        """Set messages and sources. Only this method and ``add`` change them, so ``of`` can cache its lists."""
         self._messages = messages
         self._sources = sources
         self._views: dict[tuple[Source, ...], list[Message]] = {}
         self._own: list[Message] | None = None
-        self._window: list[Message] | None = None  # as it was last remembered
+        self._window: list[Message] | None = None  # the last one given to ``remember``
 
     def add(self, message: Message, source: Source = "input") -> None:
-        """Add at the end (remembered messages: before everything else); an existing id is replaced in place."""
+        """Add a message at the end; source ``memory``: after the remembered ones. A known id is replaced in place."""
         if message.role == "system":
             self.add_system(message.text, tag=message.metadata.get("tag", source))
             return
@@ -213,7 +213,7 @@ class MessageList:
             )
 
     def recall(self, rows: Iterable[Message]) -> None:
-        """Add rows of the thread, in their order. Known ones stay; a new one goes after the row before it, or first."""
+        """Add rows of the thread, in order. Known messages keep their places; a new one follows the row before it."""
         rows = list(rows)
         sources = dict(self._sources)
         ids = [row.id for row in rows]
@@ -234,7 +234,7 @@ class MessageList:
             self._arrange(front + [m for known in self._messages for m in (known, *new.get(known.id, ()))], sources)
 
     def remember(self, window: Sequence[Message]) -> None:
-        """Show ``window`` of the thread, without dropped messages.
+        """Make ``window``, without dropped messages, the thread's part of the prompt.
 
         Other remembered messages are removed; messages of this run outside the window are hidden.
         """
@@ -253,13 +253,13 @@ class MessageList:
             self._system.append(SystemMessage(text, tag))
 
     def replace_system(self, messages: Sequence[SystemMessage | str]) -> None:
-        """Replace all system messages; a string is the agent's own."""
+        """Replace all system messages; a string becomes one of the agent's instructions."""
         self._system = [SystemMessage(item) if isinstance(item, str) else item for item in messages]
 
     # -- attempts
 
     def snapshot(self, *, contents: bool = False) -> Snapshot:
-        """Return the current state. ``contents``: with the fields of each message, to undo edits in place.
+        """Return the current state. ``contents`` adds the fields of each message, to undo edits in place.
 
         Fields that memory sets (``seq``, ``sent``, ``part_tokens``) are never restored.
         """
@@ -278,7 +278,7 @@ class MessageList:
         self._system = list(snapshot.system)
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """Undo edits in place of the snapshot's messages; keep the list itself."""
+        """Undo edits that were made in the snapshot's messages, without changing the list of messages."""
         for content in snapshot.contents:
             content.put_back()
 
@@ -293,12 +293,11 @@ class MessageList:
     # -- what a processor returned
 
     def reconcile(self, shown: Sequence[Message], returned: Sequence[Message], *, default: Source) -> None:
-        """Apply the messages that a processor returned in place of those it was ``shown``.
+        """Replace the messages that a processor was ``shown`` with those that it ``returned``, in the same order.
 
-        Missing ids are removed, system-role entries are added as system messages, the rest keep their source,
-        new ones get ``default``; order follows ``returned``. A message that was not shown (hidden, or added while
-        the processor worked) stays behind the one before it, or first. Of two with one id the later one counts, in
-        the place of the first.
+        Messages of role ``system`` are added to the system messages. New messages get the source ``default``; others
+        keep theirs. A message that was not shown (hidden, or added during the hook) stays behind its predecessor, or
+        first. If an id occurs twice, the later message takes the place of the first.
         """
         for message in returned:
             if message.role == "system":
@@ -357,7 +356,7 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
     if isinstance(entry, Message):
         if wrong := flaw(entry):
             raise InputError(f"message {index}: {wrong}")
-        # The run's own copy: what processors edit and storage fills in does not reach the caller's object.
+        # Copy the message, so that edits by processors and values set by storage do not reach the caller's object.
         return replace(entry, parts=[copy(part) for part in entry.parts], metadata=dict(entry.metadata))
     if not isinstance(cast(Any, entry), Mapping):
         raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")

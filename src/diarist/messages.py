@@ -54,7 +54,7 @@ class TextPart:
 class ReasoningPart:
     """The model's thinking.
 
-    ``provider`` made it; ``signature`` proves it to that provider and has no meaning for others.
+    ``signature`` proves the text to ``provider``, which wrote it, and means nothing to other providers.
     """
 
     type: ClassVar[str] = "reasoning"
@@ -183,7 +183,7 @@ class Message:
         seq: Its position in the thread, given by storage; None until it is stored. Messages are ordered by it.
         part_tokens: Token count of each part; None until the message is stored.
         sent: The block that memory added before the user's words, if any.
-        rendered: Its form in prompts, kept by ``prompting`` while no part of the program changes messages in place.
+        rendered: Its form in prompts, cached by ``prompting`` if nothing changes messages in place.
     """
 
     id: str = field(default_factory=lambda: new_id("msg"))
@@ -225,7 +225,7 @@ class Message:
         return cls(role="system", parts=[TextPart(text=text)], **more)
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the message as JSON values; ``from_dict`` makes an equal message of them."""
+        """Return the message as JSON values; ``from_dict`` turns them into an equal message."""
         out: dict[str, Json] = {
             "id": self.id,
             "role": self.role,
@@ -246,7 +246,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Json]) -> Message:
-        """Return the message that ``to_dict`` wrote. Raises InputError that names the missing or unknown field."""
+        """Return the message that ``to_dict`` wrote. Raises InputError, which names a missing or unknown field."""
         try:
             tokens, sent = data.get("part_tokens"), data.get("sent")
             created = data.get("created_at")
@@ -301,7 +301,7 @@ def copy_message(message: Message) -> Message:
             return replace(message, parts=[TextPart(text=part.text)], metadata={})
     try:
         data = orjson.loads(orjson.dumps(message.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
-    except TypeError:  # strings and numbers that only the standard library writes and reads
+    except TypeError:  # strings and numbers that only the standard library can write and read
         data = json.loads(json.dumps(message.to_dict(), default=str))
     return Message.from_dict(data)
 
@@ -345,7 +345,7 @@ class Derived:
     """Values derived from a prompt message that never changes, kept for the next request.
 
     Attributes:
-        encoded: Its JSON in requests, with the key of the protocol that it was made for.
+        encoded: The message as JSON in requests, and the key of the protocol for which it was encoded.
         block: Hash and length, for comparing prompts.
     """
 
@@ -357,9 +357,9 @@ class Derived:
 class PromptMessage:
     """One message of a prompt.
 
-    ``cache`` marks a cache breakpoint after it, for providers whose requests name them (Anthropic, Bedrock); others
-    ignore it. ``message_id`` is the id of the ``Message`` it was made from. A message with ``derived`` belongs to
-    several prompts and must not be changed.
+    ``cache`` sets a cache breakpoint after the message. Providers with explicit breakpoints (Anthropic, Bedrock) use
+    it; others ignore it. ``message_id`` is the id of the original ``Message``. A message with ``derived`` may be part
+    of several prompts and must not be changed.
     """
 
     role: Role

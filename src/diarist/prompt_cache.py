@@ -1,4 +1,4 @@
-"""Measures how much of a prompt repeats the previous one, which a provider's cache can serve, and why it changed."""
+"""Measures how much of a prompt repeats the previous prompt, and why the rest changed. Caches can serve that part."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from diarist.messages import Prompt, PromptMessage
 PromptArea = Literal["tools", "instructions", "notes", "messages"]
 
 _MOST, _OF_A_BLOCK, _OF_AN_ENTRY, _OF_A_THREAD = 2_000_000, 24, 40, 600
-"""Bytes: the limit for all threads, and estimates for a block, a diary entry, and the rest of a thread."""
+"""In bytes: the limit for all threads; estimates for a block, a diary entry, and the rest of a thread's data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCache:
-    """Comparison of one step's prompt with the previous prompt of the thread for the same model.
+    """Compares one step's prompt with the thread's previous prompt for the same model.
 
     Attributes:
         characters: Length of the whole prompt, including tool descriptions.
-        stable_characters: Length of its start that repeats the previous prompt, in whole blocks.
+        stable_characters: Length of the prompt's beginning that repeats the previous prompt, in whole blocks.
         changed: The first area that differs from the previous prompt; None if this prompt only adds to it, or if this
-            process has no previous one.
-        why: The change of the diary since the previous prompt, by this run or another: ``activation``,
-            ``observation``, ``reflection``, ``overflow``, ``forgetting``, ``edit``; else empty.
+            process knows no previous prompt.
+        why: How this run or another one changed the diary since the previous prompt: ``activation``, ``observation``,
+            ``reflection``, ``overflow``, ``forgetting`` or ``edit``; empty if the diary did not change.
         first: True if there was no previous prompt.
     """
 
@@ -52,8 +52,8 @@ class MemoryReport:
 
 
 class _Blocks(NamedTuple):
-    """A prompt in blocks: ``tools`` of them, then ``instructions``, ``notes`` and messages. The hashes cover area, role
-    and text."""
+    """The blocks of a prompt: tools, instructions, notes, then messages. ``tools``, ``instructions`` and ``notes`` are
+    numbers of blocks. The hashes cover area, role and text."""
 
     tools: int
     instructions: int
@@ -90,8 +90,8 @@ class DiaryState(NamedTuple):
 
 
 class PromptHistory:
-    """The last prompt of each thread and model, as hashes of its blocks. Keeps the most recently used, in at most 2
-    MB."""
+    """The last prompt of each thread and model, as hashes of its blocks. Keeps the most recently used prompts, in at
+    most 2 MB."""
 
     def __init__(self) -> None:
         self._last: ByteCache[tuple[str, str], tuple[_Blocks, DiaryState]] = ByteCache(_MOST)
@@ -108,14 +108,14 @@ class PromptHistory:
         step_number: int,
         why: str,
     ) -> StepCache:
-        """Compare a prompt with the previous one, and remember it, except feedback at its end that belongs to one
-        attempt.
+        """Compare a prompt with the previous one, and remember it. Feedback at its end is not remembered, since it
+        belongs to one attempt.
 
         Args:
-            tools: Their descriptions; anything that has a stable ``repr``.
+            tools: Descriptions of the tools: objects with a stable ``repr``.
             notes: Number of notes among the last system messages.
             diary: The diary that the notes show.
-            why: The change that this run made to the diary; empty: derived from ``diary``.
+            why: The change that this run made to the diary. If empty, it is derived from ``diary``.
         """
         blocks = _blocks(prompt, tools, notes)
         known, shown = self._last.get((thread_id, model_id)) or (None, diary)

@@ -48,7 +48,7 @@ def build_prompt(
     and a tool message right after it. ``feedback`` comes last, in the user role: some providers move system messages
     to the front, which would break the cached prefix. ``cache_breakpoints`` sets up to four breakpoints: after the
     instructions, the last system message, the last message of the previous request, and the last message. ``reuse``:
-    render a message only once, since nothing changes messages in place; its prompt messages are shared by all prompts.
+    nothing changes messages in place, so each is rendered only once, and all prompts share its prompt messages.
     """
     out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
     known = 0
@@ -78,7 +78,7 @@ def build_prompt(
 def _previous_length(messages: Sequence[Message]) -> int:
     """Return the number of leading messages that the previous request contained.
 
-    Newer ones are, within a run, its last step; at its start, the input and the previous run's answer, if it had one.
+    Within a run, the messages of its last step are newer. At its start, the input and the previous run's answer are.
     Messages without a run id (added by processors, or from a history that is not stored) count as the current run's.
     """
     end = len(messages)
@@ -149,8 +149,8 @@ def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, in
 
 
 def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
-    """Return the calls of ``message`` that still wait for a result: not approved and started, and not closed by a new
-    user message."""
+    """Return the calls of ``message`` that still wait for a result. A call no longer waits if it was approved and
+    started, or if a new user message follows."""
     index = next(i for i, other in enumerate(messages) if other is message)
     after = messages[index + 1 :]
     if any(other.role == "user" for other in after):
@@ -165,7 +165,7 @@ def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
 
 
 def _rendered(message: Message) -> list[PromptMessage]:
-    """Render a message, and keep the result with it unless a later message may change it."""
+    """Render a message, and cache the result in it unless a later message may change the result."""
     prompt = _from_message(message)
     if message.role != "tool" and not message.metadata and all(part.state != "call" for part in message.tool_parts):
         for item in prompt:
@@ -184,12 +184,12 @@ def _from_message(message: Message) -> list[PromptMessage]:
 
 
 def _user_parts(message: Message) -> list[PromptPart]:
-    note = message.sent.text if message.sent is not None else ""  # without a text it only records its sources
+    note = message.sent.text if message.sent is not None else ""  # without text, the block only records its sources
     if len(message.parts) == 1 and isinstance(said := message.parts[0], TextPart):  # nearly always
         return [_own(said) if not note else TextPart(text=f"{note}\n\n{said.text}")]
     parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, (TextPart, FilePart))]
     first = parts[0] if parts else None
-    if note and isinstance(first, TextPart):  # one text, since some servers take a single string only
+    if note and isinstance(first, TextPart):  # one text, since some servers accept only a single string
         parts[0] = TextPart(text=f"{note}\n\n{first.text}")
     elif note:
         parts.insert(0, TextPart(text=note))
@@ -238,7 +238,7 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
             case _:
                 pass
     close()
-    # Providers refuse a message of reasoning alone, whose call was left out.
+    # Leave out a message that has only reasoning, because its call was left out: providers refuse it.
     return [m for m in out if not all(isinstance(part, ReasoningPart) for part in m.parts)]
 
 

@@ -21,17 +21,18 @@ from diarist.prompt_cache import MemoryReport
 D = TypeVar("D")
 
 Outcome = Literal["committed", "discarded", "interrupted"]
-"""How a run ended: with an answer; blocked, so that nothing is kept; or by an error or a cancellation."""
+"""How a run ended. ``committed``: with an answer. ``discarded``: blocked, nothing is kept. ``interrupted``: by an error
+or a cancellation."""
 
 EndCallback = Callable[[Outcome], Awaitable[None]]
 
 ApprovalCallback = Callable[[Message, Sequence[str]], Awaitable[None]]
-"""Called with a message and the ids of its approved tool calls before they run."""
+"""Called with a message and the ids of its approved tool calls, before the calls run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadRef:
-    """A thread as a call names it; title and metadata are used if the thread is created."""
+    """The thread of a call. Title and metadata are stored if the call creates the thread."""
 
     id: str
     title: str = ""
@@ -66,14 +67,14 @@ class CancelSignal:
                 task.get_loop().call_soon_threadsafe(self._tell, task)
 
     def attach(self) -> None:
-        """Make the current task the run to cancel; an earlier ``cancel()`` takes effect at its first wait."""
+        """Let ``cancel()`` end the current task's run. If it was called before, the task ends at its next ``await``."""
         task = _current_task()
         self._tasks[task] = self._tasks.get(task, 0) + 1
         if self.cancelled:
             self._tell(task)
 
     async def checkpoint(self) -> None:
-        """End the current task's run here if it was cancelled, even if a tool or hook swallowed the cancellation."""
+        """Raise CancelledError if the signal was cancelled, even if a tool or hook swallowed the cancellation."""
         if not self.cancelled:
             return
         task = _current_task()
@@ -86,7 +87,7 @@ class CancelSignal:
     def take(self) -> bool:
         """Withdraw the cancellation of the current task; return True if only this signal cancelled it.
 
-        False inside another run of the same task, which has to be cancelled too.
+        Returns False if the task is inside an outer run that uses the same signal: the outer run must end, too.
         """
         task = _current_task()
         if self._tasks.get(task, 0) > 1:
@@ -116,7 +117,7 @@ class CancelSignal:
 
 def _current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
-    assert task is not None, "a run is always somebody's task"
+    assert task is not None, "a run needs an asyncio task"
     return task
 
 
@@ -145,7 +146,7 @@ class Writer:
         if not isinstance(given, DataChunk):
             remedy = f"write DataChunk('data-...', {given!r:.100})"
             if isinstance(given, Chunk):
-                remedy = "other chunks are what a model and its tools say: return them from process_output_stream"
+                remedy = "return chunks of text, reasoning and tools from process_output_stream"
             raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {remedy}")
         self.put(chunk)
 
@@ -177,7 +178,7 @@ class Writer:
         self._arrived.clear()
 
     def wake(self) -> None:
-        """Let ``arrived`` return, so that its caller can check whether to wait on."""
+        """Make ``arrived`` return, so that its caller can check whether to keep waiting."""
         self._arrived.set()
 
 
@@ -187,13 +188,13 @@ class RunContext(Generic[D]):
 
     Attributes:
         thread: The thread of the request; if None, memory does nothing.
-        resource_id: The owner of the thread (a user, a project); ``@thread:<id>`` if the caller named none.
+        resource_id: The owner of the thread (a user, a project); ``@thread:<id>`` if the caller passed none.
         deps: The application's own object, as passed in ``deps=``.
         request_context: Arbitrary values of this request, as passed in ``request_context=``.
         report: Memory's report on the run; it becomes ``result.memory``.
-        guarded: True if a processor of the user's checks the output at the end, or holds it back until accepted.
-        edits_in_place: True if a hook, a callback or a tool may change messages in place. Otherwise remembered messages
-            are shared with other runs, and memory does not look for changes between two steps.
+        guarded: True if one of the application's processors holds output back, or has ``process_output_result``.
+        edits_in_place: True if a hook, a callback or a tool may change messages in place. If False, the run shares
+            remembered messages with other runs, and memory does not look for changes between two steps.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.
@@ -257,7 +258,7 @@ class RunContext(Generic[D]):
         self._approvals.append(callback)
 
     async def approve(self, message: Message, call_ids: Sequence[str]) -> None:
-        """Call the ``on_approval`` callbacks for calls of ``message``; an error keeps the calls from running."""
+        """Call the ``on_approval`` callbacks for calls of ``message``. If a callback fails, the calls do not run."""
         for callback in self._approvals:
             await callback(message, call_ids)
 

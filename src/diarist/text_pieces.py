@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 _PIECE = 65_536
 _END = re.compile(r"[^\W_](?=[\s.,;:!?()\"。，、！？])")
-"""A letter or digit before one of these characters: neither a word nor a token spans the cut, and the two characters do
-not combine."""
+"""Where texts are cut: between a letter or digit and one of these characters. No word or token spans such a cut, and
+the two characters do not combine."""
 
 
 def piece_ends(text: str) -> Iterator[int]:
-    """Yield the places at which a text is cut, somewhat more than 65,536 characters apart; more without a word end."""
+    """Yield the positions at which a text is cut, somewhat more than 65,536 characters apart; more after long words."""
     place = _PIECE
     while found := _END.search(text, place):
         yield found.end()
@@ -20,7 +20,7 @@ def piece_ends(text: str) -> Iterator[int]:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield the pieces of a text; joined they equal the text."""
+    """Yield the pieces of a text. Joined, they equal the text."""
     start = 0
     for end in piece_ends(text):
         yield text[start:end]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_RUN = 8192
 
-# The kinds of characters of which a single piece of that split can be long; digits are split in threes.
+# The kinds of characters that can form one long piece in that split. (Digits cannot: they are split in threes.)
 _RUN_CLASSES = (
     r"\p{White_Space}",
     r"[\p{L}\p{M}]",
@@ -30,7 +30,7 @@ _RUN_CLASSES = (
 
 
 class TokenCounter(Protocol):
-    """A token counter, as ``token_counter=`` accepts it.
+    """The interface of a token counter for ``token_counter=``.
 
     Attributes:
         name: Stored with each count, so that counts of different tokenizers are not mixed.
@@ -63,13 +63,13 @@ class O200kCounter:
 
 
 class TiktokenCounter:
-    """Counts as another encoding of ``tiktoken`` does, such as ``cl100k_base``. Safe to share between threads.
+    """Counts with another encoding of ``tiktoken``, such as ``cl100k_base``. Safe to share between threads.
 
     ``tiktoken`` downloads an encoding once, and keeps it in the folder ``TIKTOKEN_CACHE_DIR``. Long runs of one kind
     are cut as ``O200kCounter`` cuts them, because tiktoken panics on a million spaces.
 
     Raises:
-        ConfigError: The encoding is unknown, or it is neither in that folder nor can it be downloaded.
+        ConfigError: The encoding is unknown, or is missing in that folder and cannot be downloaded.
     """
 
     def __init__(self, name: str) -> None:
@@ -82,8 +82,8 @@ class TiktokenCounter:
             self._encoding = tiktoken.get_encoding(name)
         except (OSError, ValueError) as error:  # no connection; or a damaged download
             raise ConfigError(
-                f"encoding {name!r} cannot be downloaded ({error}). Offline use {_DEFAULT.name!r}, which is part of "
-                "diarist, or set TIKTOKEN_CACHE_DIR to a folder in which tiktoken has kept it before"
+                f"encoding {name!r} cannot be downloaded ({error}). Offline, use {_DEFAULT.name!r}, which is part of "
+                "diarist, or set TIKTOKEN_CACHE_DIR to a folder in which tiktoken has stored the encoding"
             ) from error
         self.name = name
 
@@ -106,14 +106,14 @@ def count_image(width: int | None, height: int | None, detail: str = "auto") -> 
     """Return the tokens of an image by OpenAI's tile formula, without opening or fetching it.
 
     Low detail is 85 tokens. Otherwise the image is scaled down to fit 2048 x 2048, then down to a
-    shorter side of 768, and costs 85 plus 170 for each tile of 512 x 512 it touches. Source: OpenAI
+    shorter side of 768, and costs 85 plus 170 for each tile of 512 x 512 that it touches. Source: OpenAI
     platform documentation, guide "Images and vision", section "Calculating costs" (for GPT-4o;
-    newer models count by other constants, so take it as an estimate for them).
+    newer models use other constants, so for them the result is an estimate).
 
     Args:
         width: Pixels; None or 0 if unknown.
         height: Pixels; None or 0 if unknown. An image of unknown size counts as 1024 x 1024: 765 tokens.
-        detail: ``low``; every other value counts as ``high``, as ``auto`` does at the provider.
+        detail: ``low``, or any other value for ``high``. (The provider counts ``auto`` as ``high``.)
     """
     if detail == "low":
         return 85
@@ -169,8 +169,8 @@ def _long_runs(text: str) -> Iterator[tuple[int, int]]:
 
 @cache
 def _run_patterns() -> tuple[regex.Pattern[str], ...]:
-    """Return a pattern for runs of each kind. It names no length, since ``regex`` unrolls counted repetitions, which
-    took 15 MB."""
+    """Return a pattern for runs of each kind. The patterns contain no length, since ``regex`` unrolls counted
+    repetitions, which took 15 MB."""
     import regex
 
     return tuple(regex.compile(f"{kind}++", regex.V1) for kind in _RUN_CLASSES)

@@ -69,13 +69,13 @@ class Tool:
 
     Attributes:
         name: ``[a-zA-Z0-9_-]``, at most 64 characters.
-        function: Sync (run in a worker thread) or async; None makes it a client tool: the run ends with the call,
-            and its result comes in a later one, as a message of role ``tool``.
-        parameters: JSON schema of its arguments; made from the function's signature when not given.
-        timeout: Seconds, more than 0; None for no limit. An async tool is then cancelled; a sync one runs on in its
-            thread, and its result is ignored.
-        needs_approval: True, or a function of the arguments: the run ends with the call, and ``agent.resume``
-            approves or declines it.
+        function: Sync (run in a worker thread) or async. None makes it a client tool: the run ends with the call, and
+            the client sends the result in a later run, as a message of role ``tool``.
+        parameters: JSON schema of its arguments. Default: made from the function's signature.
+        timeout: Seconds, more than 0; None for no limit. After it, an async tool is cancelled; a sync tool continues in
+            its thread, and its result is ignored.
+        needs_approval: True, or a function that takes the arguments and returns a bool. If true, the run ends with the
+            call, and ``agent.resume`` approves or declines it.
 
     Raises:
         ConfigError: A bad name or timeout, a signature that cannot be shown to a model, or ``timeout`` or
@@ -101,7 +101,7 @@ class Tool:
             raise ConfigError(
                 f"tool {self.name!r} has no function: its client runs it, and {option} has no effect there"
             )
-        # A function with its own JSON schema gets the arguments unchanged.
+        # With a JSON schema of its own, the function gets the arguments unchanged.
         self._signature = (
             _Signature(self.function, self.name) if self.function is not None and self.parameters is None else None
         )
@@ -137,7 +137,7 @@ class Tool:
         return self._signature is not None and self._signature.takes_context
 
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
-        """Return a call of the function with validated copies of the arguments. Raises ToolError, with a text for the
+        """Return the function bound to validated copies of the arguments. Raises ToolError, with a text for the
         model."""
         function, own = self._implementation(), _copy(args)
         values = own if self._signature is None else self._signature.validate(own, context)
@@ -177,7 +177,7 @@ class _Signature:
     def _adapter(self) -> TypeAdapter[Any]:
         try:
             return self._make(self._fields)
-        except Exception as error:  # pydantic has a family of errors for types without a schema
+        except Exception as error:  # pydantic raises various errors for types without a schema
             raise ConfigError(
                 f"tool {self._name!r}: parameter {self._culprit()!r} has no JSON schema: {error}"
             ) from error
@@ -185,7 +185,7 @@ class _Signature:
     def _make(self, fields: Mapping[str, tuple[Any, Any]]) -> TypeAdapter[Any]:
         from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
-        # Neutral field names, since pydantic fields cannot be called `json` or `_x`.
+        # Use neutral field names, since pydantic fields cannot be called `json` or `_x`.
         behind: dict[str, Any] = {
             f"p{i}": (Annotated[hint, Field(alias=name)], default)
             for i, (name, (hint, default)) in enumerate(fields.items())
@@ -274,8 +274,8 @@ def tool(
             ``ToolContext`` and is not shown to the model.
         name: Default: the function's name.
         description: Default: its docstring.
-        timeout: Seconds it may run; then the model sees an error.
-        needs_approval: The run ends with a call, and ``agent.resume`` approves or declines it.
+        timeout: Seconds that it may run; after that, the model gets an error.
+        needs_approval: A call ends the run, and ``agent.resume`` approves or declines the call.
 
     Raises:
         ConfigError: The signature cannot be shown to a model; the message names the parameter.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Carrier(Exception):
-    """An exception that carries another one to its handler; spans record the carried one."""
+    """Wraps an exception, to pass it to a handler with more data; spans record the wrapped exception."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(message_of(error))
@@ -26,7 +26,7 @@ class Span:
     """The handle that ``span`` yields.
 
     Attributes:
-        recording: False if the span is not recorded; skip costly work for attributes then.
+        recording: False if the span is not recorded; then skip costly work for attributes.
     """
 
     __slots__ = ("_span", "recording")
@@ -36,13 +36,13 @@ class Span:
         self.recording = span is not None and span.is_recording()
 
     def set(self, **attributes: Any) -> None:
-        """Set attributes; None is left out, what OpenTelemetry has no type for becomes text."""
+        """Set attributes. Leaves out None, and converts values of types that OpenTelemetry does not know to text."""
         if self._span is not None and self.recording:
             self._span.set_attributes(_values(attributes))
 
     def fail(self, error: BaseException, *, kind: str | None = None) -> None:
-        """Record an error that does not leave the block, and mark the span as failed. ``kind`` is its ``error.type``;
-        default: the name of its class."""
+        """Record an error that does not leave the block, and mark the span as failed. ``kind`` is the ``error.type``;
+        default: the name of the error's class."""
         if self._span is not None and self.recording:
             _fail(self._span, error, kind)
 
@@ -51,7 +51,7 @@ _SILENT = nullcontext(Span())
 
 
 def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
-    """Open a span around the block, a child of the current one.
+    """Open a span around the block, as a child of the current span.
 
     Name it and its attributes by OpenTelemetry's semantic conventions for GenAI; names with dots go
     through ``**``::
@@ -60,8 +60,8 @@ def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
             ...
             current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
 
-    An exception that leaves the block is recorded, marks the span as failed and travels on. A
-    ``ProcessorAbort`` is not a failure, nor is cancellation. Do not keep a span open across the ``yield``
+    An exception that leaves the block is recorded, marks the span as failed and is raised again.
+    ``ProcessorAbort`` and cancellation are not failures. Do not keep a span open across the ``yield``
     of an async generator: its reader may run in another context.
     """
     tracer = _tracer()
@@ -102,7 +102,7 @@ def listening() -> bool:
 
 
 def record(name: str, began: int, *, error: Exception | None = None, **attributes: Any) -> None:
-    """Record a span that ends now, a child of the current one; ``began`` is in nanoseconds since the epoch."""
+    """Record a span that ends now, as a child of the current span; ``began`` is in nanoseconds since 1970."""
     if (tracer := _tracer()) is None:
         return
     over = tracer.start_span(name, start_time=began, attributes=_values(attributes))
@@ -112,7 +112,7 @@ def record(name: str, began: int, *, error: Exception | None = None, **attribute
 
 
 def _tracer() -> trace.Tracer | None:
-    """Return the tracer, or None while no SDK is configured (that may still happen later)."""
+    """Return the tracer, or None while no SDK is configured (it may be configured later)."""
     from opentelemetry import trace
 
     provider = trace.get_tracer_provider()
@@ -127,7 +127,7 @@ def _fail(current: trace.Span, error: BaseException, kind: str | None = None) ->
     error = error.error if isinstance(error, Carrier) else error
     kind_of, said = type(error), message_of(error)
     known = kind_of.__module__ == "builtins"
-    current.add_event(  # as ``record_exception`` does, which asks every exception for its words
+    current.add_event(  # not ``record_exception``, which fails if ``str(error)`` fails
         "exception",
         {
             "exception.type": kind_of.__qualname__ if known else f"{kind_of.__module__}.{kind_of.__qualname__}",

@@ -1,4 +1,4 @@
-"""``typing.TypedDict`` for pydantic, which before Python 3.12 supports only the one of ``typing_extensions``."""
+"""``typing.TypedDict`` for pydantic, which before Python 3.12 supports only that of ``typing_extensions``."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_database_is_not_exported_over_itself(database: Path, source: str, tar
     Path("sub").mkdir()
     Path("link.db").symlink_to(database)
     before = database.read_bytes()
-    assert "is a file of the database itself" in run("export", source, target, status=2).stderr
+    assert "belongs to the database itself" in run("export", source, target, status=2).stderr
     assert database.read_bytes() == before
     assert sorted(path.name for path in database.parent.iterdir()) == ["link.db", "memory.db", "sub"]
 
@@ -130,7 +130,7 @@ def test_from_standard_input(database: Path, folder: Path) -> None:
     run("import", "-", "mastra.db", given=_mastra(folder).read_bytes())
     assert threads(folder / "mastra.db") == {"rome": ["hello"]}
     chat = orjson.dumps([{"role": "user", "content": "Hello."}])
-    assert "name --thread" in run("import", "-", "chat.db", given=chat, status=2).output
+    assert "add --thread" in run("import", "-", "chat.db", given=chat, status=2).output
     run("import", "-", "chat.db", "--thread", "a", given=chat)
     assert threads(folder / "chat.db") == {"a": ["Hello."]}
 
@@ -163,8 +163,8 @@ def test_existing_messages(database: Path) -> None:
     assert "already" in run("import", "all.jsonl", database, status=1).stderr
     result = run("import", "all.jsonl", database, "--skip-existing")
     assert (
-        result.stderr
-        == "Nothing new: the database has all of it already.\nSkipped, since the database has them: 2 threads\n"
+        result.stderr == "Nothing was imported: the database already has all of the data.\n"
+        "Skipped, since the database has them: 2 threads\n"
     )
     run("export", database, "trip.jsonl", "--thread", "trip")
     assert "has them: 1 thread\n" in run("import", "trip.jsonl", database, "--skip-existing").stderr
@@ -177,7 +177,7 @@ def test_a_file_of_conversations(folder: Path) -> None:
     found = threads(folder / "memory.db")
     assert sorted(texts[0] for texts in found.values()) == ["about Oslo", "about Rome"]
     again = run("import", "chats.json", "memory.db", "--resource", "ada")
-    assert again.stderr.endswith("Nothing new: the database has all of it already.\n")
+    assert again.stderr.endswith("Nothing was imported: the database already has all of the data.\n")
     chats[0]["messages"].append({"role": "user", "content": "more"})  # type: ignore[attr-defined]
     Path("chats.json").write_text(json.dumps(chats))
     grown = run("import", "chats.json", "memory.db", "--resource", "ada")

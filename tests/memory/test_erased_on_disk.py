@@ -175,7 +175,7 @@ async def test_the_receipt_names_the_reader_that_keeps_pages_on_disk(
     assert receipt.message_ids == ("m0",)
     assert len(receipt.left_on_disk) == 1
     assert "another program reads an older state" in receipt.left_on_disk[0]
-    assert "memory.db-wal still holds what was deleted" in receipt.left_on_disk[0]
+    assert "memory.db-wal still holds deleted data" in receipt.left_on_disk[0]
     assert open_files_with("zanzibar", tmp_path) == ["memory.db-wal"]
     reader.execute("COMMIT")
     assert (await memory.forget(message_ids=["m0"], thread="t")).left_on_disk == ()

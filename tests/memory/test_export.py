@@ -61,7 +61,7 @@ async def test_counts_of_tokens_in_a_file_are_not_believed(counts: Any) -> None:
     stored = await memory.storage.list_messages("t")
     assert [row.part_tokens for row in stored] == [count_parts(row, memory.counter) for row in stored]
     rows[0]["sent"] = {"text": "In your diary", "tokens": "x", "made_from": {}}
-    with pytest.raises(InputError, match="tokens of what was sent must be int"):
+    with pytest.raises(InputError, match="tokens of a SentBlock must be int"):
         await imported([orjson.dumps(line).decode() + "\n" for line in lines])
 
 

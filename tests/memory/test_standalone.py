@@ -88,10 +88,10 @@ def test_wrong_options_are_refused(options: dict[str, Any], why: str) -> None:
 async def test_it_stands_in_place_of_the_history_of_a_memory_not_beside_it() -> None:
     storage, model = InMemoryStorage(), ScriptedModel("hello")
     diary = ObservationalMemory(storage, SMALL)
-    with pytest.raises(ConfigError, match=r"'message-history' and 'observational-memory'.*instead of, not beside"):
+    with pytest.raises(ConfigError, match=r"'message-history' and 'observational-memory'.*remove one of them"):
         Agent(model=model, memory=Memory(storage=storage), processors=[diary])
     agent = Agent(model=model, memory=Memory(storage=storage))
-    with pytest.raises(ConfigError, match="instead of, not beside"):
+    with pytest.raises(ConfigError, match="remove one of them"):
         await agent.generate("hi", thread="t", extra_processors=[diary])
     assert await storage.list_messages("t") == []
     beside = Memory(storage=storage, working_memory=True, observational_memory=SMALL)

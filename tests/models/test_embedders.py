@@ -58,7 +58,7 @@ async def test_many_texts_go_in_batches(server: EmbeddingServer) -> None:
 
 async def test_another_dimension_than_said_is_an_error_that_says_so(server: EmbeddingServer) -> None:
     embedder = resolve_embedder("openai/words", dimension=5, base_url=server.base_url, api_key="test")
-    with pytest.raises(ConfigError, match="vectors of 4 numbers, and not of 5: pass dimension=4"):
+    with pytest.raises(ConfigError, match="vectors of length 4, not 5: pass dimension=4"):
         await embed_texts(embedder, ["a"])
     await embedder.close()
 
@@ -172,5 +172,5 @@ def test_a_wrong_embedder_is_refused_by_name(embedder: Any, words: str) -> None:
 
 def test_a_dimension_that_an_embedder_does_not_have_is_refused() -> None:
     assert resolve_embedder("wordllama", dimension=256).dimension == 256
-    with pytest.raises(ConfigError, match="256 numbers and of no other length: leave out dimension=7"):
+    with pytest.raises(ConfigError, match="only returns vectors of length 256: leave out dimension=7"):
         resolve_embedder("wordllama", dimension=7)

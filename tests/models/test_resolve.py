@@ -57,7 +57,7 @@ def test_who_speaks_to_a_provider(
 
 
 def test_the_lean_client_is_for_chat_completions() -> None:
-    with pytest.raises(ConfigError, match="'anthropic' has no lean client; it is there for cerebras"):
+    with pytest.raises(ConfigError, match="there is no lean client for 'anthropic', only for cerebras"):
         resolve("anthropic/claude-sonnet-5", api_key="k", client="lean")
 
 

@@ -311,5 +311,5 @@ def test_a_part_that_runs_at_another_time_than_its_composition_is_refused() -> N
         Sequence(Guard(), Cleans())
     with pytest.raises(ConfigError, match=r"branch\(cleans,guard\).*'guard'"):
         Branch((bool, Cleans()), default=Guard())
-    with pytest.raises(ConfigError, match=r"parallel\(opens\).*'opens' has opens_run.*by itself"):
+    with pytest.raises(ConfigError, match=r"parallel\(opens\).*'opens' has opens_run.*put the part itself"):
         Parallel(Opens())

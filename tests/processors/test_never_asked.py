@@ -64,7 +64,7 @@ REMEDY = "put it into processors="
         ({"input_processors": [Judge()]}, f"input_processors: processor 'judge' has none of .*{REMEDY}"),
         ({"input_processors": [Sequence(UnicodeNormalizer(), Judge())]}, rf"'judge' in 'sequence\(.*{REMEDY}"),
         ({"input_processors": [Branch((bool, UnicodeNormalizer()), default=Parallel(Judge()))]}, "'judge' in 'branch"),
-        ({"input_processors": [Holds()]}, f"'holds' has hold_output, which holds nothing there; {REMEDY}"),
+        ({"input_processors": [Holds()]}, f"'holds' has hold_output, which has no effect there; {REMEDY}"),
         ({"input_processors": [Sequence(Holds())]}, "'holds' in .* has hold_output"),
         ({"processors": [on_the_object()]}, "'judge' has process_input set on the object.*@processor.input"),
         ({"processors": [Careless()]}, "'careless' has on_error='contnue'; allowed: 'fail', 'continue'"),

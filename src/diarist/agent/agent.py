@@ -50,18 +50,18 @@ class Agent:
     Args:
         model: ``"openai/gpt-5-mini"`` and the like, a ``Model``, or a pydantic-ai model object; or a list of these
             and of ``ModelEntry``, tried in order when one fails.
-        name: For people and traces.
+        name: Shown to people and in traces.
         instructions: The system prompt; several texts become several system messages.
         tools: Functions with type hints, or ``Tool`` objects.
-        memory: A ``Memory``; it acts in calls that name a ``thread``, and is closed with the agent. The first call
+        memory: A ``Memory``. It is used in calls that name a ``thread``, and is closed with the agent. The first call
             without a thread logs a warning.
-        input_processors: Run before the model, after memory's, in this order.
-        output_processors: Run on what the model says, before memory's, in this order.
-        error_processors: Asked, with all others that have ``process_api_error``, when a model call failed.
-        processors: Added to each of these lists for which they have hooks, after the list's own. A list may also be
-            a function of the call's ``request_context``.
-        max_steps: Model calls of one run; reaching it shows in ``result.stopped_by``.
-        max_processor_retries: Attempts per step that a processor may ask for again; unset, asking blocks.
+        input_processors: Run before the model, after memory's processors, in this order.
+        output_processors: Run on the model's output, before memory's processors, in this order.
+        error_processors: Called, with all others that have ``process_api_error``, when a model call failed.
+        processors: Appended to each of these lists for which they have hooks. Each of the four arguments may also be
+            a function that takes the call's ``request_context`` and returns the list.
+        max_steps: Limit of model calls in one run; a run that reaches it has ``result.stopped_by == "max_steps"``.
+        max_processor_retries: Retries per step that processors may ask for; if unset, asking for one blocks the run.
         model_settings: Temperature and the like.
         default_options: Defaults for the options of ``generate`` and ``stream``.
 
@@ -110,7 +110,7 @@ class Agent:
         self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
 
     async def generate(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentResult[Any]:
-        """Run to the end.
+        """Run the agent to the end and return the result.
 
         Args:
             input: A text, a message, or a list of messages or OpenAI-style dictionaries.
@@ -125,7 +125,7 @@ class Agent:
         return await self._run(input, options).execute()
 
     def stream(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentStream[Any]:
-        """Run chunk by chunk: ``async with agent.stream(...) as stream: async for chunk in stream``.
+        """Stream a run chunk by chunk: ``async with agent.stream(...) as stream: async for chunk in stream``.
 
         A failing run ends with an ``error`` chunk, and ``await stream.result()`` raises.
         """
@@ -152,8 +152,8 @@ class Agent:
             options: As for ``generate``; with memory, the same ``thread``.
 
         Raises:
-            InputError: A call id does not wait for approval, or an answer is neither True, False nor a text.
-            ConfigError: The processors are not those that the run had.
+            InputError: A call does not wait for approval, or its answer is not True, False or a text.
+            ConfigError: The agent's processors are not the processors that the run had.
         """
         return await self._resumed(approvals, of, input, options).execute()
 
@@ -165,16 +165,16 @@ class Agent:
         input: MessageInput | None = None,
         **options: Unpack[CallOptions],
     ) -> AgentStream[Any]:
-        """Call ``resume``, chunk by chunk."""
+        """Continue a run as ``resume`` does, and stream it chunk by chunk."""
         return AgentStream(self._resumed(approvals, of, input, options))
 
     async def close(self) -> None:
         """Close the memory after its background work, and the connections of the model and of the processors.
 
-        All of them open again at their next use. Not closed are models given to processors as objects. Processors that
-        a call brings are closed with that call. If closing one fails, the others are still closed.
+        All of them open again at their next use. Models given to processors as objects stay open. Processors that
+        are passed to a call are closed with that call. If closing one fails, the others are still closed.
 
-        ``async with agent:`` closes at its end, except a memory that another ``async with`` still holds.
+        ``async with agent:`` does the same at its end, but leaves a memory open that another ``async with`` still uses.
         """
         await self._close(None if self.memory is None else self.memory.close)
 
@@ -199,7 +199,7 @@ class Agent:
                 await close_memory()  # first: background work may use the agent's model
 
     def _compile(self, given: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
-        """Put memory's processors around the given ones; True if others than memory's judge the final output."""
+        """Put memory's processors around the given ones. Also returns True if a given one checks the final output."""
         input, output, error, both = given.resolved(request_context)
         lists = {"input_processors": input, "output_processors": output, "error_processors": error, "processors": both}
         for name, processors in lists.items():
@@ -212,7 +212,7 @@ class Agent:
         return pipeline, judged
 
     def _pipeline(self, options: CallOptions) -> tuple[Pipeline, bool]:
-        """Return the agent's own pipeline, or one for this call if it brings lists of its own."""
+        """Return the agent's own pipeline, or a new one if the call has its own lists of processors."""
         lists = self._lists.over(options)
         if lists is self._lists and self._compiled is not None:
             return self._compiled
@@ -287,12 +287,12 @@ class Agent:
         )
 
     def _warn_without_thread(self, memory: MemoryLike) -> None:
-        """Warn once per memory: programs may make an agent for each request."""
+        """Warn once per memory, not once per agent: a program may create an agent for each request."""
         if id(memory) not in _warned:
             _warned[id(memory)] = memory
             logger.warning(
                 "agent %r has a memory and was called without a thread: nothing of this call is remembered. Name the "
-                "conversation: thread='trip', and its owner: resource='ada'; or leave memory= out. This is said once.",
+                "conversation: thread='trip', and its owner: resource='ada'; or leave memory= out. (Logged once.)",
                 self.name,
             )
 
@@ -313,7 +313,7 @@ class _Lists:
 
     @property
     def dynamic(self) -> bool:
-        """True if a function makes some list for each call."""
+        """True if at least one list is made by a function at each call."""
         return any(callable(item) for item in (self.input, self.output, self.error, self.both, self.extra))
 
     @property
@@ -324,7 +324,7 @@ class _Lists:
         return [processor for processors in each for processor in processors]
 
     def over(self, options: CallOptions) -> _Lists:
-        """Return these lists, replaced by those the call brings."""
+        """Return these lists, with those replaced that the call's options contain."""
         if options.keys().isdisjoint(_LISTS):
             return self
         return _Lists(
@@ -336,36 +336,36 @@ class _Lists:
         )
 
     def resolved(self, request_context: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Return the input, output and error lists, and the list that belongs to all."""
+        """Return the input, output and error lists, and the list that is added to all three."""
         lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
         input, output, error, both, extra = (_items(name, value, request_context) for name, value in lists)
         return input, output, error, both + extra
 
 
 def _items(name: str, value: Processors, request_context: dict[str, Any]) -> list[Any]:
-    """Return a list as given, or as its function makes it."""
+    """Return the given list, or the list that the given function returns."""
     if isinstance(value, Processor):
-        raise ConfigError(f"{name}: a list of processors is needed, not the processor {value.id!r} itself: [...]")
+        raise ConfigError(f"{name} must be a list of processors; put the processor {value.id!r} into a list: [...]")
     made: Any = _made(name, value, request_context) if callable(value) else value
     if not isinstance(made, list | tuple):
-        raise ConfigError(f"{name}: a list of processors is needed, not {type(made).__name__}")
+        raise ConfigError(f"{name} must be a list of processors, not {type(made).__name__}")
     return list(cast(Sequence[Any], made))
 
 
 def _made(name: str, function: Callable[[dict[str, Any]], Any], request_context: dict[str, Any]) -> Any:
     try:
         made = function(request_context)
-    except Exception as error:  # whatever a function of the user's raises
+    except Exception as error:  # the application's function may raise anything
         what = f"{type(error).__name__}: {error}".removesuffix(": ")
         called = getattr(function, "__qualname__", repr(function))
         raise ConfigError(f"{name}: the function {called} that makes the list failed: {what}") from error
     if inspect.iscoroutine(made):
         made.close()
-        raise ConfigError(f"{name}: the function that makes the list must be a plain one, not async")
+        raise ConfigError(f"{name}: the function that makes the list must be sync, not async")
     return made
 
 
 def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:
-    """Return memory's processors, except those the user replaced by one with the same id."""
+    """Return memory's processors without those that the application replaced with one of the same id."""
     listed = {processor.id for processor in theirs}
     return [processor for processor in ours if processor.id not in listed]

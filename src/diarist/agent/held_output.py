@@ -1,4 +1,4 @@
-"""Release a step that was held back: rewrite its chunks to say what the accepted parts say."""
+"""Release the chunks of a step that were held back, rewritten to match the accepted parts."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _CONTENT = (
 
 
 def accepted_chunks(held: deque[Chunk], parts: Sequence[Part], running: Collection[str] = ()) -> deque[Chunk]:
-    """Return the held chunks, rewritten to say exactly what ``parts`` say, in the order of the parts.
+    """Return the held chunks, rewritten so that their content and order are those of ``parts``.
 
     If processors changed nothing, text and reasoning keep their pieces. Streamed arguments always become one piece.
 
     Args:
-        running: Ids of calls whose result comes later.
+        running: Ids of calls that have no result yet.
     """
-    between: deque[tuple[int, Chunk]] = deque()  # chunks that belong to no part, with the number of parts before
+    between: deque[tuple[int, Chunk]] = deque()  # chunks outside the parts, with the number of parts before each
     streamed = set[str]()
     assembler = MessageAssembler("")
     for chunk in held:

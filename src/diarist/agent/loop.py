@@ -47,9 +47,9 @@ class Run:
     """One request: ``execute()`` it, once.
 
     Attributes:
-        brought: Closable processors that came with the call, and are closed with it.
+        brought: Closable processors that were passed to the call; they are closed when it ends.
         queue: Takes the run's chunks; None if there is no reader.
-        error: What made the run fail.
+        error: The exception that made the run fail.
     """
 
     context: RunContext[Any]
@@ -77,7 +77,7 @@ class Run:
         self._stored = False
 
     async def execute(self) -> AgentResult[Any]:
-        """Run to the end and return the result. Raises ``error``, and cancellations and exits."""
+        """Run to the end and return the result. Raises ``error``; passes on cancellations and SystemExit."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self.name,
@@ -117,7 +117,7 @@ class Run:
             self.queue.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
 
     async def _run(self) -> None:
-        """Answer, tell memory how the run ended, then the caller."""
+        """Produce the answer, tell memory how the run ended, then call the caller's callback."""
         context, result = self.context, self.result
         leaving: BaseException | None = None  # raised last: a cancellation from outside, or an exit
         context.cancel.attach()
@@ -125,7 +125,7 @@ class Run:
             self._last_chunk = await self._answer()
             outcome: Outcome = "committed"
         except ProcessorAbort as abort:
-            abort.__traceback__ = None  # its frames refer to the run, a cycle only the garbage collector would free
+            abort.__traceback__ = None  # its frames refer to the run: a cycle that only the garbage collector frees
             outcome, self._last_chunk = "discarded", blocked(result, abort)
         except asyncio.CancelledError as error:
             outcome = "interrupted"
@@ -138,7 +138,7 @@ class Run:
         except Exception as error:
             outcome = "interrupted"
             self._fail(error)
-        except BaseException as error:  # SystemExit: the thread must be free before the program goes on
+        except BaseException as error:  # SystemExit: first end the run in the storage
             outcome, leaving = "interrupted", error
             self._fail(DiaristError(f"the run was broken off by {described(error)}"), error)
 
@@ -151,7 +151,7 @@ class Run:
                 await context.settled()
             except BaseException as error:
                 leaving = leaving or self._from_outside(error)
-                if outcome == "committed" and not self._stored:  # cancelled while storing: nothing may be promised
+                if outcome == "committed" and not self._stored:  # not stored: the result must not promise an answer
                     self._cancel()
         if self.error is not None:
             leaving = await self._send_error(self.error) or leaving
@@ -235,11 +235,11 @@ class Run:
                 context.writer.drain()
             await stream.end_step(error)
             if isinstance(error, ProcessorAbort):
-                result.steps = result.steps[:-1]  # blocked text is nowhere in the result
+                result.steps = result.steps[:-1]  # the result must not contain blocked text
             raise
         stream.leave()
         pipeline.warn_of_silence()
-        if attempt.waiting:  # every hook has had its say: the states are final
+        if attempt.waiting:  # all hooks have run: the states are final
             states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
             suspend(messages, states, attempt.waiting)
         return finish
@@ -247,7 +247,7 @@ class Run:
     async def _step(
         self, system: list[SystemMessage], *, last: bool, approvals: Mapping[str, bool | str] | None
     ) -> StepAttempt:
-        """Take one step, with further attempts after a rejection, a repair, a pause, or with the next model."""
+        """Take one step. After a rejection or a failed model call, try again, perhaps later or with the next model."""
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         pipeline.state.step_number = number = len(result.steps)
         pipeline.state.retry_count = 0
@@ -277,7 +277,7 @@ class Run:
                 step = await (self._stream.during(attempt.run()) if may_write else attempt.run())
                 break
             except asyncio.CancelledError:
-                # Results of tools are kept, unless a processor was still to judge the answer.
+                # Keep the results of tools, unless a processor has yet to check the answer.
                 if being_cancelled() and not context.guarded and (unfinished := attempt.cut_short()):
                     self._add(unfinished)
                 raise
@@ -355,7 +355,7 @@ class Run:
             error.__cause__ = cause
 
     async def _tell_memory(self, outcome: Outcome) -> None:
-        """Commit or drop what was staged for this run."""
+        """Commit or discard the staged work of this run."""
         try:
             await self.context.end(outcome)
         except Exception as error:
@@ -366,7 +366,7 @@ class Run:
         self._stored = True
 
     async def _send_error(self, error: Exception) -> BaseException | None:
-        """Make the error chunk, with the text that stream hooks let through. Returns a cancellation from outside."""
+        """Pass the error chunk through the stream hooks. Returns a cancellation from outside, if one arrives."""
         kind, withheld_by = type(error).__name__, "a stream hook"
         chunk = ErrorChunk(payload=ErrorPayload(error=message_of(error), kind=kind))
         cancelled: BaseException | None = None

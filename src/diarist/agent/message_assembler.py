@@ -107,7 +107,7 @@ class MessageAssembler:
         return Message(role="assistant", parts=list(self._parts), run_id=self._run_id)
 
     def _close(self, end: TextEnd | ReasoningEnd | None = None) -> None:
-        """Finish the block at work, if any, and leave out an empty one."""
+        """Finish the open block, if any; drop it if it is empty."""
         text, data = "".join(self._pieces), end.payload.provider_data if end else None
         if self._block is TextPart and text:
             self._parts.append(TextPart(text=text, provider_data=data))

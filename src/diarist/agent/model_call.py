@@ -35,7 +35,7 @@ ChunkT = TypeVar("ChunkT", ToolInputStart, ToolInputDelta, ToolCallChunk, ToolRe
 
 
 class CallFailed(Carrier):
-    """Control flow of the loop: the model call of an attempt failed, with ``error``."""
+    """Tells the loop that the model call of an attempt failed with ``error``."""
 
     def __init__(self, error: Exception, model: Model) -> None:
         super().__init__(error)
@@ -45,15 +45,15 @@ class CallFailed(Carrier):
 async def read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[Chunk, None]:
     """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
 
-    The end of a block is yielded with the chunk after it: a call that fails right there may have cut the block.
-    Blocks that the model leaves open are ended, so that stream hooks let go what they hold.
+    The end of a block is yielded only when the next chunk arrives: if the call fails before, the block may be cut.
+    Blocks that the model leaves open are ended, so that stream hooks release the text that they hold.
 
     Args:
-        whole: Collects the response as it came.
+        whole: Collects the original chunks of the response.
     """
     ids = CallIds()
     due: TextEnd | ReasoningEnd | None = None
-    left_open: TextEnd | ReasoningEnd | None = None  # what would end the block that the model is in
+    left_open: TextEnd | ReasoningEnd | None = None  # the chunk that would end the open block
     source = asked.model.stream(asked.request) if asked.response is None else replay(asked.response)
     try:
         while True:
@@ -91,7 +91,7 @@ async def read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[
 
 
 async def replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:
-    """Stream a processor's answer as a model would have streamed it."""
+    """Stream a response that a processor returned, as a model would."""
     finish = ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
     if isinstance(response, str):
         text_id = new_id("txt")
@@ -110,8 +110,8 @@ async def replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:
 class CallIds:
     """Makes the ids of a response's tool calls unique.
 
-    Some models and servers give two calls one id, or an empty one. The later call is then named ``…_2``, and one
-    without an id gets a new one, in all chunks that belong to it.
+    Some models and servers give two calls the same id, or a call an empty id. The later of two gets the suffix ``_2``,
+    and a call without an id gets a new one, in all chunks that belong to the call.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class CallIds:
         self._called: defaultdict[str, deque[str]] = defaultdict(deque)
 
     def own(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with its call's own id, and without arguments that are nested too deep to walk through.
+        """Return the chunk with the unique id of its call; arguments that are nested too deep become an error.
 
         The given chunk is not changed.
         """

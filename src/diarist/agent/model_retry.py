@@ -21,7 +21,7 @@ class ModelRetry:
     """The retries of one step.
 
     Args:
-        entries: The models, the preferred first.
+        entries: The models, the preferred one first.
     """
 
     def __init__(self, pipeline: PipelineRun, messages: MessageList, entries: Sequence[ModelEntry]) -> None:
@@ -40,8 +40,8 @@ class ModelRetry:
     async def after(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float:
         """Prepare another attempt and return the seconds to wait before it.
 
-        Raises the call's error if nothing is left to try, and ProcessorAbort if a processor blocks or asks for a
-        retry that way.
+        Raises the call's error if nothing is left to try. Raises ProcessorAbort if ``process_api_error`` calls
+        ``abort()``, with or without ``retry``.
         """
         delay = await self._repair(failed, step, steps)
         if delay is None:
@@ -54,7 +54,7 @@ class ModelRetry:
         return delay
 
     async def _repair(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float | None:
-        """Ask ``process_api_error``; mark which remembered messages it changed, so that memory stores them."""
+        """Call ``process_api_error``, and mark the remembered messages that it changed, so that memory stores them."""
         if not self._pipeline.has(OnError.hook) or self._repairs >= MAX_REPAIRS:
             return None
         error = failed.error

@@ -18,7 +18,7 @@ from diarist.storage.records import Thread, own_resource
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
 
 StopWhen = Callable[[list[StepResult]], bool]
-"""Gets the steps so far, the newest last; True ends the run after this step."""
+"""Takes the steps so far, the newest last; returns True to end the run after this step."""
 
 Processors = Sequence[Processor[Any]] | Callable[[dict[str, Any]], Sequence[Processor[Any]]]
 """A list of processors, or a function of the call's ``request_context`` that returns one."""
@@ -44,20 +44,20 @@ class MemoryLike(Protocol):
 
 
 class CallOptions(TypedDict, total=False):
-    """Options of ``generate``, ``stream`` and ``Agent(default_options=...)``; a call's own value wins.
+    """Options of ``generate`` and ``stream``; they override ``Agent(default_options=...)``.
 
-    ``thread``: id, ``ThreadRef`` with title and metadata for a new one, or a ``Thread``, which has a resource;
-    without it memory does nothing. ``resource``: the owner of the thread; without it the thread belongs to no
-    resource and shares nothing with others. ``deps`` and
-    ``request_context`` are handed to tools and processors. ``max_steps``: model calls of one run (5).
-    ``max_processor_retries``: attempts that processors may send back per step; unset, sending one back blocks.
+    ``thread``: an id; a ``ThreadRef``, with title and metadata for a new thread; or a ``Thread``, which includes its
+    resource. Without it, memory does nothing. ``resource``: the owner of the thread; without it, the thread belongs to
+    no resource and shares nothing with others. ``deps`` and
+    ``request_context`` are passed to tools and processors. ``max_steps``: limit of model calls in one run (5).
+    ``max_processor_retries``: retries per step that processors may ask for; if unset, asking for one blocks the run.
     ``prepare_step``: called before each model call, after all processors.
     ``input_processors``, ``output_processors``, ``error_processors`` and
-    ``processors`` replace the agent's lists for this call; memory's stay around them. ``extra_processors`` are
-    added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
-    answer. ``stop_when``: functions of the steps so far; one that holds ends the run. ``cancel``: a
-    ``CancelSignal``. ``on_step_finish`` gets each finished step; ``on_finish`` the result, ``on_error`` the error or
-    ``on_abort`` the result of a cancelled run, exactly one of these once.
+    ``processors`` replace the agent's lists for this call; memory's processors stay around them. ``extra_processors``
+    are added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
+    answer. ``stop_when``: functions of the steps so far; the run ends when one returns True. ``cancel``: a
+    ``CancelSignal``. ``on_step_finish`` is called with each finished step. At the end, one of three is called:
+    ``on_finish`` with the result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
     """
 
     thread: str | ThreadRef | Thread
@@ -87,12 +87,12 @@ class CallOptions(TypedDict, total=False):
 
 
 def listed(value: Any) -> tuple[Any, ...]:
-    """Return a list as a tuple, or one value alone in one."""
+    """Return a list as a tuple, and any other value as a tuple of one."""
     return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 
 
 def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
-    """Return the thread and the resource of a call; None and None without them. Raises ConfigError, InputError."""
+    """Return the thread and the resource of a call, each None if not given. Raises ConfigError, InputError."""
     thread: Any = options.get("thread")
     if thread is None and "resource" not in options:
         return None, None
@@ -142,7 +142,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     if "provider_options" in options:
         checked_provider_options(options["provider_options"])
     if "stop_when" in options and any(map(inspect.iscoroutinefunction, listed(options["stop_when"]))):
-        raise ConfigError("stop_when takes plain functions of the steps, not async ones")
+        raise ConfigError("stop_when takes sync functions of the steps, not async functions")
 
 
 def _whole(least: int) -> Callable[[Any], bool]:

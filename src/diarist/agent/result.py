@@ -1,4 +1,4 @@
-"""The result of a run, and what one that was blocked or broken off leaves behind."""
+"""The result of a run, including blocked, cancelled and failed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StoppedBy = Literal["answer", "max_steps", "stop_when", "tripwire", "error", "ca
 class Tripwire:
     """The reason a run was blocked, with the processor and the hook.
 
-    ``retry`` is True when it asked for another attempt and none was left.
+    ``retry`` is True if the processor asked for another attempt, but no attempt was left.
     """
 
     reason: str
@@ -33,9 +33,9 @@ class Tripwire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An attempt that a processor sent back; it is in no prompt and in no storage.
+    """A rejected attempt at a step; it is in no prompt and in no storage.
 
-    ``text`` is what had passed the stream hooks; a chunk that was itself refused is not in it.
+    ``text`` is the text that had passed the stream hooks, without a chunk that a hook refused.
     """
 
     step_number: int
@@ -51,18 +51,19 @@ class AgentResult(Generic[OutputT]):
 
     Attributes:
         text: The final step's text; empty when blocked.
-        output: The validated value of ``output_type``, or plain JSON by the schema that a processor set for the last
-            step; None without one.
+        output: The validated value of ``output_type``; plain JSON if a processor set a schema for the last step; None
+            without a schema.
         steps: Every finished step, with its own text, tool calls and usage; in a cancelled run also the step that
             was running tools.
-        usage: Tokens of all model calls, rejected attempts and those of processors included, but not memory's, which
-            are in its ``data-om-…`` chunks; ``cached_tokens`` were read from the provider's cache.
+        usage: Tokens of all model calls, including rejected attempts and calls of processors. Memory's tokens are in
+            its ``data-om-…`` chunks instead. ``cached_tokens`` were read from the provider's cache.
         finish_reason: Why the model stopped; ``other`` when blocked.
-        stopped_by: Why the run ended. ``max_steps``: the model wanted to go on.
-        messages: What the run added to the conversation, after all processors.
-        rejected: Attempts that were sent back.
+        stopped_by: Why the run ended. ``max_steps``: the model wanted to take another step.
+        messages: Messages that the run added to the conversation, after all processors.
+        rejected: Attempts that a processor rejected.
         pending: Tool calls that wait for approval (``agent.resume``) or for a client's result.
-        memory: Memory's report on the run: ``memory.cache`` has the repeated share of the prompt per model call.
+        memory: Memory's report on the run. ``memory.cache`` has, per model call, the share of the prompt that repeats
+            the previous prompt.
     """
 
     run_id: str
@@ -99,7 +100,7 @@ class AgentResult(Generic[OutputT]):
 
 
 def blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
-    """Leave nothing in the result but the reason; return the chunk that says so."""
+    """Clear the result of a blocked run except for the reason, and return the tripwire chunk."""
     result.text, result.output = "", None
     result.messages, result.pending = [], []
     result.end_with(())
@@ -119,6 +120,6 @@ def blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
 
 
 def broken_off(result: AgentResult[Any], by: Literal["error", "cancelled"]) -> None:
-    """Leave the finished steps in the result."""
+    """Set the result of a failed or cancelled run: its finished steps."""
     result.stopped_by, result.finish_reason = by, "error" if by == "error" else "other"
     result.messages = [message for step in result.steps for message in step.messages]

@@ -39,7 +39,7 @@ def check_approvals(approvals: Any) -> dict[str, bool | str]:
 
 
 def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
-    """Note with the waiting calls the run's processors and their states, and which calls wait for approval."""
+    """Store the run's processors, their states, and the calls that wait for approval, in the message of the calls."""
     holder = next(message for message in reversed(messages.response) if message.tool_parts)
     holder.metadata[PROCESSORS_KEY] = dumped
     if ids := [call_id for call_id, awaited in waiting.items() if awaited == "approval"]:
@@ -47,7 +47,7 @@ def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mappi
 
 
 def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
-    """Return what ``suspend`` noted with the calls that still wait. Raises ConfigError for other processors."""
+    """Return the states that ``suspend`` stored, if calls still wait. Raises ConfigError for other processors."""
     if not waiting_calls(messages):
         return []
     holder = next((message for message in reversed(_history(messages)) if PROCESSORS_KEY in message.metadata), None)
@@ -61,18 +61,18 @@ def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]
 
 
 def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:
-    """Return the calls that wait, by id."""
+    """Return the tool calls that wait, by id."""
     history = _history(messages)
     return {part.call_id: part for message in history for part in open_calls(history, message)}
 
 
 def missing_tools(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> bool:
-    """Return True if the tool of an approved call is not there."""
+    """Return True if the tool of an approved call is missing."""
     return any(yes is True and key in calls and calls[key].name not in tools for key, yes in answers.items())
 
 
 def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> None:
-    """Raise InputError for a call that does not wait for approval, ConfigError where its tool is not there."""
+    """Raise InputError if a call does not wait for approval, and ConfigError if its tool is missing."""
     approved = [calls[call_id].name for call_id, yes in answers.items() if yes is True and call_id in calls]
     if missing := [name for name in approved if name not in tools]:
         raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
@@ -97,9 +97,9 @@ def waits_for(call: ToolPart, tools: Mapping[str, Tool]) -> WaitsFor:
 async def answer_calls(
     context: RunContext[Any], answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart]
 ) -> Message:
-    """Add a message of role ``tool`` with a part per answered call, before the caller's new input, and return it.
+    """Add a message of role ``tool`` before the caller's new input, with a part per answered call, and return it.
 
-    Approvals are stored first: however this run ends, no approved call can run twice.
+    Approvals are stored first, so that no approved call runs twice, even if this run fails.
     """
     messages = context.messages
     history = _history(messages)
@@ -123,7 +123,7 @@ async def answer_calls(
 
 
 def _history(messages: MessageList) -> list[Message]:
-    """All messages except the new input that comes with an approval: it does not close the open calls."""
+    """Return the messages without the new input that comes with approvals: that input does not close open calls."""
     return [m for m in messages.all if m.role == "tool" or messages.source_of(m.id) != "input"]
 
 
@@ -131,9 +131,9 @@ def _history(messages: MessageList) -> list[Message]:
 
 
 def check_results(messages: MessageList) -> None:
-    """Check the tool results that came with this call.
+    """Check the tool results in the input of this call.
 
-    A result for an unknown call counts as a late one if no call waits: memory may hold only part of the thread.
+    If no call waits, a result for an unknown call counts as late: memory may have loaded only a part of the thread.
 
     Raises InputError for a result of a call that waits for approval, and for an unknown call while others wait.
     """
@@ -166,7 +166,7 @@ def _check_results(results: Message, known: set[str], waiting: Mapping[str, str]
     for part in results.tool_parts:
         if part.call_id in approval and part.state != "denied":
             raise InputError(
-                f"the call {part.call_id!r} waits for approval, which a message of role 'tool' cannot give; "
+                f"the call {part.call_id!r} waits for approval, and a message of role 'tool' cannot approve it; "
                 f"answer it with agent.resume({{{part.call_id!r}: True or False}})"
             )
         if waiting and part.call_id not in known:

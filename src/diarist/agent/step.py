@@ -60,7 +60,7 @@ class _PrepareStep(Processor[Any]):
 
 
 PREPARE_STEP = _PrepareStep()
-"""The processor under whose name the call's ``prepare_step`` runs."""
+"""The processor that runs the call's ``prepare_step``; errors and spans name it."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,17 +68,17 @@ class StepAttempt:
     """One attempt at a step: ``run()`` it, once.
 
     Attributes:
-        so_far: The run before this step.
-        last: No step may follow, so that ``process_output_result`` runs even after tool calls.
+        so_far: The run's result before this step.
+        last: No step may follow; then ``process_output_result`` runs even after tool calls.
         feedback: Why the previous attempt was rejected.
-        guards: Input guards that run beside this step's model call.
-        approvals: Answers to waiting calls, by id: the step then only runs these, without a model call.
-        answered: The model has answered to its end.
-        output: The answer's value, by the schema that the step asked for; None without one.
+        guards: Input guards that run at the same time as this step's model call.
+        approvals: Answers to waiting calls, by id. Given these, the step runs the approved calls, without a model call.
+        answered: The model's response is complete.
+        output: The answer's value, parsed with the step's schema; None without a schema.
         ended: The run is over: the model called no tools, or calls have to wait.
-        stopped: ``stop_when`` held after this step.
+        stopped: A ``stop_when`` function returned True after this step.
         waiting: Tool calls that wait for approval or for the client, by id; they end the run.
-        finish: How the model ended, and its tokens; ``error`` and none before the response has ended.
+        finish: The model's finish reason and tokens; ``error`` and no tokens until the response has ended.
     """
 
     context: RunContext[Any]
@@ -105,7 +105,7 @@ class StepAttempt:
         self._message: Message | None = None
         self._model_id = ""
         self._calls: ToolCalls | None = None
-        self._open: dict[str, ToolPart] = {}  # of a resumed step: the calls that are still not answered
+        self._open: dict[str, ToolPart] = {}  # in a resumed step: the calls without an answer
         self._assembler = MessageAssembler(self.context.run_id)
         resumed, guards = self.approvals is not None, self.guards
         for chunk in () if resumed else self.stream.unkept:
@@ -116,12 +116,12 @@ class StepAttempt:
 
     @property
     def repeatable(self) -> bool:
-        """True if another attempt may follow: no tool has run, which cannot be undone."""
+        """True if another attempt may follow, because no tool has run yet (a tool cannot be undone)."""
         return self.approvals is None and (self._calls is None or not self._calls.started)
 
     @property
     def pending(self) -> list[ToolPart]:
-        """The calls that wait."""
+        """The tool calls that wait."""
         calls = self._open or {part.call_id: part for part in self._tool_parts()}
         return [calls[call_id] for call_id in self.waiting if call_id in calls]
 
@@ -132,14 +132,14 @@ class StepAttempt:
         return "" if message is None else message.text
 
     def cut_short(self) -> StepResult | None:
-        """Return the step of a cancelled run as far as it came: unfinished calls are errors. None without calls."""
+        """Return the unfinished step of a cancelled run, with unfinished calls as errors; None without tool calls."""
         if self._calls is None:
             return None
         self._calls.cut_short()
         return self.result()
 
     async def run(self) -> StepResult:
-        """Raises ProcessorAbort if a processor blocks or asks for a retry, CallFailed if the model fails."""
+        """Make the attempt. Raises ProcessorAbort if a processor blocks or asks for a retry, and CallFailed."""
         stream = self.stream
         with span(f"step {self.number}", **{"diarist.step": self.number}):
             try:
@@ -173,7 +173,7 @@ class StepAttempt:
     # -- the model
 
     async def _beside_guards(self, guards: asyncio.Task[None]) -> None:
-        """Call the model beside the input guards. A guard that blocks wins over the outcome of the call."""
+        """Call the model while the input guards run. If a guard blocks, the outcome of the call does not count."""
         task = asyncio.create_task(self._call_model())
         try:
             await asyncio.wait({task, guards}, return_when=asyncio.FIRST_COMPLETED)
@@ -254,7 +254,7 @@ class StepAttempt:
             messages.add(self._message, "response")
 
     async def _prepare(self) -> None:
-        """``process_input_step`` of all processors, then the call's ``prepare_step``; they change the setup."""
+        """Call ``process_input_step`` of all processors, then ``prepare_step``; both may change the setup."""
         own = self.options.get("prepare_step")
         last = None if own is None else Hook.of(PREPARE_STEP, "prepare_step", own)
         steps = self.so_far.steps
@@ -262,7 +262,7 @@ class StepAttempt:
         await self._ask(call, last=last)
 
     async def _ask(self, call: HookCall, *, last: Hook | None = None) -> None:
-        """Ask the processors, and send what they wrote."""
+        """Call the processors' hook, and send the chunks that they wrote."""
         await self.pipeline.ask(call, last=last)
         await self.stream.drain()
 
@@ -279,7 +279,7 @@ class StepAttempt:
         )
 
     async def _judge_answer(self) -> None:
-        """``process_output_result``, then the typed value of the answer it left."""
+        """Call ``process_output_result``, then parse the answer into its typed value."""
 
         def run_so_far(messages: MessageList) -> OutputResult:
             step = self.result(messages)
@@ -304,7 +304,7 @@ class StepAttempt:
     # -- tools
 
     async def _run_tools(self) -> None:
-        """Run the step's tool calls. Calls that have to wait end the run when the others are done."""
+        """Run the step's tool calls. If some have to wait, the run ends after the others."""
         calls = [part for part in self._tool_parts() if part.state == "call" and not part.provider_executed]
         self.ended = not calls
         if not calls:
@@ -332,7 +332,7 @@ class StepAttempt:
             await self.guards  # no tool runs before the guards have passed
             await self.stream.guards_passed()
         self._open = waiting_calls(messages)
-        if missing_tools(answers, self._open, setup.tools):  # processors may add them; their other changes are undone
+        if missing_tools(answers, self._open, setup.tools):  # processors may add the tools; undo their other changes
             before = messages.snapshot(contents=True)
             await self._prepare()
             messages.restore(before)
@@ -351,7 +351,7 @@ class StepAttempt:
     # -- what the step added, as processors left it
 
     def result(self, messages: MessageList | None = None) -> StepResult:
-        """Return the step's result by these messages: the run's, or a branch's copy."""
+        """Return the step's result, computed from ``messages`` (a branch's copy); by default from the run's."""
         added = self._added(messages)
         thoughts = [part.text for m in added for part in m.parts if isinstance(part, ReasoningPart)]
         return StepResult(

@@ -23,11 +23,11 @@ _within: ContextVar[frozenset[str]] = ContextVar("diarist_streams", default=froz
 
 
 class AgentStream(Generic[OutputT]):
-    """A run that is being streamed; it starts with the first chunk asked for, in a task of its own.
+    """A streamed run. It starts, in its own asyncio task, when the first chunk is read.
 
     Iterate it for its chunks, or ``text()`` for text alone; ``await result()`` runs it to its end, also after
-    an early break. Leaving ``async with`` before the end, or cancelling the task that reads, cancels the run:
-    its finished steps are kept, and the results of tools that had ended.
+    an early break. Leaving ``async with`` before the end, or cancelling the task that reads, cancels the run.
+    Its finished steps and the results of finished tools are kept.
     """
 
     def __init__(self, run: Run) -> None:
@@ -53,25 +53,25 @@ class AgentStream(Generic[OutputT]):
             raise
 
     async def text(self) -> AsyncIterator[str]:
-        """Yield the pieces of text as they come."""
+        """Yield the pieces of text as they arrive."""
         async for chunk in self:
             if isinstance(chunk, TextDelta):
                 yield chunk.payload.text
 
     async def result(self) -> AgentResult[OutputT]:
-        """Run to the end and return the result. Raises the run's error; a blocked or cancelled run has a result."""
+        """Run to the end and return the result, also of a blocked or cancelled run. Raises the run's error."""
         async for _ in self:
             pass
         if self._task is not None and self._task.done() and not self._task.cancelled():
-            self._task.result()  # raises what ended the run and is no error, such as SystemExit
+            self._task.result()  # raises a BaseException that is no Exception, such as SystemExit
         if self._run.error is not None:
             raise self._run.error
         return self._run.result
 
     async def close(self) -> None:
-        """Cancel the run unless it has ended, and wait for its end; a stream that was never read never runs.
+        """Cancel the run if it has not ended, and wait for its end. If the stream was never read, the run never starts.
 
-        Called by the run's own tools, hooks or callbacks, it does not wait.
+        Does not wait if it is called by the run's own tools, hooks or callbacks.
         """
         if self._task is not None and self.run_id in _within.get():
             self._task.cancel()
@@ -80,7 +80,7 @@ class AgentStream(Generic[OutputT]):
             if self._task is not None:
                 await cancel_and_wait(self._task)
         finally:
-            if not self._queue.closed:  # its task, if any, has not taken its first step
+            if not self._queue.closed:  # the run has not started
                 await self._run.skip()
 
     async def __aenter__(self) -> Self:
@@ -99,6 +99,6 @@ async def _execute(run: Run) -> None:
 
 
 def _cancel(task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the run of a stream that was dropped unread: it would wait for its reader for ever."""
+    """Cancel the run of a stream that was dropped before its end; else the run would wait for a reader for ever."""
     if not loop.is_closed() and not task.done():
         loop.call_soon_threadsafe(task.cancel)

@@ -1,4 +1,4 @@
-"""Sends a run's chunks to its reader: through the stream hooks, in order, held back until they may be seen."""
+"""Sends a run's chunks through the stream hooks to its reader, and holds them back until they are accepted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ChunkQueue:
         _wake(self._reader, *self._writers)
 
     async def next(self) -> Chunk:
-        """Return the next chunk. Raises StopAsyncIteration after the last, DiaristError if another task waits."""
+        """Return the next chunk. Raises StopAsyncIteration at the end, and DiaristError if another task waits."""
         while not self._chunks:
             if self.closed:
                 raise StopAsyncIteration
@@ -75,12 +75,12 @@ def _wake(*waiters: asyncio.Future[None] | None) -> None:
 
 
 class StreamWriter:
-    """The way of a run's chunks to its reader; without a ``queue`` there is none.
+    """Sends a run's chunks through the stream hooks, into the step's message, and to the ``queue`` if there is one.
 
     Attributes:
         unkept: Data sent between steps, to be stored with the next step's message.
-        before_guards: The input guards have not passed yet: everything is held back.
-        before_verdict: The step was not accepted yet: everything is held back.
+        before_guards: Chunks are held back because the input guards have not passed yet.
+        before_verdict: Chunks are held back because the step was not accepted yet.
     """
 
     def __init__(self, context: RunContext[Any], pipeline: PipelineRun, queue: ChunkQueue | None) -> None:
@@ -103,23 +103,23 @@ class StreamWriter:
     def begin_step(
         self, assembler: MessageAssembler, added: Callable[[], list[Message]], *, hold: bool, guards: bool
     ) -> None:
-        """Send what comes through stream hooks of its own, and put it into the step's message.
+        """Begin a step: send its chunks through new stream hooks, and put them into its message.
 
         Args:
-            added: Returns the messages that the step added, for data that comes when they are complete.
+            added: Returns the messages that the step added, for data that arrives after they are complete.
         """
         self.leave()
         self._assembler, self._added = assembler, added
         self.before_verdict, self.before_guards = hold, guards
 
     def complete(self) -> None:
-        """Note that the response is complete: stream hooks may return no further text, messages take only data."""
+        """Mark the response as complete: from now on, hooks may return no new text, and messages accept only data."""
         self._complete = True
         if self._hooks is not None:
             self._hooks.complete = True
 
     async def end_step(self, error: BaseException | None = None) -> None:
-        """Leave the step. After an error, send the data that was written until then, but store none of it."""
+        """Leave the step. After an error, send the data chunks that were written before it, but do not store them."""
         self.leave(error)
         if isinstance(error, Exception):
             unkept = len(self.unkept)
@@ -130,17 +130,17 @@ class StreamWriter:
         self.before_verdict = self.before_guards = False
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Close the stream hooks at work, which ends their spans."""
+        """Close the open stream hooks; this ends their spans."""
         if self._hooks is not None:
             self._hooks.close(error)
         self._hooks, self._complete = None, False
-        self._assembler, self._added = None, list  # a bound method here would be a cycle
+        self._assembler, self._added = None, list  # a bound method would create a reference cycle
 
     async def release(self, parts: Sequence[Part], running: Collection[str] = ()) -> None:
-        """Let the reader have what was held back of an accepted step, as ``parts`` say it now.
+        """Send the held chunks of an accepted step to the reader, rewritten to match ``parts``.
 
         Args:
-            running: Ids of calls whose result comes later.
+            running: Ids of calls that have no result yet.
         """
         if self.before_verdict:
             self._held = accepted_chunks(self._held, parts, running)
@@ -148,7 +148,7 @@ class StreamWriter:
         await self._flush()
 
     async def guards_passed(self) -> None:
-        """Let the reader have what was held back until the input guards had passed."""
+        """Send the reader the chunks that were held back for the input guards."""
         self.before_guards = False
         await self._flush()
 
@@ -159,22 +159,22 @@ class StreamWriter:
     # -- chunks
 
     async def send(self, chunk: Chunk) -> None:
-        """Send what the stream hooks make of a chunk, behind what they wrote."""
+        """Send the chunks that the stream hooks return for a chunk, after those that they wrote."""
         passed: Iterable[Chunk] = await self.feed(chunk)
         if self._written:
             await self.drain()
-        if self._has_hooks and isinstance(chunk, StepStart):  # text before it is left of an attempt that broke off
+        if self._has_hooks and isinstance(chunk, StepStart):  # drop text that hooks still held from a failed attempt
             passed = dropwhile(lambda each: not isinstance(each, StepStart | DataChunk), passed)
         await self._emit(passed)
 
     async def drain(self) -> None:
-        """Send what processors and tools have written."""
+        """Send the chunks that processors and tools have written."""
         while self._written:
-            chunk = self._written.take()  # one by one: another may be written, and sent, while a hook waits
+            chunk = self._written.take()  # one by one: another chunk may be written, and sent, while a hook waits
             await self._emit(await self.feed(chunk))
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``, and send what it writes as it is written; all of it before an error is raised."""
+        """Await ``work``, and send the chunks that it writes at once; all are sent before an error is raised."""
         task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._written.wake())
         try:
@@ -187,7 +187,7 @@ class StreamWriter:
             await cancel_and_wait(task)
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Return what the stream hooks make of a chunk."""
+        """Return the chunks that the stream hooks return for a chunk."""
         chunk.run_id = self._run_id
         if not self._has_hooks:
             return (chunk,)
@@ -199,23 +199,23 @@ class StreamWriter:
         return not self._has_hooks or self._opened().is_sync
 
     def _opened(self) -> StreamHooks:
-        """Return the stream hooks at work; opened at the first chunk."""
+        """Return the open stream hooks; the first chunk opens them."""
         if self._hooks is None:
             self._hooks = self._pipeline.open_stream()
             self._hooks.complete = self._complete
         return self._hooks
 
     async def forward(self, chunk: Chunk) -> None:
-        """Let the reader have a chunk that is in no message, or is there already."""
+        """Send the reader a chunk, without putting it into a message."""
         chunk.run_id = self._run_id
         if self._queue is not None:
             await self._queue.send(chunk)
 
     async def _emit(self, chunks: Iterable[Chunk]) -> None:
-        """Put chunks into the step's message and let the reader have them, or hold them back."""
+        """Put chunks into the step's message, and send them to the reader or hold them back."""
         for chunk in chunks:
             if self._assembler is None:
-                if not isinstance(chunk, DataChunk):  # the rest of an attempt that broke off
+                if not isinstance(chunk, DataChunk):  # text that a hook still held from a failed attempt
                     continue
                 if not chunk.transient:
                     self.unkept.append(chunk)

@@ -13,7 +13,7 @@ from diarist.exceptions import DiaristError
 T = TypeVar("T")
 
 AT_MOST = 5.0
-"""Seconds that an interrupted call waits for its run to end, so that it can store its steps and free its thread."""
+"""Seconds that an interrupted call waits for the end of its run, so that the run can store its steps."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -21,7 +21,7 @@ _thread: threading.Thread | None = None
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the shared loop and wait for it; background work there goes on between calls.
+    """Run a coroutine on the shared loop and wait for it; background work on the loop continues between calls.
 
     An interruption, such as Ctrl-C, cancels the work and waits at most ``AT_MOST`` for its end. Raises DiaristError
     when called from the shared loop itself, which would be a deadlock.
@@ -50,7 +50,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run_coroutine_threadsafe(to_its_end(), loop).result()
     except BaseException:
-        if not ended.is_set():  # interrupted, maybe before there was a future
+        if not ended.is_set():  # interrupted, perhaps before the future was created
             interrupted.set()
             loop.call_soon_threadsafe(cancel)
             ended.wait(AT_MOST)
@@ -60,7 +60,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 def _shared_loop() -> asyncio.AbstractEventLoop:
     global _loop, _thread
     with _lock:
-        if _loop is None or _thread is None or not _thread.is_alive():  # after a fork only the parent has it
+        if _loop is None or _thread is None or not _thread.is_alive():  # after a fork, only the parent has the thread
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(target=_serve, args=[_loop], name="diarist-sync", daemon=True)
             _thread.start()
@@ -68,7 +68,7 @@ def _shared_loop() -> asyncio.AbstractEventLoop:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop for ever. ``SystemExit`` reaches the caller that raised it; other calls go on."""
+    """Run the loop for ever. ``SystemExit`` ends only the call that raised it."""
     while True:
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()

@@ -27,20 +27,20 @@ MAX_PARALLEL = 10
 WaitsFor = Literal["approval", "client_tool"]
 
 CANCELLED = "cancelled"
-"""The result of a call that was cut short, as the model sees it in a later run."""
+"""The result of a cancelled tool call, as the model sees it in a later run."""
 
 logger = logging.getLogger("diarist")
 
 
 class ToolCalls:
-    """The tool calls of one step: the calls that have to wait, and how the others run.
+    """The tool calls of one step: finds the calls that have to wait, and runs the others.
 
     Args:
         send: Sends the chunk of a finished call.
         args_errors: Per call id, why the model's arguments could not be read.
 
     Attributes:
-        started: A tool's function was called, which cannot be undone.
+        started: True once a tool's function was called (a tool cannot be undone).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ToolCalls:
         self.started = False
 
     async def consider(self) -> None:
-        """Ask ``process_tool_call`` about every call, before any tool runs.
+        """Run the ``process_tool_call`` hooks for every call, before any tool runs.
 
         A processor may change the arguments, answer for the tool, deny the call, or block the run.
         """
@@ -94,7 +94,7 @@ class ToolCalls:
             try:
                 if tool.must_be_approved(call.args):
                     out[call.call_id] = "approval"
-            except Exception as error:  # an application's function: the tool does not run, and the model sees why
+            except Exception as error:  # the application's function failed: tell the model, do not run the tool
                 logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
                 _fail(call, error)
         return out
@@ -126,7 +126,7 @@ class ToolCalls:
             await self._send(result_chunk(call))
 
     async def _run(self, call: ToolPart) -> BaseException | None:
-        """Run one call and fill in its result. An error becomes the result, and is returned."""
+        """Run one call and fill in its result. An error becomes the result, and is also returned."""
         try:
             result = plain(await self._invoke(call))
         except asyncio.CancelledError as error:
@@ -170,7 +170,7 @@ class ToolCalls:
             if abort.retry:
                 raise ProcessorResultError(
                     f"processor {abort.processor_id!r} asked for a retry from process_tool_result at step {step}; the "
-                    "tool has run, so that the step cannot be repeated: block, or return another result",
+                    "step cannot be repeated after its tool has run: block, or return another result",
                     processor_id=abort.processor_id,
                     hook="process_tool_result",
                     step=step,
@@ -200,7 +200,7 @@ def plain(value: Any) -> Json:
 async def in_thread(function: Callable[[], Any]) -> Any:
     """Call a function in a daemon thread of its own, with the caller's context variables.
 
-    A pool could run dry: tools that call agents wait for each other. After a cancellation the thread runs on.
+    A thread pool could deadlock: tools that call agents wait for each other. A cancellation does not stop the thread.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()

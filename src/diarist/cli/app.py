@@ -66,11 +66,11 @@ def demo(
     ] = None,
     base_url: Annotated[str | None, typer.Option(help="Server of the model; any that is OpenAI-compatible.")] = None,
     storage: Annotated[Path, typer.Option(help="The SQLite file.")] = Path("diarist-demo.db"),
-    message_tokens: Annotated[int, typer.Option(min=100, help="Messages are observed at so many tokens.")] = 8_000,
-    observation_tokens: Annotated[int, typer.Option(min=100, help="The diary is condensed at so many tokens.")] = 6_000,
-    turns: Annotated[int | None, typer.Option(min=1, help="Play only so many turns.")] = None,
+    message_tokens: Annotated[int, typer.Option(min=100, help="Observe messages at this many tokens.")] = 8_000,
+    observation_tokens: Annotated[int, typer.Option(min=100, help="Condense the diary at this many tokens.")] = 6_000,
+    turns: Annotated[int | None, typer.Option(min=1, help="Play only this many turns.")] = None,
     pace: Annotated[float | None, typer.Option(help="Seconds between turns; 0.1 on a terminal, else 0.")] = None,
-    fresh: Annotated[bool, typer.Option(help="Forget what an earlier run left in the database.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Delete the data of earlier runs from the database first.")] = False,
 ) -> None:
     """Watch an agent keep its diary: offline and without a key, unless you name a model."""
     import asyncio
@@ -80,7 +80,7 @@ def demo(
     from diarist.models import resolve
 
     if base_url and not model:
-        raise typer.BadParameter("it needs --model as well", param_hint="--base-url")
+        raise typer.BadParameter("it has no effect without --model; add --model", param_hint="--base-url")
     with exit_status():
         settings = Settings(
             path=storage,

@@ -22,7 +22,7 @@ _SCHEMES: dict[str, Kind] = {
 
 
 def kind_of(address: str) -> Kind:
-    """Return the kind of database that an address names; one without a scheme is an SQLite file. Raises InputError."""
+    """Return the kind of database at an address; an address without a scheme is an SQLite file. Raises InputError."""
     scheme, separator, _ = address.partition("://")
     kind = _SCHEMES.get(scheme.partition("+")[0]) if separator else "file"
     if kind is None:
@@ -34,7 +34,7 @@ def kind_of(address: str) -> Kind:
 
 
 def storage_at(address: str, *, new: bool) -> Storage:
-    """Return the storage at an address. With ``new`` a missing file is created. Raises InputError."""
+    """Return the storage at an address. With ``new``, creates a missing file. Raises InputError."""
     match kind_of(address):
         case "postgresql":
             from diarist.storage.postgres import PostgresStorage
@@ -57,7 +57,7 @@ def storage_at(address: str, *, new: bool) -> Storage:
 
 
 def files_of(address: str) -> list[Path]:
-    """Return the paths of a database's files, resolved, existing or not; none for a server."""
+    """Return the resolved paths of a database's files, whether they exist or not; an empty list for a server."""
     if kind_of(address) != "file":
         return []
     path = Path(address).resolve()
@@ -65,7 +65,7 @@ def files_of(address: str) -> list[Path]:
 
 
 def check_file(path: Path, *, new: bool) -> None:
-    """Raise InputError if the file does not exist, or with ``new`` if it cannot be created."""
+    """Raise InputError if the file does not exist; with ``new``, if it cannot be created."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a database file")
     if new and not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""``diarist migrate``: migrate a database's tables, those of the vector store included."""
+"""``diarist migrate``: migrate a database's tables, including those of the vector store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from diarist.storage.sql.schema import SCHEMA
 
 
 def migrate_database(address: str) -> str:
-    """Migrate the tables; return a line for each group of tables that says what was done.
+    """Migrate the tables. Returns a line about the result for each group of tables.
 
     Raises:
-        SchemaError: The tables are of a newer version.
+        SchemaError: The tables have a newer version.
         InputError: The file does not exist, or the database has no tables to migrate (MongoDB).
         StorageError: The database cannot be opened.
     """
@@ -28,7 +28,7 @@ def migrate_database(address: str) -> str:
             from diarist.databases.libsql import LibSQLDatabase as database
             from diarist.vectors.sqlite import SCHEMA as VECTORS
         case "mongodb":
-            raise InputError("MongoDB has no tables to migrate: every version reads what is stored")
+            raise InputError("MongoDB has no tables to migrate: every version of diarist reads the stored data")
         case "file":
             from diarist.databases.sqlite import SQLiteDatabase as database
             from diarist.vectors.sqlite import SCHEMA as VECTORS
@@ -37,7 +37,7 @@ def migrate_database(address: str) -> str:
     versions: dict[str, int | None] = {}
 
     class Noting(Schema):
-        """Notes the version that it finds. A database without vectors gets no tables for them."""
+        """Records the version that it finds. Does not create the vector tables in a database without vectors."""
 
         async def is_current(self, connection: Connection, location: str) -> bool:
             found = versions.setdefault(self.name, await read_version(connection, self.name))

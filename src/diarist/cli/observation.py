@@ -39,7 +39,7 @@ class Work:
 
 
 class MeteredModel(Model):
-    """A model that counts its calls and tokens in ``work``, failed calls included."""
+    """A model that counts its calls and tokens in ``work``, including failed calls."""
 
     def __init__(self, model: Model, work: Work) -> None:
         self.provider = model.provider
@@ -50,7 +50,7 @@ class MeteredModel(Model):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         self._work.calls += 1
-        # Closing this generator must close the model's, which cancels the call.
+        # Closing this generator must close the model's generator, which cancels the call.
         chunks = cast("AsyncGenerator[Chunk]", self._model.stream(request))
         said, finished = "", False
         try:
@@ -75,12 +75,13 @@ class Observing:
     """One run of the command. None as an option keeps the library's default.
 
     Attributes:
-        messages: Messages to observe: without system messages and an incomplete end, up to ``limit_tokens``.
-        message_tokens: Their tokens.
-        observer, reflector: Work done so far; valid after a failure, too.
+        messages: Messages to observe, up to ``limit_tokens``; without system messages, and without calls at the end
+            that still wait for results.
+        message_tokens: Tokens of these messages.
+        observer, reflector: Work done so far; also valid after a failure.
         stored: True once the messages are saved.
-        new_messages: Number of messages that the database did not have yet. This and the following are there after
-            ``run``.
+        new_messages: Number of messages that the database did not have yet. This and the following attributes are set
+            by ``run``.
         log: The diary.
         cost: US dollars of this run; None if the model's price is unknown.
         seconds: Time for storing and observing.
@@ -157,7 +158,7 @@ class Observing:
         return max(0, self.message_tokens - self.observed_tokens)
 
     async def run(self, on_progress: Callable[[int, int], None]) -> None:
-        """Store and observe the messages. ``on_progress`` gets the tokens done and the total.
+        """Store and observe the messages. Calls ``on_progress`` with the tokens done and the total.
 
         Raises:
             ModelError, RoleError: The model failed.
@@ -186,10 +187,10 @@ class Observing:
 
 
 def _take(conversation: Conversation, limit: int | None) -> tuple[list[Message], int]:
-    """Return the messages to observe, at least one and at most ``limit`` tokens, and their tokens.
+    """Return the messages to observe (at least one, at most ``limit`` tokens), and their number of tokens.
 
-    System messages are left out, since they are instructions and not events. So is an end that waits for a tool's
-    result, because a stored message does not change any more; a later run reads it.
+    Leaves out system messages, since they are instructions and not events. Leaves out messages at the end that wait for
+    a tool's result, because stored messages never change; a later run reads them.
     """
     spoken = [message for message in conversation.messages if message.role != "system"]
     end = len(spoken)

@@ -84,14 +84,14 @@ def diary_json(observing: Observing) -> str:
 
 
 class Reporter:
-    """Writes to standard error; without colours and cursor movements if that is not a terminal."""
+    """Writes to standard error; without colours and cursor movements if it is not a terminal."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
         self._warnings = _Collector()
 
     def start(self, observing: Observing) -> None:
-        """Print notes about the file, and say so if no model is used."""
+        """Print notes about the file, and a note if no model is used."""
         for note in observing.conversation.notes:
             self._console.print(f"Note: {note}")
         if observing.model == EXTRACTIVE:
@@ -101,7 +101,7 @@ class Reporter:
     def progress(self, total: int) -> Generator[Callable[[int, int], None]]:
         """Show a progress bar during the block; yields the function that updates it.
 
-        Warnings that the library logs are collected and printed afterwards.
+        Collects warnings that the library logs, to print them later.
         """
         columns = (
             TextColumn("Observing"),
@@ -150,7 +150,7 @@ class Reporter:
             self._console.print(f"{name:<13} {text}")
 
     def broken(self, observing: Observing, error: BaseException) -> None:
-        """Print the warnings, except those about ``error``, and report if messages were stored."""
+        """Print the warnings, except those about ``error``, and whether messages were stored."""
         self._warn(but=str(error))
         if observing.storage is None:
             self._console.print("Nothing is stored; use --storage PATH to store finished work.")
@@ -159,7 +159,7 @@ class Reporter:
             calls = _count(observing.observer.finished, "finished call", "finished calls")
             self._console.print(
                 f"Stored: {messages} and the notes of {calls}, in {_place(observing)}. "
-                "Run the same command again to go on from there."
+                "Run the same command again to continue from there."
             )
 
     def _warn(self, *, but: str = "") -> None:

@@ -41,14 +41,14 @@ class Conversations:
 
 
 def export_file(address: str, file: Path, *, thread: str | None, resource: str | None) -> None:
-    """Write threads to a file, which appears only when it is complete."""
+    """Write threads to a file. The file appears only when it is complete."""
     if file.is_dir():
         raise InputError(f"{file} is a folder; name a file in it, such as {file / 'memory.jsonl'}")
     if not file.parent.is_dir():
         raise InputError(f"the folder {file.parent} does not exist")
     own = files_of(address)
     if file.resolve() in own or any(path.exists() and file.exists() and path.samefile(file) for path in own):
-        raise InputError(f"{file} is a file of the database itself; name another file")
+        raise InputError(f"{file} belongs to the database itself; name another file")
     memory = Memory(storage=storage_at(address, new=False))
 
     async def write(target: TextIO) -> dict[str, int]:
@@ -106,7 +106,7 @@ def _target(file: Path) -> Generator[TextIO]:
 def import_file(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     """Import a file of any known kind into a database; ``-`` is standard input."""
     if str(file) == "-":
-        # A temporary file, since detecting the kind of file reads it more than once.
+        # Copy it to a temporary file, since detecting the kind of file reads it more than once.
         with TemporaryDirectory(prefix="diarist-") as folder:
             copy = Path(folder, STANDARD_INPUT)
             with copy.open("wb") as target:
@@ -133,7 +133,11 @@ def import_file(file: Path, address: str, how: Conversations, *, skip_existing: 
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
     new = {"message": moved.messages, "thread": moved.threads, "resource": moved.resources}
-    text = f"Imported {_counted(new)}." if any(new.values()) else "Nothing new: the database has all of it already."
+    text = (
+        f"Imported {_counted(new)}."
+        if any(new.values())
+        else "Nothing was imported: the database already has all of the data."
+    )
     typer.echo(text, err=True)
     if moved.skipped:
         typer.echo(f"Skipped, since the database has them: {_counted({'thread': len(moved.skipped)})}", err=True)
@@ -168,7 +172,7 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
     if how.thread is not None and len(chats) > 1:
         raise InputError(f"--thread: {file} holds {len(chats)} conversations; choose one with --select")
     if how.thread is None and file.name == STANDARD_INPUT:
-        raise InputError("name --thread: a conversation from standard input has no path to derive a thread id from")
+        raise InputError("add --thread: standard input has no path from which a thread id can be derived")
     moved = Moved()
     with _progress("Importing"):
         async with _filling(address) as memory:
@@ -184,7 +188,7 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
 
 @asynccontextmanager
 async def _filling(address: str) -> AsyncGenerator[Memory]:
-    """Open the memory at an address. If the block raises before a thread is stored, remove a file created for it."""
+    """Open the memory at an address. If the block fails before a thread is stored, remove a file that it created."""
     files = files_of(address)
     is_new = bool(files) and not files[0].exists()
     is_empty = False
@@ -201,7 +205,7 @@ async def _filling(address: str) -> AsyncGenerator[Memory]:
 
 
 def _counted(numbers: dict[str, int]) -> str:
-    """Return text such as ``2,000 messages, 1 thread``. Resources are named only if there are any."""
+    """Return text such as ``2,000 messages, 1 thread``. Mentions resources only if there are any."""
     return ", ".join(
         f"{number:,} {name if number == 1 else f'{name}s'}"
         for name, number in numbers.items()

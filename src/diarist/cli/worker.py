@@ -1,4 +1,4 @@
-"""``diarist worker``: import the user's ``Memory`` and run its queue until a signal arrives."""
+"""``diarist worker``: import the application's ``Memory`` and run its queue until a signal arrives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find(place: str) -> Memory:
         found = reduce(getattr, name.split("."), importlib.import_module(module_name))
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # an import inside the user's module failed
+            raise  # an import inside the application's module failed
         raise InputError(f"there is no module {error.name!r}, neither in {here} nor installed") from error
     except AttributeError as error:
         if error.name is None or error.name not in name.split("."):

@@ -21,8 +21,8 @@ Row = Sequence[Any]
 Dialect = Literal["sqlite", "postgresql"]
 
 MARKS: Mapping[str, tuple[str, str]] = {
-    # Microseconds since 1970 by the database's clock. SQLite's resolution is one millisecond. In PostgreSQL, it is the
-    # start time of the statement, not of the transaction, which may have waited for a lock.
+    # Microseconds since 1970 by the database's clock. SQLite's resolution is one millisecond. PostgreSQL uses the start
+    # time of the statement, since the transaction may have waited for a lock after its start.
     "{now}": (
         "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)",
         "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)",
@@ -113,7 +113,7 @@ class Schema:
         name: Name of the group; several groups share one database.
         version: Version that this code reads and writes.
         create: Creates the tables of that version in an empty database.
-        migrations: Steps by version; the one of version n migrates the tables to version n + 1.
+        migrations: Steps by version; step n migrates the tables from version n to n + 1.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Schema:
         found = await read_version(connection, self.name)
         if found is not None and found > self.version:
             raise SchemaError(
-                f"{location} holds version {found} of the {self.name} tables, and this diarist knows"
+                f"{location} has version {found} of the {self.name} tables, but this diarist supports"
                 f" version {self.version}: upgrade diarist, or use another database"
             )
         return found == self.version
@@ -162,7 +162,7 @@ class Schema:
 async def read_version(connection: Connection, group: str) -> int | None:
     """Return the version of a group's tables in the database; None if there are none."""
     exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'diarist_schema'"
-    if connection.dialect == "postgresql":  # not to_regclass(), which misses a table created since its last call
+    if connection.dialect == "postgresql":  # to_regclass() would miss a table that was created since its last call
         exists = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'diarist_schema' AND pg_table_is_visible(oid)"
     if await connection.value(exists) is None:
         return None
@@ -175,8 +175,8 @@ async def read_version(connection: Connection, group: str) -> int | None:
 class Database(ABC):
     """Runs work in transactions. Usable from several tasks, threads and event loops at once.
 
-    Work is a coroutine function that takes a ``Connection``. It may await the connection only, since SQLite runs it in
-    a thread without an event loop.
+    Work is a coroutine function that takes a ``Connection``. It may await nothing but the connection, since SQLite runs
+    it in a thread without an event loop.
     """
 
     location: str
@@ -213,7 +213,7 @@ class Database(ABC):
         return ()
 
     def erase_soon(self) -> None:  # noqa: B027 - most databases have nothing to do
-        """Remove deleted data from a file's write-ahead log in the background, without a guarantee."""
+        """Try to remove deleted data from a file's write-ahead log, in the background."""
 
 
 async def _open_database(connection: Connection) -> None:

@@ -40,7 +40,7 @@ class LibSQLConnection(ThreadConnection):
 
     @abstractmethod
     def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
-        """Run a statement once for each row of values. With several, the result has no rows."""
+        """Run a statement once for each row of values. With several rows of values, the result has no rows."""
 
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
         return self._run(sql, [values]).rows
@@ -69,7 +69,7 @@ def _in_libsql(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _checked(value: Any) -> Value:
-    """Return a value. Raises InputError for text that libSQL would truncate, UnicodeEncodeError for bad Unicode."""
+    """Return the value. Raises InputError for text that libSQL would truncate, UnicodeEncodeError for bad Unicode."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list):
@@ -77,7 +77,7 @@ def _checked(value: Any) -> Value:
     if isinstance(value, str):
         value.encode()
         if "\0" in value:
-            raise InputError(f"libSQL keeps no NUL character in a key or title: {value!r}")
+            raise InputError(f"libSQL cannot store a NUL character in a key or title: {value!r}")
     return value
 
 
@@ -121,7 +121,7 @@ class LibSQLDatabase(ThreadDatabase):
 
     async def erase(self) -> tuple[str, ...]:
         if self._path is None:
-            return (f"{self.location}: the server decides what becomes of deleted rows in its files (secure_delete)",)
+            return (f"{self.location}: deleted rows may remain in the server's files, unless it sets secure_delete",)
         return await erase_from_file(self, self._path)
 
 
@@ -243,7 +243,7 @@ class RemoteConnection(LibSQLConnection):
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._stream_url = url  # the server may name another one for the rest of a stream
+        self._stream_url = url  # the server may return another URL for the rest of a stream
         self._baton: str | None = None
         self._beginning: list[Step] = []
         self._http: http.client.HTTPConnection | None = None
@@ -267,7 +267,7 @@ class RemoteConnection(LibSQLConnection):
         try:
             results = self._batch([*beginning, *steps])
         except sqlite3.Error as error:
-            if is_busy(error):  # nothing has begun
+            if is_busy(error):  # the transaction has not begun
                 self.rollback()
             self._beginning = beginning if is_busy(error) else []
             raise
@@ -275,7 +275,7 @@ class RemoteConnection(LibSQLConnection):
         return results[len(beginning) :]
 
     def _batch(self, steps: Sequence[Step], *, last: bool = False) -> list[dict[str, Any]]:
-        """Return the results of statements. Each one runs only if the one before it succeeded."""
+        """Return the results of statements. Each statement runs only if the statement before it succeeded."""
         if self._baton is None and not self._beginning:
             raise sqlite3.OperationalError("the server has ended the transaction; try again")
         batch: list[dict[str, Any]] = []
@@ -299,7 +299,7 @@ class RemoteConnection(LibSQLConnection):
     def rollback(self) -> None:
         self._beginning = []
         if self._baton is not None:
-            with suppress(sqlite3.OperationalError):  # a lost stream is closed by the server
+            with suppress(sqlite3.OperationalError):  # the server closes a lost stream
                 self._post([{"type": "close"}])
 
     @property

@@ -30,7 +30,7 @@ ATTEMPTS = 8
 CONNECT_TIMEOUT = 10
 """Timeout for connecting, in seconds."""
 _NO_LIMIT = 1e7
-"""Seconds for a statement that may take as long as it needs; None would be the connection's own limit."""
+"""Timeout of a statement without a time limit, in seconds. (None would mean the connection's own limit.)"""
 IDLE_IN_TRANSACTION = 60
 """Seconds after which the server ends an idle transaction."""
 _GOODBYE = 2.0
@@ -38,8 +38,8 @@ _GOODBYE = 2.0
 _STATEMENTS = 512
 """Prepared statements that the driver keeps for each connection."""
 _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""Errors of the driver and its connections. If a connection breaks between two answers, the driver raises an internal
-error."""
+"""Errors of the driver and its connections. The driver's internal error is one of them: it is raised if a connection
+breaks between two answers."""
 _SCHEMA_LOCK = 0x64696172697374  # the letters "diarist": advisory locks of a database are named by numbers
 
 # Readers use one snapshot for all statements. Writers lock data before they read and change it, so they need the
@@ -65,7 +65,7 @@ class _PoolClosedError(Exception):
 class PostgresConnection(Connection):
     """A connection of ``asyncpg`` inside a transaction. The driver limits the time of each statement.
 
-    The limit is not set in the server, which cannot enforce it when it hangs.
+    The limit is not set in the server, since a server that hangs cannot enforce it.
     """
 
     dialect: Dialect = "postgresql"
@@ -130,7 +130,7 @@ class PostgresDatabase(Database):
         self.location = without_password(url)
         settings = {
             "lock_timeout": str(max(1, int(busy_timeout * 1000))),
-            # A machine that disappears during a transaction must not hold its locks for hours.
+            # A client machine that disappears during a transaction must not keep its locks for hours.
             "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION * 1000),
         }
         if schema is not None:
@@ -188,11 +188,11 @@ class PostgresDatabase(Database):
     async def _repeated(
         self, pool: _Pool, mode: Mode, doing: str, work: Callable[[Connection], Coroutine[Any, Any, T]]
     ) -> T:
-        """Run the transaction, and repeat it after a conflict with another one or the loss of an idle connection."""
+        """Run the transaction. Repeats it after a conflict with another one, or if an idle connection was lost."""
         for attempt in range(1, ATTEMPTS + 1):
             tried = _Try(mode)
             try:
-                if not pool.prepared:  # prepare it once for all waiting callers, who all get its error
+                if not pool.prepared:  # prepare it once for all waiting callers; an error goes to all of them
                     if pool.preparing is None:
                         pool.preparing = asyncio.create_task(self._make_ready(pool))
                     await asyncio.shield(pool.preparing)
@@ -220,7 +220,7 @@ class PostgresDatabase(Database):
         if await self._tables.is_current(connection, self.location):
             return
         connection.lift_time_limit()
-        # If several processes open the database at once, one creates or migrates; the others wait and check again.
+        # If several processes open the database at once, one of them migrates it; the others wait and check again.
         await connection.value("SELECT pg_advisory_xact_lock(:lock)", lock=_SCHEMA_LOCK)
         if self._schema is not None:
             found = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = :name"
@@ -234,7 +234,7 @@ class PostgresDatabase(Database):
         if isinstance(error.__cause__, UnicodeEncodeError):
             return InputError(f"cannot {doing}: {error.__cause__.object!r} is not valid Unicode")
         if state == "22021":
-            return InputError(f"cannot {doing}: PostgreSQL keeps no NUL character in a key or title")
+            return InputError(f"cannot {doing}: PostgreSQL cannot store a NUL character in a key or title")
         if state == "54000":
             return InputError(
                 f"cannot {doing}: an id or key is too long for an index of PostgreSQL: use at most 1,000 bytes"
@@ -247,17 +247,17 @@ class PostgresDatabase(Database):
         elif isinstance(error, NoAnswerError):
             reason = (
                 f"no answer to a statement within {self._statement_timeout:g} seconds (busy_timeout and"
-                " statement_timeout); see whether the server hangs, or the network to it, or allow more"
+                " statement_timeout); check the server and the network, or raise these limits"
             )
         elif type(error) is TimeoutError:
-            reason = f"no connection within {CONNECT_TIMEOUT} seconds; see whether the server hangs, or correct the URL"
+            reason = f"no connection within {CONNECT_TIMEOUT} seconds; check the server, or correct the URL"
         else:
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details
             if isinstance(error, OSError):
                 reason += "; start PostgreSQL there, or correct the URL"
             reason += _REMEDIES.get(state, "").format(seconds=self._busy_timeout)
         if tried.committing and tried.mode == "write":
-            reason += "; it broke off at the commit, so it may have happened or not"
+            reason += "; the connection broke during the commit, so the changes may have been stored or not"
         return StorageError(f"cannot {doing} in {self.location}: {reason}")
 
 
@@ -298,9 +298,9 @@ class _Try:
     def may_repeat(self, error: Exception) -> bool:
         """Return True if the attempt changed nothing and another one may succeed.
 
-        Reasons are: two transactions inserted the same row, and the second attempt will find it; the server closed an
-        idle connection, which its next use reports; or another program has changed the tables, so that a prepared
-        statement is outdated.
+        This is the case if two transactions inserted the same row, which the second attempt will find; if the server
+        has closed an idle connection, which is noticed at its next use; or if another program has changed the tables,
+        so that a prepared statement is outdated.
         """
         if _sqlstate(error) in _COLLISIONS or isinstance(error, asyncpg.InvalidCachedStatementError):
             return True
@@ -375,7 +375,7 @@ class _Pool:
         self._in_use.discard(driver)
 
     def drop_idle(self) -> None:
-        """Close the connections that are idle now, and those in use when they are released."""
+        """Close the idle connections now, and the others when they are released."""
         idle, self._idle = self._idle, []
         for driver in idle:
             self._close_soon(driver)
@@ -394,8 +394,8 @@ class _Pool:
     def close(self, *, cancel: bool = False, wait: float | None = None) -> None:
         """Reject new work, wait for running work or cancel it, and release the connections.
 
-        Blocks at most ``wait`` seconds, by default until all is done. With 0 any thread may call it, during garbage
-        collection as well.
+        Blocks at most ``wait`` seconds; by default, until all is done. With 0, any thread may call it, even during
+        garbage collection.
         """
         if self.pid != os.getpid():
             return
@@ -476,14 +476,14 @@ def _quoted(name: str) -> str:
 
 _REMEDIES = {
     "28P01": "; correct the user or the password in the URL",
-    "28000": "; correct the user or the password in the URL, or let the server take them (pg_hba.conf)",
+    "28000": "; correct the user or the password in the URL, or let the server accept them (pg_hba.conf)",
     "3D000": "; create the database, or name another one in the URL",
     "3F000": "; name a schema (schema=) that the user may create tables in",
-    "42501": "; grant the user what is missing, or connect as another one",
-    "25006": "; connect to the primary server, which takes writes",
+    "42501": "; grant the user the missing privilege, or connect as another user",
+    "25006": "; connect to the primary server, which accepts writes",
     "53100": "; free some space on the server's disk",
     "53300": "; raise max_connections of the server, or lower pool_size here or elsewhere",
-    "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end that, or wait longer",
+    "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout",
     "57P03": "; wait until the server is up",
 }
 

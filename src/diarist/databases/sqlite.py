@@ -20,11 +20,11 @@ from diarist.databases.threads import ClosedError, ThreadConnection, ThreadDatab
 from diarist.exceptions import ConfigError, StorageError
 
 LOG_SIZE, WRITES_BETWEEN_LOOKS, WRITES_AFTER_FAILURE = 4_000_000, 8, 1_000
-"""Size of the write-ahead log that causes a checkpoint, in bytes; writes between two checks of its size; writes until
-the next attempt after other connections have blocked one.
-SQLite's own checkpoints, after a thousand pages, would keep the writer waiting for the disk."""
+"""Limits for checkpoints of the write-ahead log: its size in bytes; number of writes between two checks of its size;
+number of writes until the next attempt after other connections have blocked one.
+With SQLite's own checkpoints, after each thousand pages, the writer would wait for the disk."""
 REWRITTEN_UP_TO = 100_000_000
-"""Maximum size of a file that is rewritten to erase data, in bytes. It blocks other writers for about a second."""
+"""Maximum size of a file that is rewritten to erase data, in bytes. Rewriting it blocks writers for about a second."""
 _FOR_READERS, _BETWEEN_LOOKS, _LOCKED_AT_MOST = 2.0, 0.02, 0.05
 """Seconds to wait for readers of an older state of the file; seconds between two attempts; maximum seconds per attempt,
 during which writers wait."""
@@ -45,7 +45,7 @@ class SQLiteConnection(ThreadConnection):
             cached_statements=256,
         )
         try:
-            # The file keeps this one. SQLite does not wait for a lock here.
+            # This setting is stored in the file. SQLite does not wait for a lock here.
             patiently(lambda: self._driver.execute("PRAGMA journal_mode = WAL"), busy_timeout)
             self._driver.execute("PRAGMA foreign_keys = ON")
             self._driver.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in unused pages
@@ -106,7 +106,7 @@ class SQLiteConnection(ThreadConnection):
 
 
 class SQLiteDatabase(ThreadDatabase):
-    """An SQLite file in WAL mode: any number of readers beside one writer at a time, across processes.
+    """An SQLite file in WAL mode. Any number of readers and one writer may use it at a time, across processes.
 
     Args:
         path: The file; created if it is missing, but its folder must exist.
@@ -136,7 +136,7 @@ class SQLiteDatabase(ThreadDatabase):
     def erase_soon(self) -> None:
         self._erases, self._writes_to_skip = True, 0
         if self._open is not None:
-            with suppress(ClosedError):  # closing the last connection does it
+            with suppress(ClosedError):  # closing the last connection erases the log
                 self._open.writing.submit(lambda connection, cancelled: None, self._after_write)
 
     def _after_write(self, connection: ThreadConnection) -> None:
@@ -149,7 +149,7 @@ class SQLiteDatabase(ThreadDatabase):
             if not erases and self._log.stat().st_size < LOG_SIZE:
                 self._writes_to_skip = WRITES_BETWEEN_LOOKS
                 return
-            self._erases = False  # before the checkpoint, which may miss what is deleted from now on
+            self._erases = False  # set it before the checkpoint, which may miss later deletions
             emptied = checkpoint(connection)
         except (sqlite3.Error, OSError) as error:
             if not is_busy(error) and not isinstance(error, FileNotFoundError):
@@ -165,8 +165,8 @@ class SQLiteDatabase(ThreadDatabase):
 def checkpoint(connection: ThreadConnection) -> bool:
     """Copy the write-ahead log into the file and empty it. Returns False if others read or write all the time.
 
-    The first pass lets other processes write and leaves little to do; the second one blocks them briefly. A log that is
-    never emptied grows without limit.
+    The first pass copies most of the log while other processes may write; the second pass blocks them briefly. A log
+    that is never emptied grows without limit.
     """
     connection.run_alone("PRAGMA wal_checkpoint(PASSIVE)", 0)
     for _ in range(10):
@@ -188,7 +188,7 @@ async def erase_from_file(database: ThreadDatabase, path: Path) -> tuple[str, ..
         await run("VACUUM")
     else:
         left.append(
-            f"{path} is too large to be rewritten now: unused parts of its pages may hold copies of what was deleted;"
+            f"{path} is too large to be rewritten now: unused parts of its pages may hold copies of deleted data;"
             " run VACUUM on it"
         )
     deadline = time.monotonic() + _FOR_READERS
@@ -196,7 +196,7 @@ async def erase_from_file(database: ThreadDatabase, path: Path) -> tuple[str, ..
         if time.monotonic() >= deadline:
             waits = (
                 f"another program reads an older state of {path}, or writes to it all the time, so {path.name}-wal"
-                " still holds what was deleted; forget it again when that program is done"
+                " still holds deleted data; forget it again when that program is done"
             )
             logger.warning("%s", waits)
             return (*left, waits)
@@ -208,8 +208,7 @@ def file_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of the file. Raises ConfigError for an in-memory database."""
     if not os.fspath(path) or ":memory:" in os.fspath(path):
         raise ConfigError(
-            f"SQLite needs the path of a file, not {os.fspath(path)!r};"
-            " for data that lives in memory use InMemoryStorage()"
+            f"SQLite needs the path of a file, not {os.fspath(path)!r}; to keep data in memory, use InMemoryStorage()"
         )
     return Path(path).expanduser().absolute()
 
@@ -219,12 +218,12 @@ def file_remedies(path: Path, busy_timeout: float) -> Mapping[str, str]:
     return {code: text.format(seconds=busy_timeout, folder=path.parent) for code, text in _REMEDIES.items()}
 
 
-BUSY = "; another program has been writing for {seconds:g} seconds (busy_timeout): end that, or wait longer"
+BUSY = "; another program has been writing for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout"
 _REMEDIES = {
     "SQLITE_BUSY": BUSY,
     "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
     "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
-    "SQLITE_NOTADB": "; the file is something else: move it away, or choose another path",
+    "SQLITE_NOTADB": "; the file is no database: move it away, or choose another path",
     "SQLITE_CORRUPT": "; the file is damaged: restore a copy, or save what is readable with"
     " the command .recover of the sqlite3 shell",
     "SQLITE_FULL": "; free some space on the disk",

@@ -69,7 +69,7 @@ class ThreadDatabase(Database):
     Args:
         schema: The tables that are created or migrated.
         location: Location of the data, to show to users.
-        connect: Opens a connection. It holds no reference to this object, which could then never be garbage-collected.
+        connect: Opens a connection. Must hold no reference to this object, or it could never be garbage-collected.
         busy_timeout: Seconds to wait while another program writes.
         remedies: Advice by error name, such as ``SQLITE_BUSY``.
     """
@@ -100,7 +100,7 @@ class ThreadDatabase(Database):
         return await self._run(False, name_of(work), job)
 
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        # A transaction that reads first and writes later must exclude other writers in between.
+        # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
         return await self._run(True, name_of(work), job, self._after_write)
 
@@ -194,9 +194,9 @@ class _Task(NamedTuple):
 
 
 class _Workers:
-    """Threads that take jobs from one queue, started when needed, each with a connection of its own.
+    """Threads that take jobs from one queue. They are started when needed; each has its own connection.
 
-    The futures of a ``ThreadPoolExecutor`` would take as long as a short transaction. The threads are daemons: see
+    (The futures of a ``ThreadPoolExecutor`` would take as long as a short transaction.) The threads are daemons: see
     ``_close_at_exit``.
     """
 
@@ -207,7 +207,7 @@ class _Workers:
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
         self._closed = False
-        self._lock = threading.RLock()  # garbage collection may close these threads in one of them
+        self._lock = threading.RLock()  # garbage collection may call ``close`` in one of these threads
         _living.add(self)
 
     def submit(self, job: Job[T], after: Callable[[ThreadConnection], None] | None = None) -> asyncio.Future[T]:
@@ -248,7 +248,7 @@ class _Workers:
                 connection = None
             if connection is not None and task.after is not None:
                 task.after(connection)
-            del task, found, failure  # an error's traceback would keep them alive
+            del task, found, failure  # otherwise an error's traceback would keep them alive
             with self._lock:
                 self._unfinished -= 1
         if connection is not None:
@@ -292,8 +292,8 @@ class _Open:
     def __init__(self, connect: Callable[[], ThreadConnection]) -> None:
         self.pid = os.getpid()
         self.ready = False
-        # Connections close one after the other: SQLite removes its log with the last connection to a file, and of two
-        # that close at the same time neither is the last.
+        # Close connections one after the other: SQLite removes its log with the last connection to a file. If two close
+        # at the same time, neither is the last.
         closing = threading.Lock()
         self.writing = _Workers(1, "diarist-writer", connect, closing)
         self.reading = _Workers(READERS, "diarist-reader", connect, closing)
@@ -308,7 +308,7 @@ _living: WeakSet[_Workers] = WeakSet()
 
 @atexit.register
 def _close_at_exit() -> None:
-    """Wait until the threads finish their work, since the interpreter stops daemon threads at any point."""
+    """Wait until the threads finish their work, since the interpreter may stop daemon threads at any point."""
     for workers in list(_living):
         workers.close(wait=True)
 

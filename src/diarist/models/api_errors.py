@@ -44,7 +44,7 @@ _EXHAUSTED = frozenset(
 """Codes for an account without credit or quota. They come with status 429, but a retry does not help."""
 
 _REFUSED = frozenset({400, 404, 405, 410, 413, 415, 422})
-"""Statuses of a request that fails however often it is sent."""
+"""Statuses of a request that fails again at every retry."""
 
 _IMPLIED_STATUS = {
     "rate_limit_exceeded": 429,
@@ -56,7 +56,7 @@ _IMPLIED_STATUS = {
     "invalid_api_key": 401,
     "authentication_error": 401,
 }
-"""HTTP statuses of error codes that come inside an open stream, without a status."""
+"""Equivalent HTTP statuses of error codes that come without a status, inside an open stream."""
 
 
 def api_error(
@@ -79,7 +79,7 @@ def api_error(
         code, type: The provider's names for the error, if the client knows them.
         in_stream: The error came inside an open stream; ``error.status`` is then None.
         kind: The error class, if the client knows it.
-        otherwise: The message if the body has none.
+        otherwise: The message to use if the body has none.
     """
     where = " inside its answer" if in_stream else f" (HTTP {status})" if status else ""
     return (kind or _kind(status, code, type, as_text(body)))(

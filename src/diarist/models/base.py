@@ -18,7 +18,7 @@ ToolChoice = str
 """``"auto"``, ``"none"``, ``"required"``, or the name of a tool that must be called."""
 
 TOTAL_TIMEOUT = 1800.0
-"""Seconds that one call may take where ``ModelSettings.total_timeout`` is not set."""
+"""Seconds that one call may take if ``ModelSettings.total_timeout`` is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class ModelSettings:
         max_output_tokens: Maximum number of tokens in the answer.
         timeout: Seconds without any byte from the provider before ``ModelTimeoutError``. Default: 600, or the
             provider library's own.
-        total_timeout: Seconds that one call may take in all, reading its answer included, before
+        total_timeout: Seconds that one call may take in all, including reading its answer, before
             ``ModelTimeoutError``. Default: 1,800.
         parallel_tool_calls: False asks for one tool call at a time.
 
@@ -75,7 +75,7 @@ class ModelRequest:
     Attributes:
         prompt: System messages first, then the turns.
         tools: Tools the model may call, in a fixed order.
-        output: Schema of a JSON answer, if one is wanted; sent in the provider's own form.
+        output: Schema of a JSON answer, if a JSON answer is wanted; sent in the provider's own form.
         provider_options: Options by provider name, passed on unchanged (``{"openai": {"reasoning_effort": "low"}}``).
     """
 
@@ -118,7 +118,7 @@ class Model(ABC):
 
         Yields text, reasoning, tool-call, file and source chunks as they arrive, and ``ModelFinish`` as the last. Text
         and reasoning are enclosed in start and end chunks; each tool call is one ``ToolCallChunk`` after its optional
-        input chunks. ``run_id`` is empty. A call is never retried. Closing the iterator cancels it.
+        input chunks. ``run_id`` is empty. A call is never retried. Closing the iterator cancels the call.
 
         Raises:
             ModelError: The call failed; the library's own error is the cause.
@@ -132,7 +132,7 @@ class Model(ABC):
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Json], str | None]:
-    """Return the arguments of a tool call and None, or no arguments and the reason why they cannot be read."""
+    """Parse the arguments of a tool call. Returns them and None; or empty arguments and why they cannot be read."""
     if not raw.strip():
         return {}, None
     try:

@@ -30,11 +30,11 @@ Purpose = Literal["document", "query"]
 
 
 class Embedder(ABC):
-    """Makes vectors of texts. Texts with similar meanings have similar vectors.
+    """Turns texts into vectors. Texts with similar meanings have similar vectors.
 
     Attributes:
-        name: Name of the model, such as ``openai/text-embedding-3-small``. Vectors of different
-            names are never compared.
+        name: Name of the model, such as ``openai/text-embedding-3-small``. Vectors are compared only if their
+            embedders have the same name.
         dimension: Length of the vectors.
         max_batch: Maximum number of texts in one call.
     """
@@ -66,16 +66,16 @@ async def embed_texts(embedder: Embedder, texts: Sequence[str], *, purpose: Purp
         batch = texts[start : start + embedder.max_batch]
         found = await embedder.embed(batch, purpose=purpose)
         if len(found) != len(batch):
-            raise ModelResponseError(f"{embedder.name} gave {len(found)} vectors for {len(batch)} texts")
+            raise ModelResponseError(f"{embedder.name} returned {len(found)} vectors for {len(batch)} texts")
         vectors += found
     wrong = next((len(vector) for vector in vectors if len(vector) != embedder.dimension), None)
     if wrong is not None:
         raise ConfigError(
-            f"{embedder.name} gives vectors of {wrong} numbers, and not of {embedder.dimension}: pass dimension={wrong}"
+            f"{embedder.name} returns vectors of length {wrong}, not {embedder.dimension}: pass dimension={wrong}"
         )
     singles = [array("f", vector) for vector in vectors]
     if not all(math.isfinite(sum(single)) for single in singles):
-        raise ModelResponseError(f"{embedder.name} gave a vector with numbers that are not finite")
+        raise ModelResponseError(f"{embedder.name} returned a vector with numbers that are not finite")
     return [single.tolist() for single in singles]
 
 
@@ -97,7 +97,7 @@ DIMENSIONS = {
 class LibraryEmbedder(Embedder):
     """An embedding model that is called through pydantic-ai, which is loaded at the first call.
 
-    It may be used from several event loops; each has its own client. That client retries transient failures.
+    It may be used from several event loops; each has its own client. The client retries transient failures.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class LibraryEmbedder(Embedder):
         self.name = f"{provider}/{model}"
         known = DIMENSIONS.get(self.name)
         if dimension is None and known is None:
-            raise ConfigError(f"how long are the vectors of {self.name}? pass dimension=, as its provider's page says")
+            raise ConfigError(f"the vector length of {self.name} is unknown: pass dimension= (see the provider's page)")
         self.dimension = dimension or known or 0
-        # Only known models are asked for another dimension.
+        # Request another dimension only from known models.
         self._asked = dimension if known is not None and dimension != known else None
         self._provider, self._model = provider, model
         self._options = {"api_key": api_key, "base_url": base_url}
@@ -199,9 +199,9 @@ class WordLlamaEmbedder(Embedder):
             if self._model is None:
                 import wordllama  # pyright: ignore[reportMissingTypeStubs]
 
-                folder = Path(wordllama.__file__).parent  # by default it would look in its own cache and download
+                folder = Path(wordllama.__file__).parent  # by default, it would use its own cache and download
                 self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-            # WordLlama fails for a text without any known piece.
+            # WordLlama fails for a text without any known word piece.
             known = [index for index, text in enumerate(texts) if text.strip()]
             found = self._model.embed([texts[index] for index in known], norm=True) if known else np.empty((0, 0))
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
@@ -226,10 +226,10 @@ def resolve_embedder(
     Args:
         embedder: An id ``provider/model``; ``"wordllama"``, which works offline; or an ``Embedder``, returned as it
             is.
-        dimension: Length of the vectors; required for models that diarist does not know. A known model is asked for
-            vectors of this length.
+        dimension: Length of the vectors; required for models that diarist does not know. From a known model, vectors
+            of this length are requested.
         base_url, api_key: As for ``resolve``.
-        timeout: Seconds that one call of a provider may take in all, its client's own retries included, before
+        timeout: Seconds that one call of a provider may take in all, including the client's own retries, before
             ``ModelTimeoutError``.
 
     Raises:
@@ -265,13 +265,12 @@ def _check_object(embedder: Embedder, wanted: int | None) -> None:
     kind = type(embedder).__name__
     name: Any = getattr(embedder, "name", None)
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{kind} needs a name, a text that tells its vectors from those of others: name = '...'")
+        raise ConfigError(f"{kind} needs a name, which identifies its vectors: name = '...'")
     for option in ("dimension", "max_batch"):
         number: Any = getattr(embedder, option, None)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ConfigError(f"{option} of {kind} must be a whole number from 1 on, not {number!r}")
     if wanted not in (None, embedder.dimension):
         raise ConfigError(
-            f"{embedder.name} gives vectors of {embedder.dimension} numbers and of no other length: "
-            f"leave out dimension={wanted!r}"
+            f"{embedder.name} only returns vectors of length {embedder.dimension}: leave out dimension={wanted!r}"
         )

@@ -29,7 +29,7 @@ LONGEST_WAIT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """One model of a list of fallbacks.
+    """One model in a list of fallback models.
 
     Attributes:
         model: A model or its id.
@@ -73,7 +73,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def entries_of(model: Any) -> list[ModelEntry]:
-    """Return resolved entries for a model, or a list of models and entries. Raises ConfigError as ``resolve`` does."""
+    """Return resolved entries for a model or a list of models and entries. Raises ConfigError as ``resolve`` does."""
     items: list[Any] = list(cast(Sequence[Any], model)) if isinstance(model, list | tuple) else [model]
     if not items:
         raise ConfigError("the list of models is empty")

@@ -20,19 +20,19 @@ _NAMED_BREAKPOINTS = ("anthropic", "bedrock")
 class LibraryModel(Model):
     """A model that is called through pydantic-ai's direct streaming API.
 
-    The library and the provider's client are loaded at the first call. That client's own retries are off. Calls may
-    run concurrently and in several event loops; each uses its own client while it runs.
+    The library and the provider's client are loaded at the first call. The client's own retries are off. Calls may
+    run concurrently and in several event loops; each call uses a client that no other call uses at that time.
 
     What is sent:
-        - Leading system messages are joined into one, with blank lines between them. For providers with named cache
-          breakpoints (Anthropic, Bedrock), only those up to the first marked one are joined; the others become
+        - Leading system messages are joined into one, with blank lines between them. For providers with explicit cache
+          breakpoints (Anthropic, Bedrock), only those up to the first breakpoint are joined; the others become
           content blocks of the first user message, so that each can have its own breakpoint.
         - Reasoning, and calls of tools that a provider ran with their results, go back only to that provider.
         - ``request.output`` is sent if the model supports schemas; otherwise the prompt must describe the format.
     """
 
     def __init__(self, *, provider: str, name: str, build: Callable[[], LibModel]) -> None:
-        """``build`` returns a library model with its own client; it is called when no idle one is left."""
+        """``build`` returns a library model with its own client; it is called when no idle model is left."""
         self.provider = provider
         self.name = name
         self.cache_breakpoints = provider in _NAMED_BREAKPOINTS
@@ -44,8 +44,8 @@ class LibraryModel(Model):
     def around(cls, model: LibModel) -> LibraryModel:
         """Return a model that wraps the caller's model object.
 
-        The object is entered for each call, so that its client belongs to the running event loop. Connections are
-        therefore kept between calls only if the caller has entered the object or given it an HTTP client.
+        The object is entered (``async with``) for each call, so that its client belongs to the running event loop.
+        Connections are kept between calls only if the caller has entered the object or given it an HTTP client.
         """
         wrapped = cls(provider=model.system, name=model.model_name, build=lambda: model)
         wrapped._borrowed = model
@@ -80,7 +80,7 @@ class LibraryModel(Model):
             yield chunk
 
     async def close(self) -> None:
-        """Close this event loop's idle connections, but not a model object of the caller's."""
+        """Close this event loop's idle connections. Does not close a model object that the caller passed."""
         for model in self._idle.pop(asyncio.get_running_loop(), []):
             await _close(model)
 
@@ -88,7 +88,7 @@ class LibraryModel(Model):
     async def _client(self) -> AsyncGenerator[LibModel]:
         """Return a client for one call.
 
-        It is reused unless the call was cancelled: not every client drops its connection then, so it is closed.
+        It is reused, unless the call was cancelled: then it is closed, since not every client drops its connection.
         """
         if self._borrowed is not None:
             async with self._borrowed as model:

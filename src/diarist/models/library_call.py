@@ -35,7 +35,7 @@ _SETTINGS = {
 
 
 def parameters_for(request: ModelRequest, model: LibModel) -> ModelRequestParameters:
-    """Return the tools and the answer's schema as the library takes them."""
+    """Return the tools and the answer's schema in the library's form."""
     tools = [
         # The library may rewrite a schema for its provider.
         LibTool(
@@ -62,8 +62,8 @@ def parameters_for(request: ModelRequest, model: LibModel) -> ModelRequestParame
 
 
 def _native_tools(request: ModelRequest, model: LibModel) -> list[AbstractNativeTool]:
-    """Return the tools that the provider runs, from ``provider_options[provider]["native_tools"]``. For OpenAI's
-    responses they are passed on as a setting.
+    """Return the tools that the provider runs, from ``provider_options[provider]["native_tools"]``. Empty for OpenAI's
+    Responses API, where they are passed on as a setting.
 
     Raises BadRequestError for an unknown tool or option.
     """
@@ -123,7 +123,7 @@ def _samples(model: LibModel, settings: dict[str, Any]) -> bool:
 
 
 def _options(request: ModelRequest, model: LibModel) -> dict[str, Any]:
-    """Return the provider's options under the library's names; options without such a name go into the body."""
+    """Return the provider's options under the library's names. Options unknown to the library go into the body."""
     prefix, known = _prefix(model), _known_settings(model)
     named: dict[str, Any] = {}
     body: dict[str, Any] = {}

@@ -44,7 +44,7 @@ def typed_errors(provider: str) -> Generator[None]:
 
 @contextmanager
 def unreadable_answers(provider: str) -> Generator[None]:
-    """Raise ModelResponseError for the errors that fields of a wrong type cause inside the library."""
+    """Raise ModelResponseError for the library's errors about fields of a wrong type."""
     try:
         yield
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def translate(error: Exception, provider: str) -> ModelError | None:
 
 
 def _root(error: BaseException) -> str:
-    """Return the message of the innermost error; outer ones often only say "Connection error."."""
+    """Return the message of the innermost error; outer errors often contain only "Connection error."."""
     said = str(error)
     while error.__cause__ is not None:
         error = error.__cause__

@@ -29,7 +29,7 @@ def to_messages(prompt: Prompt, *, system: str, breakpoints: bool) -> list[lib.M
     Args:
         prompt: System messages first, then the turns.
         system: The library's name of the provider; provider data of other providers is left out.
-        breakpoints: Name cache breakpoints in the request; if False, ``PromptMessage.cache`` is ignored. The
+        breakpoints: Put cache breakpoints into the request. If False, ``PromptMessage.cache`` is ignored. The
             breakpoint after the instructions is a setting, see ``marks_instructions``.
     """
     marked = [index for index, message in enumerate(prompt.messages) if message.cache] if breakpoints else []
@@ -62,7 +62,7 @@ def marks_instructions(prompt: Prompt) -> bool:
 
 
 def _joined_system(prompt: Prompt) -> int:
-    """Return the number of leading system messages to join with named breakpoints: up to the first marked one."""
+    """Return the number of leading system messages to join: those up to the first breakpoint."""
     joined = 0
     for message in takewhile(lambda message: message.role == "system", prompt.messages):
         joined += 1
@@ -83,7 +83,7 @@ class _Turns:
         return [lib.ModelRequest(parts=turn) if isinstance(turn, list) else turn for turn in self._turns]
 
     def ask(self, *parts: lib.ModelRequestPart) -> None:
-        """Add to the current request; everything between two answers is one request."""
+        """Add parts to the current request; everything between two answers is one request."""
         last = self._turns[-1] if self._turns else None
         if isinstance(last, list):
             last.extend(parts)
@@ -112,7 +112,7 @@ class _Turns:
                         text = writable(part.text)
                         self.ask(lib.ToolReturnPart(part.name, text, tool_call_id=part.call_id, outcome=outcome))
             case "assistant":
-                # OpenAI refuses the id of an item without the reasoning before it.
+                # OpenAI refuses an item's id if the reasoning before it is missing.
                 system = self._system
                 with_ids = any(isinstance(part, ReasoningPart) and part.provider == system for part in message.parts)
                 found = (_answer_part(part, system, with_ids) for part in message.parts)
@@ -129,7 +129,7 @@ class _Turns:
             case list() as asked:
                 asked.append(lib.UserPromptPart([lib.CachePoint()]))
             case lib.ModelResponse(parts=[*_, lib.TextPart() | lib.ToolCallPart()]):
-                # As the first part after an answer, it marks the end of that answer.
+                # A breakpoint as the first part after an answer marks the end of the answer.
                 self.ask(lib.UserPromptPart([lib.CachePoint()]))
             case _:  # empty, or an answer that ends with reasoning, which takes no breakpoint
                 pass

@@ -54,16 +54,16 @@ _FINISH: dict[str, FinishReason] = {
 class ChunkReader:
     """Reads one answer.
 
-    At most one block of text or reasoning is open at a time. A tool call is complete when the next part begins and
-    its arguments are JSON. Some servers mix the fragments of parallel calls, so a call whose arguments are not JSON by
-    then is held until the end.
+    At most one block of text or reasoning is open at a time. A tool call is complete when the next part begins and the
+    call's arguments are JSON. Some servers mix the fragments of parallel calls, so if the arguments are not JSON yet,
+    the call is held until the end.
     """
 
     def __init__(self, response: StreamedResponse, *, provider: str) -> None:
         self._response = response
         self._provider = provider
         self._open: list[int] = []
-        """Indices of the parts of the open block: one part, or those of one reasoning item."""
+        """Indices of the parts of the open block: one part, or all parts of one reasoning item."""
         self._blocks = 0
         self._call_ids: dict[int, str] = {}
         self._called: set[int] = set()
@@ -92,14 +92,13 @@ class ChunkReader:
         """Yield the rest after the stream's end: the end of the open block, held calls, and ``ModelFinish``.
 
         Raises:
-            ModelConnectionError: The answer broke off without an error.
+            ModelConnectionError: The answer was cut off without an error.
             ContentFilterError: The provider withheld the whole answer.
         """
         provider, response = self._provider, self._response
         details = response.provider_details or {}
-        # A proxy that loses its upstream often closes the stream cleanly. Every provider reports why it stopped; for
-        # chat completion servers that do not, the final usage shows that the answer is complete. Test models report
-        # nothing.
+        # A proxy that loses its upstream often closes the stream cleanly. A complete answer has the provider's finish
+        # reason or, from some chat completion servers, at least the final usage. Test models report neither.
         complete = response.finish_reason is not None and (
             details.get("finish_reason") is not None or response.usage.output_tokens > 0
         )
@@ -186,7 +185,7 @@ class ChunkReader:
                         provider_data=of_result(part),
                     )
                 )
-            case _:  # a call of a provider's tool is complete when its result comes
+            case _:  # a call of a tool that the provider runs is complete when its result arrives
                 yield from self._close()
 
     def _enter(self, index: int) -> Iterator[Chunk]:

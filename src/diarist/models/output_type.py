@@ -1,4 +1,4 @@
-"""``output_type``: the schema for the model from a type or JSON schema, and the value from its text."""
+"""``output_type``: makes the schema for the model from a type or JSON schema, and parses the answer's text."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class OutputType:
             return
         try:
             schema = self._adapter.json_schema()
-        except Exception as error:  # pydantic has a family of errors for types without a schema
+        except Exception as error:  # pydantic raises various errors for types without a schema
             raise ConfigError(f"output_type {self._of!r} has no JSON schema: {error}") from error
         self.schema = OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
     @classmethod
     def judging(cls, schema: OutputSchema | None, given: OutputType | None) -> OutputType | None:
-        """Return the type that parses the answer of a step with ``schema``: ``given`` if the schema is its own, else
-        the schema itself, whose values are plain JSON. None without a schema."""
+        """Return the type that parses the answer of a step with ``schema``: ``given`` if the schema was made from it,
+        else the schema itself, which returns plain JSON. None without a schema."""
         if schema is None:
             return None
         return given if given is not None and given.schema == schema else cls(schema)

@@ -1,7 +1,7 @@
 """Provider data: fields that a provider expects back unchanged.
 
-``provider_data`` of a text, reasoning or tool-call part holds ``provider`` (who made it), ``id`` (the id it gave)
-and ``details`` (a phase, a thought signature, citations), each only if present. It goes back to the same provider only.
+``provider_data`` of a text, reasoning or tool-call part holds ``provider`` (the origin), ``id`` (the provider's id) and
+``details`` (a phase, a thought signature, citations), each only if present. It is sent only to the same provider.
 For a tool that the provider ran, ``kind`` and ``result_details`` (details of its result) may be added.
 """
 
@@ -50,7 +50,7 @@ def of_result(part: lib.NativeToolReturnPart) -> dict[str, Json]:
 
 
 def native_call(part: ToolCallPart) -> lib.NativeToolCallPart:
-    """Return the call as its provider made it; it is not sent to others."""
+    """Return the call in its provider's original form; it is not sent to other providers."""
     data = part.provider_data or {}
     call = lib.NativeToolCallPart(
         part.name,
@@ -64,7 +64,7 @@ def native_call(part: ToolCallPart) -> lib.NativeToolCallPart:
 
 
 def native_result(part: ToolResultPart) -> lib.NativeToolReturnPart:
-    """Return the result as its provider gave it."""
+    """Return the result in its provider's original form."""
     data = part.provider_data or {}
     result = lib.NativeToolReturnPart(
         part.name,

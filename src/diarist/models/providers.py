@@ -19,9 +19,9 @@ class ProviderInfo:
         keys: Environment variables, any of which may hold the key; empty if no key is needed or it comes from
             elsewhere (a local server, a cloud's own credentials).
         package: The module that must be importable.
-        install: The package to install if it is not.
+        install: The package to install if the module is missing.
         base_url: Environment variable for the address of the server, if there is one.
-        default_url: Address if neither an argument nor that variable gives one.
+        default_url: Address of the server if it is given neither by an argument nor by that variable.
     """
 
     keys: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ def split_id(model_id: str) -> tuple[str, str]:
 
 
 def has_key(provider: str) -> bool:
-    """Return True if the environment has the provider's key or the address of its server, or no key is needed."""
+    """Return True if no key is needed, or the environment has the provider's key or the address of its server."""
     info = PROVIDERS[provider]
     if any(os.environ.get(name) for name in info.keys):
         return True
@@ -107,7 +107,7 @@ def key(provider: str) -> str | None:
 def check(provider: str, *, api_key: str | None, base_url: str | None, library: bool = True) -> None:
     """Raise ConfigError if the key or the package for a call is missing.
 
-    ``library``: The call goes through the provider library.
+    ``library``: True if the call goes through the provider library.
     """
     info = PROVIDERS[provider]
     keyless = info.base_url is not None and base_url is not None
@@ -134,15 +134,15 @@ _PRICE_LISTS = {
     "google-cloud": "google",
     "xai": "x-ai",
 }
-"""Names of providers in the price list, if they differ."""
+"""Names of providers in the price list, if they differ from diarist's."""
 
 
 def cost(model_id: str, usage: Usage) -> float | None:
     """Return the cost of a call of ``model_id`` (``"openai/gpt-5-mini"``) in US dollars; None if no price is known.
 
-    The list prices come from the installed ``genai-prices`` package, offline: plain, cached and cache-write tokens have
-    their own prices; discounts are not included. Some prices rise with the length of a prompt, so add up the costs
-    of several calls, not their usage.
+    The list prices come from the installed ``genai-prices`` package, offline. Plain, cached and cache-write tokens have
+    their own prices; discounts are not included. Some prices rise with the length of a prompt. For several calls,
+    add up their costs, not their usage.
     """
     from genai_prices import Usage as PricedUsage
     from genai_prices import calc_price

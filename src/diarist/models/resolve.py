@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Client = Literal["auto", "lean", "library"]
-"""``lean`` is diarist's own client for chat completions; ``library`` is pydantic-ai's, for every provider."""
+"""``lean`` is diarist's own client for chat completions. ``library`` is pydantic-ai's client, for every provider."""
 
 
 def resolve(
@@ -51,7 +51,7 @@ def resolve(
     if isinstance(model, Model):
         return model
     if not isinstance(model, str):
-        # If the caller has an object of the library, it is loaded already; it must not be loaded otherwise.
+        # If the caller has an object of the library, the library is loaded already. Do not load it otherwise.
         library = sys.modules.get("pydantic_ai.models")
         if library is None or not isinstance(model, library.Model):
             raise ConfigError(
@@ -62,7 +62,7 @@ def resolve(
     base_url = base_url or providers.server_url(provider)
     lean = client == "lean" or (client == "auto" and provider in DIALECTS)
     if lean and provider not in DIALECTS:
-        raise ConfigError(f"{provider!r} has no lean client; it is there for {', '.join(sorted(DIALECTS))}")
+        raise ConfigError(f"there is no lean client for {provider!r}, only for {', '.join(sorted(DIALECTS))}")
     providers.check(provider, api_key=api_key, base_url=base_url, library=not lean)
     if lean:
         key = api_key or providers.key(provider)
@@ -100,7 +100,7 @@ def _build(provider: str, name: str, base_url: str | None, api_key: str | None) 
 
 
 def _openai_provider(name: str, base_url: str | None, api_key: str | None) -> Provider[AsyncOpenAI]:
-    """Return OpenAI or a proxy to it if the model is OpenAI's, else a compatible server."""
+    """Return the provider: OpenAI or a proxy to it if the model is OpenAI's, else a compatible server."""
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider

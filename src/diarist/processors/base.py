@@ -45,8 +45,8 @@ class StepResult:
 
     Attributes:
         text: Its text, after all processors.
-        tool_calls: Its tool parts; with results once the tools have run.
-        messages: What it added to the response.
+        tool_calls: Its tool parts; they have results once the tools have run.
+        messages: The messages that it added to the response.
         model: The id of the model that answered.
     """
 
@@ -109,10 +109,10 @@ class ProcessorArgs(Generic[D, S]):
         self.context.usage += usage
 
     def abort(self, reason: str = "", *, retry: bool = False, metadata: Json = None) -> NoReturn:
-        """Block the run, or with ``retry`` ask for another attempt of this step with ``reason`` as feedback.
+        """Block the run; with ``retry``, ask for another attempt at this step, with ``reason`` as feedback.
 
-        Without a reason, the reason names this processor. Raises InputError for a reason that is not a text, also
-        where the processor fails open.
+        The default reason names this processor. Raises InputError for a reason that is not a text, even if the
+        processor fails open.
         """
         if not isinstance(cast(object, reason), str):
             raise InputError(f"processor {self.processor_id!r}: abort() takes the reason as a text, not {reason!r}")
@@ -132,7 +132,7 @@ class ProcessInputArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessInputStepArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """The state of the step as earlier processors left it; return the fields to change.
+    """The setup of the step after the processors before this one; return the fields to change.
 
     ``structured_output`` is the schema that the answer must fit, if any.
     """
@@ -152,7 +152,7 @@ class ProcessInputStepArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessLLMRequestArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """The provider's prompt just before the call; edits are for this call only and are never stored."""
+    """The provider's prompt just before the call; edits affect only this call and are never stored."""
 
     prompt: Prompt
     request: ModelRequest
@@ -174,10 +174,10 @@ class ProcessOutputStreamArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessLLMResponseArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """The model's complete response as it came, before any other processor changed it: look, do not touch.
+    """The model's complete response, before any processor changed it. Do not edit it.
 
-    ``response``: the model's own chunks, ``ModelFinish`` the last. ``from_cache``: a processor answered in the
-    model's place.
+    ``response``: the model's own chunks; the last one is ``ModelFinish``. ``from_cache``: True if a processor answered
+    in the model's place.
     """
 
     request: ModelRequest
@@ -189,10 +189,10 @@ class ProcessLLMResponseArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessAPIErrorArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """A model call that failed. ``retry_count`` counts retries that this hook asked for at this step.
+    """A model call that failed. ``retry_count``: number of retries that this hook has requested at this step.
 
-    ``error`` is typed: see ``diarist.exceptions``. Change ``message_list`` and return ``{"retry": True}`` to try
-    again; a change of stored messages is stored with the run.
+    The classes of ``error`` are in ``diarist.exceptions``. Change ``message_list`` and return ``{"retry": True}`` to
+    try again; changes of stored messages are stored with the run.
     """
 
     error: ModelError
@@ -207,7 +207,7 @@ class ProcessToolCallArgs(ProcessorArgs[D, S], Generic[D, S]):
     """One tool call, before any tool of the step runs.
 
     ``tool`` is None for an unknown name. ``args_error`` says why the model's arguments could not be read; return
-    ``args`` to mend them.
+    ``args`` to replace them.
     """
 
     call: ToolPart
@@ -218,7 +218,7 @@ class ProcessToolCallArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class ProcessToolResultArgs(ProcessorArgs[D, S], Generic[D, S]):
-    """One finished tool call, before its result counts: ``call.state`` and ``call.result`` say how it went."""
+    """One finished tool call, with its outcome in ``call.state`` and ``call.result``, before the result is used."""
 
     call: ToolPart
     tool: Tool | None
@@ -241,7 +241,7 @@ class ProcessOutputStepArgs(ProcessorArgs[D, S], Generic[D, S]):
 
 @dataclass(slots=True, kw_only=True)
 class OutputResult:
-    """The run as it stands when ``process_output_result`` runs."""
+    """The run at the time when ``process_output_result`` is called."""
 
     text: str
     usage: Usage
@@ -294,8 +294,8 @@ class APIErrorResult(TypedDict, total=False):
 
 
 class ToolCallResult(TypedDict, total=False):
-    """Return value of ``process_tool_call``: other arguments, a result in the tool's place, or a refusal for the
-    model."""
+    """Return value of ``process_tool_call``: other arguments, a result instead of the tool's, or a refusal that the
+    model sees."""
 
     args: dict[str, Json]
     result: Json
@@ -326,23 +326,23 @@ class Processor(Generic[D, S]):
     ``process_output_stream``, where it drops the chunk.
 
     ``agent.resume`` continues a run that waits for approval, perhaps in another process, and creates new states there.
-    Override both ``dump_state`` and ``load_state`` for a state that must survive.
+    Override both ``dump_state`` and ``load_state`` to keep the state.
 
     Attributes:
         id: Default: the class name in kebab case; unique within a list.
-        name, description: For people.
-        process_data_parts: True: ``process_output_stream`` sees ``data-*`` chunks too.
-        hold_output: True: a step's chunks reach the client only after ``process_output_step`` (at the last step also
-            ``process_output_result``) accepted them, with what hooks changed and without what they removed.
-        on_error: ``"fail"``: an exception in a hook ends the run. ``"continue"``: it is logged and the hook counts
-            as not run; the processor fails open.
-        run_in_parallel: True, for a guard of the input: ``process_input`` sees a snapshot and runs beside the first
-            model call; until it has passed, nothing reaches the client and no tool runs.
+        name, description: Shown to people.
+        process_data_parts: True: ``process_output_stream`` also gets ``data-*`` chunks.
+        hold_output: True: a step's chunks are held back from the client until ``process_output_step`` (at the last step
+            also ``process_output_result``) has accepted them. The client gets them as the hooks changed them.
+        on_error: ``"fail"``: an exception in a hook ends the run. ``"continue"``: the processor fails open, that is,
+            the exception is logged and the hook has no effect.
+        run_in_parallel: True, for a guard of the input: ``process_input`` gets a snapshot and runs at the same time as
+            the first model call. Until it has passed, nothing reaches the client and no tool runs.
         opens_run: True, for memory: ``process_input`` also runs when a run is resumed without new input.
-        stores_run: True, for memory: it stores the run and its messages; a run has one such processor.
-        edits_in_place: False promises that no hook changes a message or chunk of the run, or a message of the prompt
-            but system messages, in place (it may still return others, add messages, or replace messages of the
-            prompt). If all processors promise it, chunks and messages are not copied, and a message is rendered only
+        stores_run: True, for memory: the processor stores the run and its messages; a run has one such processor.
+        edits_in_place: False promises that no hook edits a message or chunk of the run, or a message of the prompt
+            except system messages, in place. Hooks may still return or add others, and replace messages of the
+            prompt. If all processors promise it, chunks and messages are not copied, and a message is rendered only
             once. Not inherited: a subclass has to set it again.
     """
 
@@ -369,52 +369,52 @@ class Processor(Generic[D, S]):
         return getattr(type(self), hook) is not getattr(Processor, hook)
 
     def create_state(self) -> S:
-        """Return a new state object for one request; its type is the second one of ``Processor[Deps, State]``."""
+        """Return a new state object for one request, of the type ``State`` in ``Processor[Deps, State]``."""
         return cast(S, {})
 
     def dump_state(self, state: S) -> Json:
         """Return the state as JSON, to be stored with a tool call that waits for approval.
 
-        A state without a JSON form is a ``ProcessorResultError``.
+        A state without a JSON form raises ``ProcessorResultError`` in the run.
         """
 
     def load_state(self, data: Json) -> S:
-        """Return the state for the data of ``dump_state``; replaces ``create_state`` when a run is resumed."""
+        """Return the state for the data of ``dump_state``. Called instead of ``create_state`` when a run is resumed."""
         return cast(S, None)
 
     async def close(self) -> None:
         """Release resources such as a model's connections; the processor may be used again afterwards.
 
-        An agent closes its processors with itself. One that comes with a call is closed when the call has ended and no
-        other run uses it.
+        ``agent.close()`` closes the agent's processors. A processor that is passed to a call is closed when the call
+        has ended and no other run uses it.
         """
 
     def process_input(self, args: ProcessInputArgs[D, S]) -> MaybeAwaitable[InputHookResult]:
-        """Once, before the first step: validate or change the input."""
+        """Validate or change the input. Called once, before the first step."""
 
     def process_input_step(self, args: ProcessInputStepArgs[D, S]) -> MaybeAwaitable[InputStepHookResult]:
-        """Before each model call: change messages, model, tools or settings of this step."""
+        """Change messages, model, tools or settings of a step. Called before each model call."""
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[D, S]) -> MaybeAwaitable[LLMRequestHookResult]:
-        """The prompt just before the call: change it for this call, or answer in the model's place."""
+        """Change the prompt for one model call, just before the call, or answer in the model's place."""
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[D, S]) -> MaybeAwaitable[StreamHookResult]:
-        """Each chunk: return it, another one, several, or None / ``DROP`` to drop it."""
+        """Return the given chunk, another one or several; None or ``DROP`` to drop it. Called for each chunk."""
 
     def process_llm_response(self, args: ProcessLLMResponseArgs[D, S]) -> MaybeAwaitable[None]:
-        """The complete response as it came: observe it, or write a cache."""
+        """Observe the complete response, or write it to a cache. Called before any processor changes it."""
 
     def process_api_error(self, args: ProcessAPIErrorArgs[D, S]) -> MaybeAwaitable[APIErrorHookResult]:
-        """The model call failed: repair the messages, and ask for a retry."""
+        """Repair the messages and ask for a retry. Called after a failed model call."""
 
     def process_tool_call(self, args: ProcessToolCallArgs[D, S]) -> MaybeAwaitable[ToolCallHookResult]:
-        """Before a tool runs: change its arguments, answer for it, or refuse it."""
+        """Change a tool's arguments, answer for it, or refuse the call. Called before the tool runs."""
 
     def process_tool_result(self, args: ProcessToolResultArgs[D, S]) -> MaybeAwaitable[ToolResultHookResult]:
-        """After a tool ran: change its result."""
+        """Change a tool's result. Called after the tool ran."""
 
     def process_output_step(self, args: ProcessOutputStepArgs[D, S]) -> MaybeAwaitable[OutputHookResult]:
-        """After the model's response and before its tools: judge or change it."""
+        """Judge or change the model's response. Called before the step's tools run."""
 
     def process_output_result(self, args: ProcessOutputResultArgs[D, S]) -> MaybeAwaitable[OutputHookResult]:
-        """Once, when the answer is complete."""
+        """Judge or change the answer. Called once, when the answer is complete."""

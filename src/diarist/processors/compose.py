@@ -16,18 +16,19 @@ from diarist.processors.hooks import Hook
 T = TypeVar("T")
 
 Condition = Callable[[Any], Any]
-"""Gets the hook's arguments and returns True if its processor is to run; sync or async."""
+"""Takes the hook's arguments and returns True to run its processor; sync or async."""
 
 Merge = Callable[[list[Any]], Any]
-"""Gets the outcome of each branch, in the form the hook returns, and returns the one to use; sync or async."""
+"""Takes the outcome of each branch, in the form of the hook's return value, and returns the one to use; sync or
+async."""
 
 
 class Composition(Processor[Any]):
-    """Base of ``Sequence``, ``Parallel`` and ``Branch``. Its parts keep ids and states of their own.
+    """Base of ``Sequence``, ``Parallel`` and ``Branch``. Each part keeps its own id and state.
 
     Raises:
-        ConfigError: No parts, or something that is no processor; a part with ``opens_run``; of the parts with
-            ``process_input`` only some have ``run_in_parallel``.
+        ConfigError: No parts; a part that is no processor, or has ``opens_run``; ``run_in_parallel`` in only some of
+            the parts with ``process_input``.
     """
 
     def __init__(self, parts: Items[Any], *, id: str | None) -> None:
@@ -44,14 +45,14 @@ class Composition(Processor[Any]):
         for part in asked:
             if part.opens_run:
                 raise ConfigError(
-                    f"{self.id}: part {part.id!r} has opens_run, which counts only in a list of processors; put it "
-                    "there by itself"
+                    f"{self.id}: part {part.id!r} has opens_run, which has no effect in a composition; put the part "
+                    "itself into the list of processors"
                 )
         guards = [part for part in asked if part.run_in_parallel]
         if guards and (others := [part for part in asked if not part.run_in_parallel]):
             raise ConfigError(
-                f"{self.id}: part {guards[0].id!r} has run_in_parallel, so that its process_input runs beside the "
-                f"first model call, and {others[0].id!r} has not; a composition runs at one time: part them"
+                f"{self.id}: part {guards[0].id!r} has run_in_parallel, so its process_input runs during the "
+                f"first model call, but {others[0].id!r} has not; put them into separate compositions"
             )
         self.run_in_parallel = bool(guards)
 
@@ -61,7 +62,7 @@ class Composition(Processor[Any]):
 
 
 class Sequence(Composition):
-    """One after the other, as in a list: each sees what those before it changed."""
+    """Runs its parts one after the other, as in a list: each sees the changes of the parts before it."""
 
     id = "sequence"
 
@@ -70,11 +71,11 @@ class Sequence(Composition):
 
 
 class Parallel(Composition):
-    """Side by side: each branch has a copy of the messages, and the first that blocks cancels the others.
+    """Runs its parts at the same time, each on a copy of the messages. The first that blocks cancels the others.
 
     Args:
-        merge: Chooses the outcome to use. Without it branches may only look and block; one that changes something
-            is a ProcessorResultError.
+        merge: Chooses the outcome to use. Without it, parts may only read and block; a part that changes something
+            raises ProcessorResultError.
     """
 
     id = "parallel"
@@ -85,10 +86,10 @@ class Parallel(Composition):
 
 
 class Branch(Composition):
-    """The first processor with a true condition, else ``default``, else none.
+    """Runs the first processor with a true condition. If there is none, runs ``default``, if given.
 
     Args:
-        cases: Pairs of a condition and a processor. The condition gets the hook's arguments.
+        cases: Pairs of a condition and a processor. The condition takes the hook's arguments.
     """
 
     id = "branch"
@@ -108,7 +109,7 @@ class Branch(Composition):
         self.default = default
 
     async def chosen(self, args: Any, parts: Items[T | None]) -> T | None:
-        """Return the one of ``parts`` that is to run, in the order of this branch's parts."""
+        """Return the item of ``parts`` to run; ``parts`` has one item per part of this branch, in order."""
         for condition, part in zip(self.conditions, parts, strict=False):
             if await returned(condition, args):
                 return part
@@ -129,7 +130,7 @@ ERROR_HOOKS = ("process_api_error",)
 
 
 def leaves(processors: Items[Processor[Any]]) -> list[Processor[Any]]:
-    """Return all processors, compositions and their parts included."""
+    """Return all processors, including compositions and their parts."""
     out: list[Processor[Any]] = []
     for processor in processors:
         out.append(processor)

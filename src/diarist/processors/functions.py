@@ -1,4 +1,4 @@
-"""A function as a processor: ``@processor.output_step`` and its like, one for each hook."""
+"""Decorators that make a processor of a function, one for each hook, such as ``@processor.output_step``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPTIONS = Processor.__annotations__.keys() - {"opens_run", "stores_run"}
 
 
 class FunctionProcessor(Processor[Any]):
-    """One function in one hook. Its id is the function's name in kebab case."""
+    """A processor with one function for one hook. Its id is the function's name in kebab case."""
 
     function: Function
 

@@ -1,7 +1,7 @@
-"""One call of a hook: what processors are shown, and what the values they return do.
+"""The calls of hooks: a processor's arguments, and the effects of the values that it returns.
 
 A ``HookCall`` is one moment of a run at which a hook is called. ``args`` builds a processor's argument, ``take``
-applies what it returned; ``copy`` and ``outcome`` let the branches of a ``Parallel`` work side by side.
+applies the returned value; ``copy`` and ``outcome`` serve the branches of a ``Parallel``.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class HookCall(ABC):
         """Build the argument for one processor; ``common`` has the fields that every hook gets."""
 
     def take(self, result: Any) -> bool:
-        """Apply what a processor returned, here messages; True if no further processor is to be asked.
+        """Apply the value that a processor returned; here, messages. Returns True if no further processor must run.
 
-        Raises Refused for what the hook does not allow.
+        Raises Refused for a value that the hook does not allow.
         """
         if self.takes_dict and isinstance(result, dict):
             values = _only(result, "messages", "system_messages")
@@ -88,10 +88,10 @@ class HookCall(ABC):
 
     @abstractmethod
     def outcome(self) -> Any:
-        """Return the outcome of a branch, in the form that the hook returns."""
+        """Return the outcome of a branch, in the form of the hook's return value."""
 
     def keep(self) -> list[Callable[[], object]]:
-        """Return functions that together undo changes made in place after this."""
+        """Return functions that together undo later edits in place."""
         messages, before = self.messages, self.messages.snapshot(contents=True)
         return [lambda: messages.restore(before)]
 
@@ -100,13 +100,13 @@ class HookCall(ABC):
         return self.messages.flaw()
 
     def copy(self) -> Self:
-        """Return a copy for a branch that runs beside others."""
+        """Return a copy for one branch of a ``Parallel``."""
         return replace(self, messages=self.messages.copy())
 
     def content(self) -> dict[str, Any]:
-        """Return copies of all that a hook may change, by name."""
+        """Return copies of everything that a hook may change, by name."""
         unset: dict[str, Any] = dict.fromkeys(("seq", "part_tokens", "thread_id", "resource_id", "run_id"))
-        stored = [repr(replace(message, **unset)) for message in self.messages.all]  # storage fills those in
+        stored = [repr(replace(message, **unset)) for message in self.messages.all]  # storage sets the unset fields
         return {"messages": stored, "system_messages": self.messages.system}
 
     def _show(self, messages: list[Message]) -> list[Message]:
@@ -115,7 +115,7 @@ class HookCall(ABC):
 
 
 def _only(result: Any, *allowed: str) -> dict[str, Any]:
-    """Return a copy of a result that is a dict with no other keys."""
+    """Return a copy of the result. Raises Refused if it is not a dict, or has keys that are not allowed."""
     listed = f"a dict of {', '.join(sorted(allowed))}"
     if not isinstance(result, dict):
         raise WrongType(result, f"allowed: None, {listed}")

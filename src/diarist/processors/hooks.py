@@ -26,11 +26,11 @@ logger = logging.getLogger("diarist")
 
 
 SKIPPED: Any = object()
-"""Result of a hook that failed, of a processor that fails open."""
+"""Result of a failed hook whose processor fails open."""
 
 
 class Refused(Exception):
-    """Says why a hook's result cannot be used; ``Hook.bad_result`` adds the processor, the hook and the step."""
+    """Tells why a hook's result cannot be used; ``Hook.bad_result`` adds the processor, the hook and the step."""
 
 
 class WrongType(Refused):
@@ -46,7 +46,7 @@ class Hook:
     """A bound hook.
 
     Attributes:
-        parts: For a composition, the hooks of its parts; None where a part does not have this hook.
+        parts: For a composition, the hooks of its parts; None for a part without this hook.
     """
 
     processor: Processor[Any]
@@ -68,7 +68,7 @@ class Hook:
         return cls(processor, name, bound, inspect.iscoroutinefunction(bound), parts)
 
     def leaves(self) -> Generator[Hook]:
-        """Yield this hook, or for a composition those of the processors in it."""
+        """Yield this hook; for a composition, the hooks of the processors in it."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -102,10 +102,10 @@ class Hook:
         return self.processor.on_error == "continue"
 
     def failed(self, error: BaseException, writer: Writer, step: int | None) -> Any:
-        """Raise the error with processor, hook and step in it. If the processor fails open, report it instead."""
+        """Raise the error, with processor, hook and step added. If the processor fails open, report it instead."""
         named = self._named(error, step)
         if self.fails_open and isinstance(named, ProcessorError | StorageError):
-            logger.warning("%s; the run goes on without it", named, exc_info=error)
+            logger.warning("%s; the run continues without it", named, exc_info=error)
             data = {"processorId": self.processor.id, "hook": self.name, "error": str(named)}
             writer.custom(DataChunk("data-processor-error", data, transient=True))
             return SKIPPED
@@ -119,7 +119,7 @@ class Hook:
 
     @contextmanager
     def naming(self, step: int | None) -> Generator[None]:
-        """Raise the errors of the block with processor, hook and step in them."""
+        """Add processor, hook and step to errors of the block."""
         try:
             yield
         except (Exception, asyncio.CancelledError) as error:
@@ -129,10 +129,10 @@ class Hook:
             raise named from error
 
     def _named(self, error: BaseException, step: int | None) -> BaseException:
-        """Return the error with processor, hook and step in it.
+        """Return the error with processor, hook and step added.
 
-        ProcessorAbort keeps its type, and so do errors that callers handle by type, such as ThreadBusyError, which get
-        a note. A CancelledError without a cancellation of the task is a failure of the hook.
+        ProcessorAbort keeps its type. Errors that callers handle by type, such as ThreadBusyError, keep theirs and get
+        a note. A CancelledError counts as a failure of the hook if the task was not cancelled.
         """
         match error:
             case ProcessorAbort():
@@ -167,7 +167,7 @@ class Hook:
 
 
 def as_json(value: Any) -> Any:
-    """Return a hook's result as JSON: models, dates and the like take their JSON form. Raises Refused."""
+    """Return a hook's result as JSON; models, dates and the like are converted. Raises Refused."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:

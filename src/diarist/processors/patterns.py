@@ -13,12 +13,12 @@ from diarist.processors.streaming_redaction import Span
 if TYPE_CHECKING:
     import regex
 
-# The `regex` package reports a partial match only if there is no complete match anywhere. This tail, one more character
-# that is then refused, prevents complete matches, so that a search finds the first place where a match is still open.
+# The `regex` package reports a partial match only if there is no complete match anywhere. This tail requires one more
+# character and then fails. It prevents complete matches, so a search finds the first place where a match is still open.
 _MORE = r"[\s\S](?!)"
 
-# At the end of a text, \b, \Z and $ depend on the next character. As look-aheads they count as undecided there. The
-# look-ahead comes first, because `regex` does not backtrack into a look-ahead.
+# At the end of a text, \b, \Z and $ depend on the next character. Written as look-aheads, they count as undecided
+# there. The look-ahead comes first, because `regex` does not backtrack into a look-ahead.
 _GUESSES = {
     r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
     r"\B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
@@ -45,7 +45,7 @@ class KnownPattern:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One pattern, compiled: ``find`` for complete matches, ``undecided`` for one that reaches the end of the text."""
+    """One compiled pattern: ``find`` for complete matches, ``undecided`` for a match that more text may continue."""
 
     label: str
     find: regex.Pattern[str]
@@ -56,7 +56,7 @@ class _Rule:
 class PatternSet:
     """Named patterns in the syntax of Python's ``re``; pass ``look`` to a ``Redactor``.
 
-    Each pattern finds what ``re.finditer`` would find in the whole text, wherever the text is cut into pieces.
+    Each pattern finds the matches of ``re.finditer`` in the whole text, no matter how the text is cut into pieces.
     Look-behinds see at least 1024 characters. Matches may be of any length.
 
     Args:
@@ -112,7 +112,7 @@ class PatternSet:
 
 
 def _beginning(patterns: Iterable[KnownPattern]) -> regex.Pattern[str] | None:
-    """Compile one pattern for the beginnings of all of these; None for none."""
+    """Compile one pattern for the beginnings of all given patterns; None if none are given."""
     import regex
 
     at_words = [pattern.begins for pattern in patterns if not pattern.inside_words]
@@ -140,7 +140,7 @@ def _rule(label: str, given: str | re.Pattern[str], option: str, *, begins: rege
 
 
 def _without_guesses(source: str) -> str:
-    r"""``\b``, ``\B``, ``\Z`` and ``$`` outside character classes, written as looks ahead and behind."""
+    r"""Replace ``\b``, ``\B``, ``\Z`` and ``$`` outside character classes with look-aheads and look-behinds."""
     # A bracket right after the opening one of a class is literal.
     return re.sub(
         r"\\[\s\S]|\[\^?\]?(?:\\[\s\S]|[^\]\\])*\]?|\$", lambda token: _GUESSES.get(token[0], token[0]), source

@@ -1,7 +1,7 @@
 """Runs the hooks of all processors.
 
 ``Pipeline`` is compiled once per agent, with a plan per hook; a hook without processors costs nothing. ``PipelineRun``
-is a pipeline at work on one request: it calls the processors and applies their results. Processors in lists, in
+runs a pipeline for one request: it calls the processors and applies their results. Processors in lists, in
 compositions and from memory are treated alike.
 """
 
@@ -46,19 +46,19 @@ class Pipeline:
     """The processors of an agent or of one call, by hook.
 
     Args:
-        input: Asked in the input hooks.
-        output: Asked in the output hooks.
-        error: Asked, with all others, when a model call failed.
+        input: Processors for the input hooks.
+        output: Processors for the output hooks.
+        error: Processors that are called, with all others, when a model call failed.
 
     Attributes:
         ids: The ids of all processors, in order.
-        hold_output: A processor withholds a step's chunks until it was accepted.
-        edits_in_place: A processor may change messages in place while a step is at work.
+        hold_output: A processor holds back a step's chunks until the step is accepted.
+        edits_in_place: A processor may change messages in place during a step.
         closable: The processors that override ``close``.
 
     Raises:
-        ConfigError: Two processors of a list share an id, or a list holds something else than processors; one has
-            ``dump_state`` without ``load_state``.
+        ConfigError: Two processors of a list share an id, an item of a list is no processor, or a processor has only
+            one of ``dump_state`` and ``load_state``.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Pipeline:
         self.closable = closable(self._processors)
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
-        """Return the pipeline at work on one request."""
+        """Return the pipeline's state for one request."""
         return PipelineRun(self, context, RunState(self._processors, context))
 
 
 class PipelineRun:
-    """A pipeline at work on one request.
+    """Runs a pipeline for one request.
 
     Attributes:
         state: The processors' states, the current step and its retries.
@@ -117,12 +117,12 @@ class PipelineRun:
         return bool(self._pipeline.plans[hook])
 
     async def open(self) -> None:
-        """``process_input``."""
+        """Call ``process_input`` of the processors, except guards that run in parallel."""
         await self.ask(OnInput(messages=self._context.messages))
 
     async def reopen(self, dumped: Callable[[], Sequence[dict[str, Json]]], *, new_input: bool) -> None:
-        """Open a resumed run: first ask the processors that open it (memory), then load the states that ``dumped()``
-        returns, then ask the others if there is new input."""
+        """Open a resumed run: call ``process_input`` of the processors with ``opens_run`` (memory), load the states
+        that ``dumped()`` returns, and if there is new input, call ``process_input`` of the others."""
         case = OnInput(messages=self._context.messages)
         plan = self._pipeline.plans["process_input"]
         opening = [hook for hook in plan if hook.processor.opens_run]
@@ -134,7 +134,7 @@ class PipelineRun:
                 await self._run(hook, case)
 
     async def ask(self, case: HookCall, *, last: Hook | None = None) -> None:
-        """Ask all processors with the hook, in order, and apply what they return; ``last`` comes last."""
+        """Call the hook of all processors that have it, in order, then ``last``; apply the returned values."""
         for hook in self._pipeline.plans[case.hook]:
             if await self._run(hook, case):
                 return
@@ -142,7 +142,7 @@ class PipelineRun:
             await self._run(last, case)
 
     def start_guards(self, messages: MessageList) -> asyncio.Task[None] | None:
-        """Start the input guards that run beside the first model call, each on a snapshot."""
+        """Start the input guards that run at the same time as the first model call, each on a snapshot."""
         if not self._pipeline.guards:
             return None
 
@@ -151,7 +151,7 @@ class PipelineRun:
             before = case.copy().outcome()
             await self._run(hook, case)
             if case.outcome() != before:
-                what = "a change of the input; beside the model call (run_in_parallel) it may only look and block"
+                what = "a change of the input; with run_in_parallel, it may only read the input and block"
                 raise hook.bad_result(what, None)
 
         return asyncio.create_task(gather_or_cancel([guard(hook) for hook in self._pipeline.guards]))
@@ -168,13 +168,13 @@ class PipelineRun:
                 if 0 < self.state.chunks <= self.state.dropped[hook.key] and type(processor) not in _warned:
                     _warned.add(type(processor))
                     logger.warning(
-                        "processor %r returned None for every chunk of a run, so that all of them were dropped; return "
-                        "the chunk from process_output_stream, or DROP where dropping is meant",
+                        "processor %r returned None for every chunk of a run, so all chunks were dropped; return the "
+                        "chunk from process_output_stream, or DROP to drop it on purpose",
                         processor.id,
                     )
 
     async def _run(self, hook: Hook, case: HookCall) -> bool:
-        """Run a hook, or those of a composition's parts; True if no hook after it is to be asked."""
+        """Run a hook, or the hooks of a composition's parts. Returns True if the hooks after it must not run."""
         if not hook.parts:
             return await self._call(hook, case)
         match hook.processor:
@@ -224,14 +224,16 @@ class PipelineRun:
         if not case.edits_messages and any(
             copy.messages.messages != untouched.messages.messages for _, copy in branches
         ):
-            raise hook.bad_result("changed messages, which this hook of a Parallel cannot hand back", case.step)
+            raise hook.bad_result("changed messages, which this hook cannot return from a Parallel", case.step)
         if parallel.merge is None:
             if any(outcome != untouched.outcome() for outcome in outcomes):
-                raise hook.bad_result("a change, though Parallel has no merge to decide what holds", case.step)
+                raise hook.bad_result(
+                    "a change, but the Parallel has no merge function to choose an outcome", case.step
+                )
             return False
         with hook.naming(case.step):
             merged = await returned(parallel.merge, outcomes)
-        case.args(self.state.args(hook, case.messages))  # notes the messages that the merged ones are compared with
+        case.args(self.state.args(hook, case.messages))  # records the messages to which the merged ones are compared
         return _taken(hook, case, merged)
 
 
@@ -244,12 +246,12 @@ def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
 
 # -- closing
 
-# Per event loop, since that is what connections belong to: how many runs use a processor, by its ``id()``.
+# Number of runs that use a processor, by its ``id()``, per event loop, since connections belong to an event loop.
 _uses: WeakKeyDictionary[asyncio.AbstractEventLoop, Counter[int]] = WeakKeyDictionary()
 
 
 def closable(processors: Sequence[Processor[Any]]) -> list[Processor[Any]]:
-    """Return the processors that override ``close``, parts of compositions included, each once."""
+    """Return the processors that override ``close``, including parts of compositions, each once."""
     each = {id(part): part for part in leaves(processors)}
     return [part for part in each.values() if type(part).close is not cast(Any, Processor).close]
 
@@ -258,7 +260,7 @@ def closable(processors: Sequence[Processor[Any]]) -> list[Processor[Any]]:
 async def in_use(processors: Sequence[Processor[Any]], brought: Collection[Processor[Any]]) -> AsyncGenerator[None]:
     """Count a run's closable processors as in use inside the block.
 
-    Those that the call ``brought`` are closed by the last run that uses them; errors of closing are logged.
+    The last run that uses them closes those that were passed to the call (``brought``); it logs errors of closing.
     """
     if not processors:
         yield

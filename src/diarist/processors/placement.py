@@ -1,4 +1,4 @@
-"""Checks that each processor is in a list that runs its hooks: a guard that is never asked lets everything pass."""
+"""Checks that each processor is in a list that runs its hooks: a guard that never runs lets everything pass."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LIST_HOOKS = {
 _HOLDING = ("output_processors", "processors")
 
 _SO_CLOSE = 0.85
-"""A method whose name is this much like a hook's (1: the same) is a misspelt one: ``process_ouput_step`` is 0.95,
-``process_output_chunk`` 0.61."""
+"""Similarity to a hook's name (1: equal) from which a method's name counts as misspelt. ``process_ouput_step`` has
+0.95, ``process_output_chunk`` 0.61."""
 
 
 def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
     """Return the processors of a list.
 
-    Raises ConfigError for other objects, two processors with one id or two that store the run, a misspelt hook, a hook
-    that is set on an object, an unknown ``on_error``.
+    Raises ConfigError for an object that is no processor, two processors with the same id, two that store the run, a
+    misspelt hook, a hook that is set on an object, or an unknown ``on_error``.
     """
     seen: set[str] = set()
     for processor in processors:
@@ -48,7 +48,7 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
         if on_object := [hook for hook in HOOKS if hook in own and not processor.handles(hook)]:
             decorator = on_object[0].removeprefix("process_")
             raise ConfigError(
-                f"{who} has {on_object[0]} set on the object, where it is not asked; override it in the class, or make "
+                f"{who} has {on_object[0]} set on the object, where it never runs; override it in the class, or make "
                 f"a processor of the function with @processor.{decorator}"
             )
         if misspelt := _misspelt(type(processor)):
@@ -58,16 +58,16 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
             )
     if len(storing := [repr(processor.id) for processor in leaves(processors) if processor.stores_run]) > 1:
         raise ConfigError(
-            f"{list_name}: {' and '.join(storing)} would each store the run's messages; put one instead of, not beside "
-            "the other (an agent's memory= brings one)"
+            f"{list_name}: {' and '.join(storing)} would each store the run's messages; remove one of them "
+            "(an agent's memory= adds one)"
         )
     return list(processors)
 
 
 def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
-    """Raise ConfigError for a processor, also in a composition, in a list that runs none of its hooks.
+    """Raise ConfigError if a list runs none of the hooks of a processor, or if ``hold_output`` has no effect in it.
 
-    The same for ``hold_output`` in a list where it has no effect.
+    Processors in compositions are checked, too.
 
     Args:
         lists: The lists by name.
@@ -85,13 +85,13 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
             continue
         who = f"{name}: processor {part.id!r}{'' if part is processor else f' in {processor.id!r}'}"
         if part.hold_output and id(part) not in holding:
-            raise ConfigError(f"{who} has hold_output, which holds nothing there; {_REMEDY}")
+            raise ConfigError(f"{who} has hold_output, which has no effect there; {_REMEDY}")
         if id(part) in asked | holding:
             continue
         if any(map(part.handles, HOOKS)):
             hooks = ", ".join(_LIST_HOOKS[name])
             raise ConfigError(f"{who} has none of this list's hooks ({hooks}); {_REMEDY}")
-        raise ConfigError(f"{who} has no hook, so that it is never asked; override one of {', '.join(HOOKS)}")
+        raise ConfigError(f"{who} has no hook, so it never runs; override one of {', '.join(HOOKS)}")
 
 
 _REMEDY = "put it into processors=, which is right for every processor"
@@ -99,7 +99,7 @@ _REMEDY = "put it into processors=, which is right for every processor"
 
 @lru_cache(maxsize=512)
 def _misspelt(kind: type[Processor[Any]]) -> tuple[str, str] | None:
-    """Return a method with almost the name of a hook, and the hook; None if there is none."""
+    """Return the name of a method that looks like a misspelt hook, and the hook; None if there is none."""
     short = {hook.removeprefix("process_"): hook for hook in HOOKS}
     for name in dir(kind):
         if hasattr(Processor, name) or not name.startswith("process_") or not callable(getattr(kind, name)):

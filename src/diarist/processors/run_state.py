@@ -16,13 +16,13 @@ from diarist.run_context import RunContext
 
 
 class RunState:
-    """One state per processor, made when first needed or loaded by ``resume``, and the counters that hooks see.
+    """One state per processor, created at first use or loaded by ``resume``, and the counters that hooks get.
 
     Attributes:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
-        chunks: Chunks that were streamed in this run, without data chunks.
-        dropped: How many of them a processor's stream hook returned None for, by its key.
+        chunks: Number of chunks that were streamed in this run, without data chunks.
+        dropped: By processor key, the number of these chunks for which the stream hook returned None.
     """
 
     def __init__(self, processors: Sequence[Processor[Any]], context: RunContext[Any]) -> None:
@@ -72,7 +72,7 @@ def _ask(processor: Processor[Any], method: str, *given: Any) -> Any:
 
 
 def dumps(processor: Processor[Any]) -> bool:
-    """Return True if the processor's state outlives a suspended run. Raises ConfigError for dump or load alone."""
+    """Return True if the processor overrides ``dump_state`` and ``load_state``; only one of them is a ConfigError."""
     dump, load = (
         getattr(type(processor), name) is not getattr(Processor, name) for name in ("dump_state", "load_state")
     )

@@ -16,10 +16,10 @@ from diarist.tools import Tool, as_tool, tool
 
 @dataclass(slots=True, kw_only=True)
 class StepSetup:
-    """Model, tools and settings of a step; ``process_input_step`` may change all of it for this step.
+    """Model, tools and settings of a step; ``process_input_step`` may change all of them for this step.
 
     Attributes:
-        set_by: Options that a processor has changed, and the processor's id.
+        set_by: For each option that a processor has changed, the processor's id.
     """
 
     model: Model
@@ -32,7 +32,7 @@ class StepSetup:
     set_by: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def merge(self, overrides: Mapping[str, Any], by: str) -> None:
-        """Apply a processor's overrides. Raises ConfigError for one that cannot be used."""
+        """Apply a processor's overrides. Raises ConfigError for an invalid override."""
         self.set_by = {**self.set_by, **dict.fromkeys(overrides, by)}
         for name, value in overrides.items():
             allowed = OVERRIDES.get(name, (object,))
@@ -73,7 +73,7 @@ class StepSetup:
             )
 
     def _set_by(self, *options: str) -> str:
-        """Return the start of an error message: the processor that set the first of these options, if one did."""
+        """Return the start of an error message, which names the processor that set one of the options, if any."""
         found = next((self.set_by[option] for option in options if option in self.set_by), None)
         return "" if found is None else f"processor {found!r}: "
 
@@ -114,7 +114,7 @@ def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
 def tools_by_name(tools: Mapping[str, Any] | Sequence[Any]) -> dict[str, Tool]:
     """Return tools by name, in the order given; in a dictionary the key is the tool's name.
 
-    Raises ConfigError for two with one name, one without a schema, or something else than a list or dictionary.
+    Raises ConfigError if two tools have the same name, a tool has no schema, or ``tools`` is not a list or dictionary.
     """
     given: Any = tools
     if isinstance(given, Mapping):

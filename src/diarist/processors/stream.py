@@ -42,9 +42,9 @@ class StreamHooks:
     """Feeds the chunks of one step through the stream hooks.
 
     Attributes:
-        parts: The chunks as they came, shared with the processors as ``stream_parts``.
+        parts: The original chunks, shared with the processors as ``stream_parts``.
         is_sync: No stream hook has to be awaited.
-        complete: The response is complete; hooks may not return new content, since nothing would check it any more.
+        complete: The response is complete; hooks may not return new content, since no later hook would check it.
     """
 
     def __init__(self, state: RunState, hooks: Sequence[Hook]) -> None:
@@ -64,7 +64,7 @@ class StreamHooks:
         self._calls = [(place, hook.function, self._arguments(hook)) for place, hook in enumerate(hooks) if fast]
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Return what the client gets for one chunk; it passes the processors in order."""
+        """Pass a chunk through the processors, in order, and return the chunks for the client."""
         self.parts.append(chunk)
         if self._copies:
             chunk = _own(chunk)
@@ -93,7 +93,7 @@ class StreamHooks:
         """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.
 
         Args:
-            error: What ended the stream, if anything did.
+            error: The exception that ended the stream, if any.
         """
         self._state.chunks += sum(not isinstance(part, DataChunk) for part in self.parts)
         if not self._began:
@@ -138,7 +138,7 @@ class StreamHooks:
                 outcomes = [await self._one(each, deepcopy(part)) for each in hook.parts if each is not None]
                 if parallel.merge is None:
                     if any(list(out) != [part] for out in outcomes):
-                        what = "another chunk, though Parallel has no merge to decide what holds"
+                        what = "another chunk, but the Parallel has no merge function to choose one"
                         raise hook.bad_result(what, step)
                     return (part,)
                 with hook.naming(step):
@@ -166,7 +166,7 @@ class StreamHooks:
         return self._chunks(hook, given, result)
 
     def _arguments(self, hook: Hook) -> _Args:
-        """Return the processor's args object for this stream: made once, its ``part`` changes."""
+        """Return the processor's args object for this stream. It is made once; only its ``part`` changes."""
         args = self._args.get(hook.key)
         if args is None:
             first = cast(Chunk, None)
@@ -210,5 +210,5 @@ def _own(chunk: Chunk) -> Chunk:
 
 
 def _content(part: Chunk) -> tuple[Chunk, Any]:
-    """Copy a chunk's content, to notice an edit in place."""
+    """Copy a chunk's content, to detect an edit in place."""
     return copy(part), copy(getattr(part, "payload", None))

@@ -54,8 +54,8 @@ class SpanBuffer(Generic[T]):
     def __init__(self, look: Look, replace: Replace) -> None:
         self._look, self._replace = look, replace
         self._text = ""
-        self._start = 0  # matches that begin before this place are decided
-        self._sent = 0  # text before this place is released; ahead of _start only after a flush
+        self._start = 0  # matches that begin before this position are final
+        self._sent = 0  # text before this position is released; greater than _start only after a flush
         self._waiting: list[tuple[int, T]] = []
         self._next_look = 0
 
@@ -88,7 +88,7 @@ class SpanBuffer(Generic[T]):
         return out
 
     def put(self, item: T) -> list[str | T]:
-        """Add an item, and return it at once, or later behind held text."""
+        """Add an item. Returns it at once, unless text before it is held: then a later call returns it."""
         if not self.holding:
             return [item]
         self._waiting.append((len(self._text), item))
@@ -128,7 +128,7 @@ class SpanBuffer(Generic[T]):
         return out
 
     def _copy(self, end: int, out: list[str | T]) -> None:
-        """Release text up to ``end`` unchanged, with the items in it."""
+        """Release text up to ``end`` unchanged, with the items in between."""
         while self._waiting and self._waiting[0][0] <= end:
             place, item = self._waiting.pop(0)
             if place > self._sent:
@@ -146,8 +146,8 @@ class Redactor:
     The joined result is the same for all ways to cut the text. Overlapping matches become one, with the label of the
     first. Text is held while a match is open, however long: a pattern without an end holds it until ``flush``.
 
-    The text may continue after ``flush``, for example with a second block of the same answer. Of a match that spans the
-    flush, the part after it is redacted.
+    The text may continue after ``flush``, for example with a second block of the same answer. If a match spans the
+    flush, only its part after the flush is redacted.
     """
 
     def __init__(self, look: Look, replace: Replace) -> None:
@@ -172,9 +172,9 @@ class Redactor:
         return out + text[place:] if place else text
 
     def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Redact adjacent texts: matches in each, and in all of them joined.
+        """Redact adjacent texts: matches within one text, and matches that span several.
 
-        The replacement of a match is in the piece where the match begins.
+        The replacement of a match is in the text in which the match begins.
         """
         if len(pieces) < 2:
             return [self.redact(piece) for piece in pieces]
@@ -196,7 +196,7 @@ class Redactor:
 
 
 def merge(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order and without overlap, without empty ones.
+    """Return the spans in order, without overlaps and without empty spans.
 
     Overlapping spans become one with the label of the first, or of the longer if both begin at the same place.
     """

@@ -76,7 +76,7 @@ class Storage(ABC):
         """Location of the data, to show to users: a path, a URL without password, or ``memory``."""
         return "memory"
 
-    # Threads. One that a live run created is invisible until that run is committed or interrupted.
+    # Threads. A thread that a live run created is invisible until that run is committed or interrupted.
 
     @abstractmethod
     async def create_thread(self, thread: Thread) -> Thread:
@@ -194,7 +194,7 @@ class Storage(ABC):
         Args:
             messages: Responses to append first, as ``append_messages`` does it. This saves a call, and a write if one
                 transaction can hold both.
-            events: As for ``append_messages``. Left out if the run is discarded, or had ended already.
+            events: As for ``append_messages``. Not appended if the run is discarded, or had ended already.
 
         Returns:
             The ``seq`` of the messages.
@@ -226,7 +226,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
-        """Return those of the ids that visible messages of the thread have; ``forgotten`` adds forgotten messages."""
+        """Return the ids that exist in visible messages of the thread; with ``forgotten``, or in forgotten messages."""
 
     @abstractmethod
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
@@ -236,7 +236,7 @@ class Storage(ABC):
     async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:
         """Record forgotten messages, stored or not, until the thread is deleted.
 
-        An id that is recorded already is not changed. Does nothing if there is no such thread.
+        Does not change records that exist already. Does nothing if there is no such thread.
         """
 
     @abstractmethod
@@ -267,7 +267,7 @@ class Storage(ABC):
     async def list_resources(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
         """Return a page of ids of resources, sorted by code points, with or without threads.
 
-        Listed are resources that are stored themselves, or have a working memory or log under ``resource:<id>``. A
+        Lists resources that are stored themselves, or have a working memory or log under ``resource:<id>``. A
         resource that exists during the whole listing appears on exactly one page. Raises InputError for a limit
         below 1 or an invalid cursor.
         """
@@ -394,8 +394,8 @@ class SearchStorage(ABC):
     ) -> Page[Hit]:
         """Return visible messages of the resource that contain all words of ``query``, newest first.
 
-        The order is by ``created_at``, to the second; a message without it gets the time at which its run ended.
-        Within a second, messages of runs that ended later come first, and within a run those stored later.
+        The order is by ``created_at``, to the second; a message without it counts with the time at which its run ended.
+        Within a second, messages of runs that ended later come first, and within a run, messages stored later.
         ``thread_id`` limits the search to one thread; a thread of another resource has no results.
 
         Text, tool names, arguments and results, file names and cited sources are searched; reasoning, data parts,
@@ -409,7 +409,7 @@ class SearchStorage(ABC):
 def checked_storage(value: Storage) -> Storage:
     """Return ``value``. Raises ConfigError if it is not a storage."""
     methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
-    if methods and all(callable(getattr(value, name, None)) for name in methods):  # wrappers too
+    if methods and all(callable(getattr(value, name, None)) for name in methods):  # also for wrappers
         return value
     made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
     raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")

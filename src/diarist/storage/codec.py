@@ -40,8 +40,8 @@ OF_RESOURCE = "resource:"
 def to_json(value: Json) -> str:
     """Return JSON text; values that JSON does not support become strings. Raises InputError.
 
-    orjson rejects lone surrogates and integers over 64 bits. The standard library writes those, and a leading space
-    marks text that only the standard library can read without loss.
+    orjson rejects lone surrogates and integers over 64 bits, so the standard library writes values that contain them.
+    A leading space marks text that only the standard library can read without loss.
     """
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
@@ -140,7 +140,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         thread_id=thread_id,
         resource_id=resource_id,
         run_id=row.run_id,
-        metadata={} if row.metadata == "{}" else from_json(row.metadata),  # the usual case
+        metadata={} if row.metadata == "{}" else from_json(row.metadata),  # in most messages
         seq=row.seq,
         part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
         sent=decode_sent(row.sent),
@@ -200,7 +200,7 @@ def merge_metadata(old: Mapping[str, Json], changes: Mapping[str, Json]) -> dict
 def changed_thread(
     row: ThreadRow, title: str | None, metadata: Mapping[str, Json] | None, expected_title: str | None
 ) -> ThreadRow:
-    """Return the row with a new title and merged metadata. Raises ConflictError if it has not the expected title."""
+    """Return the row with a new title and merged metadata. Raises ConflictError if its title is not as expected."""
     if expected_title is not None and row.title != expected_title:
         raise ConflictError(f"thread {row.id!r} has the title {row.title!r}, not {expected_title!r}")
     # Encode as JSON first: a value that becomes null removes its key as well.
@@ -261,13 +261,13 @@ def require_state(run: Run, stored: Run | None, state: RunState) -> None:
 
 
 def lost_run(run: Run, stored: Run | None) -> RunLostError:
-    """Return the error for a run that may not write. ``stored`` is the stored run with its id, perhaps of another
-    thread, if the run's own one was deleted."""
+    """Return the error for a run that may not write. ``stored`` is the stored run with the same id. It may belong to
+    another thread, if the run's own thread was deleted."""
     if stored is None or stored.thread_id != run.thread_id:
         return RunLostError(f"run {run.id!r} is gone: its thread {run.thread_id!r} was deleted")
     if stored.token != run.token:
-        return RunLostError(f"the token {run.token} of run {run.id!r} is not the stored one")
-    return RunLostError(f"run {run.id!r} has ended as {stored.state}: it may write nothing more")
+        return RunLostError(f"run {run.id!r} has the token {run.token}, which differs from the stored token")
+    return RunLostError(f"run {run.id!r} has ended as {stored.state}: it may no longer write")
 
 
 def require_resource(thread: Thread, resource_id: str) -> None:

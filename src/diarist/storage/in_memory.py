@@ -87,7 +87,7 @@ class _Run:
 
 
 _decoded = cached(8_000_000)(decode_log)
-"""``decode_log`` with a cache, since most readers find a log unchanged."""
+"""``decode_log`` with a cache, since logs are long and mostly unchanged between two reads."""
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ class _EventLog:
 class InMemoryStorage(Storage, SearchStorage):
     """Storage in this process's memory. The data lives as long as the object; ``close`` does not delete it.
 
-    Values are encoded as in the SQL back ends, so the same values are rejected or converted. Every method takes the
-    lock once and never waits while it holds it, so each is atomic, also between threads and event loops.
+    Values are encoded as in the SQL back ends, so the same values are rejected or converted. Every method acquires the
+    lock once and awaits nothing while it holds the lock, so methods are atomic, also between threads and event loops.
     """
 
     def __init__(self) -> None:
@@ -301,7 +301,9 @@ class InMemoryStorage(Storage, SearchStorage):
         thread = self._threads[run.thread_id]
         ids = [row.id for row in rows]
         if len(set(ids)) < len(ids) or any(row.id in ids for row in thread.messages.values()):
-            raise ConflictError(f"thread {run.thread_id!r} has a message of the same id already, among {ids}")
+            raise ConflictError(
+                f"thread {run.thread_id!r} already has a message with the same id, or an id occurs twice: {ids}"
+            )
         numbers = list(range(thread.last_seq + 1, thread.last_seq + 1 + len(rows)))
         thread.messages.update((seq, row._replace(seq=seq)) for seq, row in zip(numbers, rows, strict=True))
         thread.last_seq += len(rows)
@@ -318,7 +320,8 @@ class InMemoryStorage(Storage, SearchStorage):
             wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
             if wrong:
                 raise NotFoundError(
-                    f"run {run.id!r} may not change message {wrong[0]!r}: it is neither its own nor visible"
+                    f"run {run.id!r} cannot change message {wrong[0]!r}: it can replace visible messages and "
+                    "messages of its own, and remove messages of its own"
                 )
             for row in rows:
                 old = changeable[row.id]

@@ -18,8 +18,8 @@ class LibSQLStorage(SQLStorage):
         auth_token: The server's token. It may be in the URL as ``?authToken=`` instead.
         busy_timeout: Seconds to wait while another program writes, before StorageError.
 
-    Raises ConfigError for other kinds of URL. A file needs the extra ``libsql``, a server does not. On a server,
-    deleted data may remain in unused pages unless its operator sets ``secure_delete``.
+    Raises ConfigError for other kinds of URL. A file needs the extra ``libsql``; a server does not. On a server,
+    deleted data may remain in unused pages unless the server's operator sets ``secure_delete``.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ class PostgresStorage(SQLStorage):
         pool_size: Maximum number of connections, for all threads and event loops of the process.
         busy_timeout: Seconds to wait for a free connection, or for a lock that another program holds, before
             StorageError.
-        statement_timeout: Seconds that the server may take for one statement, without waits for locks. Then the
-            connection is closed and StorageError raised. Creating and migrating the tables has no limit.
+        statement_timeout: Seconds that the server may take for one statement, without waits for locks. After that, the
+            connection is closed and StorageError is raised. Creating and migrating the tables has no limit.
 
     Attributes:
         url, schema: As given; the URL includes the password.

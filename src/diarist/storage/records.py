@@ -38,7 +38,7 @@ def is_own_resource(resource_id: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Thread:
-    """A conversation. It always belongs to the same resource (a user, a project), or to ``own_resource`` of its id."""
+    """A conversation. It never changes its resource: a user, a project, or by default ``own_resource`` of its id."""
 
     id: str
     resource_id: str
@@ -161,7 +161,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """Deleted messages that no late result may restore: a range of a thread, or all messages of a run."""
+    """Deleted messages: a range of a thread, or all of a run. A late result must not restore observations of them."""
 
     thread_id: str
     first_seq: int = 0
@@ -174,7 +174,7 @@ class Hints:
     """The newest known current task, suggested response and title. A cycle without them keeps the old ones.
 
     Attributes:
-        thread_id: Their thread, if the log covers several; empty for any thread.
+        thread_id: The thread of the hints, if the log covers several; empty for any thread.
     """
 
     current_task: str | None = None
@@ -189,7 +189,7 @@ class Failures:
     """Number of failed cycles in a row and time of the last one, for the key's backoff.
 
     Attributes:
-        refused: Message ranges that the Observer's model refused permanently, oldest first, and no entry covers yet.
+        refused: Message ranges that the Observer's model refused permanently and no entry covers yet, oldest first.
     """
 
     count: int = 0
@@ -253,8 +253,8 @@ class ObservationLog:
         overrides: Options for this key, by name; they override the configuration.
         suppressed: Cycle ids of reflections that saved too little; not tried again until an entry is added.
         actor: The last model that received the log, if the configuration records it.
-        erasures: Rises when messages are forgotten or the diary is cleared. Results of model calls that began before
-            are then dropped.
+        erasures: Rises when messages are forgotten or the diary is cleared. Then the results of model calls that
+            began before are dropped.
         born: Unique id created at the first save; a log that replaces a deleted one has another id. Empty before the
             first save, and in logs of early versions.
     """

@@ -32,7 +32,7 @@ def first_position(micros: int) -> int:
 
 
 def moves(position: int, micros: int | None) -> bool:
-    """Return True if a message with time ``micros`` needs another position; without a time it keeps its position."""
+    """Return True if a message needs another position because its time is now ``micros``; False if that is None."""
     return micros is not None and first_position(micros) != position - position % POSITIONS_PER_SECOND
 
 

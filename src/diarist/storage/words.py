@@ -1,8 +1,8 @@
 """Terms of full-text search: the words of a message and of a query, by the same rules in every back end.
 
 Text is normalized (NFKC) and case-folded. A word is an unbroken sequence of letters, digits and their marks, so
-``snake_case`` is two words. Scripts without spaces between words (Chinese, Japanese, Korean, Thai and related ones)
-are split into pieces of three characters, so a part of such a sequence can be found as well; shorter sequences are
+``snake_case`` is two words. Text in scripts without spaces between words (Chinese, Japanese, Korean, Thai and related
+ones) is split into pieces of three characters, so a part of a sequence can be found as well; shorter sequences are
 kept whole.
 """
 
@@ -148,7 +148,7 @@ def _ascii_words(text: str) -> list[str]:
 
 
 def _leaves(value: Json) -> Iterator[str]:
-    """Yield strings, numbers and keys of a JSON value. In JSON text, escapes would become part of words."""
+    """Yield strings, numbers and keys of a JSON value. (In the JSON text, escapes would become part of words.)"""
     if isinstance(value, dict):
         for key, item in cast(dict[Any, Json], value).items():
             yield str(key)

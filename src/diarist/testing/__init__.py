@@ -37,5 +37,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUITES:
         import pytest
 
-        pytest.register_assert_rewrite(*(set(_SUITES.values()) - sys.modules.keys()))  # a failing assert shows values
+        pytest.register_assert_rewrite(
+            *(set(_SUITES.values()) - sys.modules.keys())
+        )  # so that a failing assert shows values
     return getattr(import_module(_SUITES.get(name, "diarist.testing.scripted")), name)

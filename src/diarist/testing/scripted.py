@@ -45,7 +45,7 @@ class ScriptError(AssertionError):
 class ToolCall:
     """A tool call of the model. ``args`` as a string is sent unchanged, so it may be invalid JSON.
 
-    ``id`` is ``call_1``, ``call_2``, … when not given, counted per model.
+    Default of ``id``: ``call_1``, ``call_2``, …, counted per model.
     """
 
     name: str
@@ -66,13 +66,13 @@ Piece: TypeAlias = str | ToolCall | Reasoning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A reply in full: reasoning, then text, then tool calls.
+    """A complete reply: reasoning, then text, then tool calls.
 
     Attributes:
-        text: One delta, or a list of the pieces it is streamed in.
+        text: The text, streamed in one delta, or a list of texts, streamed in one delta each.
         usage: Default: counted, see ``ScriptedModel``.
         finish_reason: Default: ``tool-calls`` with tool calls, else ``stop``.
-        error_after: Raised inside the stream, after everything else and instead of its end.
+        error_after: An exception that is raised inside the stream, after everything else and instead of its end.
     """
 
     text: str | list[str] = ""
@@ -96,8 +96,8 @@ Answerer: TypeAlias = Callable[[ModelRequest], "Answer | Awaitable[Answer]"]
 class ScriptedModel(Model):
     """A model that answers from a list of replies.
 
-    Each request takes the next reply; with none left, it raises ``ScriptError``. A function at the end answers every
-    further request: ``ScriptedModel(lambda request: "Hello!")`` never runs out.
+    Each request gets the next reply; if none is left, it raises ``ScriptError``. If the last reply is a function, it
+    answers all further requests: ``ScriptedModel(lambda request: "Hello!")`` never runs out.
 
     A reply is
 
@@ -112,10 +112,10 @@ class ScriptedModel(Model):
     the longest prefix that the prompt shares with the request before: the most that a provider's prompt cache
     could save.
 
-    A scripted error is not retried by itself (``default_retries`` is 0), so that it fails as written.
+    By default, a scripted error is not retried (``default_retries`` is 0).
 
     Attributes:
-        requests: Every request so far, as it was when it was sent; ``requests[-1].text`` is its whole prompt.
+        requests: Copies of all requests so far; ``requests[-1].text`` is the whole prompt of the last one.
     """
 
     default_retries = 0
@@ -140,7 +140,7 @@ class ScriptedModel(Model):
         answer: Any = self._replies[min(number, last)] if self._replies else None
         if number > last and not callable(answer):
             raise ScriptError(
-                f"request {number + 1} came, but the script of {self.id!r} has {len(self._replies)} replies; "
+                f"request {number + 1} arrived, but the script of {self.id!r} has {len(self._replies)} replies; "
                 "add one, or end with a function, which answers every further request"
             )
         self.requests.append(deepcopy(request))
@@ -158,7 +158,7 @@ class ScriptedModel(Model):
         elif isinstance(answer, list | tuple):
             pieces = list(cast(list[Any], answer))
         for chunk in self._chunks(pieces):
-            await asyncio.sleep(0)  # as from a network: others run, and a cancellation arrives
+            await asyncio.sleep(0)  # like a network: other tasks run, and a cancellation can arrive
             yield chunk
         if reply.error_after is not None:
             raise reply.error_after
@@ -203,13 +203,13 @@ class ScriptedModel(Model):
                         )
                     )
                 case _:
-                    raise ScriptError(f"not a reply: {piece!r}; see ScriptedModel for what one can be")
+                    raise ScriptError(f"not a reply: {piece!r}; see ScriptedModel for the kinds of replies")
         if in_text:
             yield TextEnd(payload=IdPayload(id=str(block)))
 
 
 def _usage(before: str, text: str, pieces: list[Piece]) -> Usage:
-    """Count the prompt ``text``, of which the prefix shared with the prompt ``before`` is cached, and the answer."""
+    """Count the prompt ``text`` and the answer. The prefix shared with the prompt ``before`` counts as cached."""
     count = default_counter().count
     shared = commonprefix([before, text])  # noqa: RUF071 - of characters, not of paths
     total = count(text)

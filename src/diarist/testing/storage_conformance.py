@@ -76,7 +76,7 @@ async def begin(storage: Storage, run_id: str = "", *, of: Thread | None = None,
 
 
 async def committed(storage: Storage, *said: str | Message, of: Thread | None = None) -> list[Message]:
-    """Store messages, texts being the user's, in one committed run. Return them as stored."""
+    """Store messages in one committed run, and return them as stored. A text becomes a user message."""
     run = await begin(storage, of=of)
     numbers = await storage.append_messages(run, [user(each) if isinstance(each, str) else each for each in said])
     await storage.finish_run(run, "committed")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 Metric = Literal["cosine", "dot", "euclidean"]
-"""The meaning of ``score``; a higher one is always nearer. ``cosine``: -1 to 1; ``dot``: the inner product;
+"""The meaning of ``score``; a higher score is always nearer. ``cosine``: -1 to 1; ``dot``: the inner product;
 ``euclidean``: 1 / (1 + distance), above 0 and at most 1."""
 
 Value = str | int | float | bool
@@ -52,11 +52,11 @@ class VectorStore(ABC):
     - Names, ids, metadata keys and values may contain any valid Unicode except NUL. A name has at most 120 bytes.
     - Metadata is flat: strings, finite numbers and booleans.
     - Changes of a completed call are visible to every later call, in any process. A failed call may have done a part of
-      its work; repeating it does the rest.
+      its work; to do the rest, repeat the call.
     - A store opens at first use. ``close`` or ``async with`` releases its resources, and the next use opens it again.
 
-    Every method but ``create_index``, ``list_indexes``, ``describe`` and ``delete_index`` raises NotFoundError if
-    there is no such index; every method may raise StorageError, with the driver's own error as its cause.
+    If there is no such index, every method except ``create_index``, ``list_indexes``, ``describe`` and ``delete_index``
+    raises NotFoundError. Every method may raise StorageError, with the driver's own error as its cause.
     """
 
     @abstractmethod
@@ -104,7 +104,7 @@ class VectorStore(ABC):
     ) -> list[VectorHit]:
         """Return at most ``top_k`` nearest vectors that match the filter, nearest first.
 
-        An approximate index may miss some of them. ``threshold`` is the minimum score.
+        An approximate index may miss some of these vectors. ``threshold`` is the minimum score.
 
         Raises InputError for an invalid vector (see ``upsert``), ``top_k`` below 1, or an invalid filter.
         """

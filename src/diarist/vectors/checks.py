@@ -50,7 +50,7 @@ def check_same(name: str, found: Settings, wanted: Settings) -> None:
     """Raise ConfigError if the existing index has other settings."""
     if (found.dimension, found.metric) != (wanted.dimension, wanted.metric):
         raise ConfigError(
-            f"index {name!r} is there with {found.dimension} dimensions and the metric {found.metric}, and not"
+            f"index {name!r} exists with {found.dimension} dimensions and the metric {found.metric}, not"
             f" {wanted.dimension} and {wanted.metric}: use another name, or delete_index({name!r}) first"
         )
 
@@ -69,9 +69,7 @@ def check_rows(
     """Return the rows to store, one for each id. Raises InputError."""
     given: Sequence[Metadata] = metadata if metadata is not None else [{} for _ in ids]
     if not len(ids) == len(vectors) == len(given):
-        raise InputError(
-            f"{len(ids)} ids, {len(vectors)} vectors, {len(given)} metadata: there must be as many of each"
-        )
+        raise InputError(f"{len(ids)} ids, {len(vectors)} vectors, {len(given)} metadata: give the same number of each")
     rows: dict[str, Row] = {}
     for id, vector, data in zip(ids, vectors, given, strict=True):
         if not isinstance(cast(Any, id), str) or not id or not is_plain(id):
@@ -86,7 +84,7 @@ def check_rows(
         part = "" if settings.partition_by is None else data.get(settings.partition_by)
         if not isinstance(part, str):
             raise InputError(
-                f"metadata of vector {id!r} needs a string {settings.partition_by!r}, which parts the index"
+                f"metadata of vector {id!r} needs a string {settings.partition_by!r}, by which the index is partitioned"
             )
         rows[id] = Row(id, part, check_vector(index, settings, vector), dict(data))
     return list(rows.values())
@@ -103,7 +101,7 @@ def check_vector(index: str, settings: Settings, vector: Sequence[float]) -> arr
     if not math.isfinite(sum(numbers)):  # a sum of finite 32-bit numbers does not overflow 64 bits
         raise InputError("a vector needs finite 32-bit numbers")
     if settings.metric == "cosine" and not any(numbers):
-        raise InputError("a vector of nothing but zeros has no direction, which the metric cosine compares")
+        raise InputError("a vector of zeros has no direction, so the metric cosine cannot compare it")
     return numbers
 
 

@@ -52,7 +52,7 @@ Node = Compare | Not | AllOf | AnyOf
 
 
 def parse_filter(filter: Filter | None, depth: int = 0) -> Node:
-    """Return a filter as a tree; None matches everything. Raises InputError that names the invalid part."""
+    """Return a filter as a tree; None matches everything. Raises InputError, which names the invalid part."""
     if filter is None and depth == 0:
         return AllOf(())
     if not isinstance(cast(object, filter), Mapping):
@@ -86,14 +86,14 @@ Test = Callable[[Mapping[str, Value]], bool]
 
 
 def predicate(node: Node) -> Test:
-    """Return a function that tests metadata. Built once per query, since it runs for every vector of a partition."""
+    """Return a function that tests metadata. It is built once per query and runs for every vector of a partition."""
     match node:
         case Compare(key, "$exists", wanted):
             return lambda metadata: (key in metadata) is wanted
         case Compare(key, "$eq", str(wanted)):
             return lambda metadata: metadata.get(key) == wanted
         case Compare(key, "$eq" | "$in" as operator, wanted):
-            # True equals 1 in Python, but not in a filter. A set answers in constant time.
+            # True equals 1 in Python, but not in a filter. A lookup in a set takes constant time.
             several = {(isinstance(each, bool), each) for each in (wanted if operator == "$in" else [wanted])}
             return lambda metadata: (isinstance(found := metadata.get(key), bool), found) in several
         case Compare(key, operator, wanted):
@@ -124,7 +124,7 @@ def partition_in(node: Node, key: str | None) -> str | None:
 
 
 def is_value(value: object) -> bool:
-    """Return True for a valid metadata value. Numbers must be finite, and integers exact as 64-bit floats."""
+    """Return True for a valid metadata value. Numbers must be finite; integers must be exact as 64-bit floats."""
     if isinstance(value, str):
         return is_plain(value)
     if isinstance(value, bool):

@@ -22,7 +22,7 @@ from diarist.vectors.matrix import Matrix, merged
 
 
 class InMemoryVectorStore(VectorStore):
-    """Vectors in memory, with exact search. For tests, and as strict as the other stores. Needs numpy."""
+    """Vectors in memory, with exact search, for tests. Checks arguments like the other stores. Needs numpy."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, _Index] = {}

@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 
 
 class Matrix:
-    """Vectors of one index, or of one partition of it.
+    """Vectors of one index, or of one partition of an index.
 
     With ``cosine`` they are normalized to length 1. Metadata is stored without a copy, and copied when it is returned.
     Not thread-safe.
@@ -114,7 +114,7 @@ class Matrix:
 
 
 def _unit(vectors: Floats) -> Floats:
-    # Scale by the largest number first: squares of very large or small numbers leave the range of 32 bits.
+    # Scale by the largest number first: squares of very large or small numbers exceed the range of 32 bits.
     scaled = vectors / np.abs(vectors).max(axis=1, keepdims=True)
     return scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
 

@@ -35,7 +35,7 @@ __all__ = ["HNSW", "IVFFlat", "PgVectorStore"]
 logger = logging.getLogger("diarist")
 
 _MOST_SINGLE = 2_000
-"""Maximum dimension for single precision; longer vectors have half precision."""
+"""Maximum dimension for single precision; longer vectors are stored with half precision."""
 _OLDEST = (0, 8)
 
 # --- kinds of approximate search ---------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class IVFFlat:
 
     @property
     def options(self) -> dict[str, int]:
-        """As of ``HNSW``."""
+        """Options for building the index."""
         return {"lists": self.lists}
 
 
@@ -111,7 +111,7 @@ def check_fits(kind: Kind, settings: Settings) -> None:
     if dimension > MOST_DIMENSIONS or (kind is not None and dimension > MOST_INDEXED):
         raise ConfigError(
             f"pgvector takes up to {MOST_INDEXED:,} dimensions with HNSW or IVFFlat and"
-            f" {MOST_DIMENSIONS:,} with index=None, not {dimension:,}; many embedders can give fewer"
+            f" {MOST_DIMENSIONS:,} with index=None, not {dimension:,}; many embedders can return fewer"
         )
     if isinstance(kind, IVFFlat) and dimension == 1 and settings.metric != "euclidean":
         raise ConfigError(f"IVFFlat with the metric {settings.metric} needs 2 dimensions or more: use HNSW() or None")
@@ -121,9 +121,9 @@ def check_fits(kind: Kind, settings: Settings) -> None:
 
 
 async def _create(connection: Connection) -> None:
-    """Create the extension, in ``public`` if it is missing, and the table of indexes.
+    """Create the extension (in ``public``), if it is missing, and the table of indexes.
 
-    If the extension were in this store's schema, dropping that would also drop the vector columns of other schemas.
+    If the extension were in this store's schema, dropping the schema would also drop vector columns of other schemas.
     """
     public = await connection.value("SELECT 1 FROM pg_namespace WHERE nspname = 'public'")
     await connection.execute(f"CREATE EXTENSION IF NOT EXISTS vector{' SCHEMA public' if public else ''}")
@@ -148,8 +148,8 @@ class PgVectorStore(VectorStore):
         url, schema, pool_size, busy_timeout, statement_timeout: As for ``PostgresStorage``; the database may be the
             same. Building an index has no limit.
         index: Kind of search for new indexes: approximate with ``HNSW()`` or ``IVFFlat()``, or exact with None. An
-            existing index keeps its kind, with a warning, until ``rebuild_index``; ``ef_search`` and ``probes`` apply
-            to queries at once.
+            existing index keeps its kind until ``rebuild_index``, and a warning is logged; ``ef_search`` and ``probes``
+            apply to queries at once.
 
     Raises ConfigError for other kinds of URL, or an invalid ``index``. Needs the extra ``postgres``.
     """
@@ -208,7 +208,7 @@ class PgVectorStore(VectorStore):
         check_same(name, found, settings)
         if self._kind is not None and searches != [as_built(self._kind)]:
             logger.warning(
-                "index %r of %s is searched by %s, and not by %s: rebuild_index(%r) changes that",
+                "index %r of %s is searched by %s, not by %s: rebuild_index(%r) changes that",
                 name,
                 self.location,
                 ", ".join(searches) or "looking through all of it",
@@ -217,11 +217,11 @@ class PgVectorStore(VectorStore):
             )
 
     async def rebuild_index(self, name: str) -> None:
-        """Rebuild the approximate index from the stored vectors, with the store's ``index``. Writers wait for it.
+        """Rebuild the approximate index from the stored vectors, as the store's ``index`` says. Blocks writers.
 
-        The new index may have another kind or other options, or be removed. ``IVFFlat`` computes its lists when it is
-        built, so it finds little until it is rebuilt with some thousand vectors; rebuild it again after strong growth.
-        Other kinds do not need it.
+        Use it to change the kind or the options of an index, or to remove the index. ``IVFFlat`` computes its lists
+        when it is built, so it finds little until it is rebuilt with some thousand vectors; rebuild it again after
+        strong growth. Other kinds need no regular rebuilding.
 
         Raises NotFoundError, StorageError; ConfigError if pgvector does not support such an index.
         """
@@ -233,7 +233,7 @@ class PgVectorStore(VectorStore):
             )
             index = await _find_index(connection, name)
             check_fits(self._kind, index.settings)
-            old = await _searches(connection, index)  # they serve queries until the new one is ready
+            old = await _searches(connection, index)  # the old ones serve queries until the new one is ready
             await _create_search(connection, index, self._kind)
             for found, _ in old:
                 await connection.execute(f"DROP INDEX {found}")
@@ -283,7 +283,8 @@ class PgVectorStore(VectorStore):
         async def query(connection: Connection) -> list[VectorHit]:
             found = await _find_index(connection, index)
             values: dict[str, Any] = {"vector": _as_text(check_vector(index, found.settings, vector)), "most": top_k}
-            # Settings of this transaction. With a selective filter, the search continues until enough vectors match.
+            # These settings apply to this transaction. With a selective filter, the search continues until enough
+            # vectors match.
             match self._kind:
                 case HNSW(ef_search=candidates):
                     await connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(candidates, top_k))}")
@@ -417,9 +418,9 @@ async def _find_index(connection: Connection, name: str) -> _Index:
         raise not_found(name)
     number, dimension, metric, partition_by, type, home, version = row
     if home is None:
-        raise StorageError("the database has lost its extension: run CREATE EXTENSION vector")
+        raise StorageError("the extension vector was removed from the database: run CREATE EXTENSION vector")
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise StorageError(f"pgvector is {version}, and 0.8 is needed: run ALTER EXTENSION vector UPDATE")
+        raise StorageError(f"pgvector has version {version}, but 0.8 is needed: run ALTER EXTENSION vector UPDATE")
     return _Index(number, Settings(dimension, metric, partition_by), type, home)
 
 

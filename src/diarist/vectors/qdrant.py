@@ -49,8 +49,8 @@ class QdrantVectorStore(VectorStore):
     """Vectors in Qdrant, version 1.16 or newer. An index is a collection with a name that starts with ``diarist-``.
 
     Args:
-        location: ``https://host:6333`` of a server; a folder for Qdrant's local mode, which allows one process at a
-            time, searches exactly and is meant for up to some 10,000 vectors; or ``:memory:`` for tests.
+        location: ``https://host:6333`` of a server; a folder, for Qdrant's local mode; or ``:memory:``, for tests. The
+            local mode allows one process at a time, searches exactly, and is meant for up to some 10,000 vectors.
         api_key: API key, if the server requires one.
         timeout: Seconds to wait for the server's answer, before StorageError.
 
@@ -82,7 +82,7 @@ class QdrantVectorStore(VectorStore):
                 try:
                     self._create(client, name, settings)
                 except (ValueError, UnexpectedResponse):
-                    if _settings(client, name) is None:  # else another process has created it
+                    if _settings(client, name) is None:  # otherwise another process has created it
                         raise
             return _settings(client, name) or settings
 
@@ -267,7 +267,7 @@ def _the_settings(client: QdrantClient, name: str) -> Settings:
 
 # --- filters -----------------------------------------------------------------------------------------------
 
-# Qdrant reads a key with dots as a path. So metadata is stored twice: unchanged, and for filters under encoded keys.
+# Qdrant reads a key with dots as a path. So metadata is stored twice: unchanged, and under encoded keys for filters.
 _NOTHING = q.HasIdCondition(has_id=[])
 
 

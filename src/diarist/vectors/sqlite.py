@@ -30,9 +30,9 @@ from diarist.vectors.filters import Node, partition_in, predicate
 from diarist.vectors.matrix import Matrix, merged
 
 # diarist_vector_indexes: AUTOINCREMENT, so that the number of a deleted index is never used again.
-# diarist_vector_partitions: tells readers if their cached copy of a partition is valid. A vector with a ``changed``
-# above the copy's is new; another ``erased``, a random number, means that vectors were deleted. A partition without
-# vectors has no row.
+# diarist_vector_partitions: tells readers if their cached copy of a partition is valid. A vector is new if its
+# ``changed`` is above the copy's. ``erased`` is a random number; if it differs, vectors were deleted. A partition
+# without vectors has no row.
 # diarist_vectors.vector: 32-bit numbers in the machine's byte order.
 _TABLES = (
     """CREATE TABLE diarist_vector_indexes (
@@ -63,13 +63,13 @@ SCHEMA = Schema(name="vectors", version=1, create=_create)
 class SQLiteVectorStore(VectorStore):
     """Vectors in a file, which any number of processes on one machine may share. Exact search. Needs numpy.
 
-    A query reads its vectors from the file once and caches them, up to ``cache_bytes``; later queries read changes
-    only. With ``partition_by``, a query for one of its values reads one partition.
+    A query reads its vectors from the file once and caches them, up to ``cache_bytes``; later queries read only
+    changes. With ``partition_by``, a query for one value of that key reads one partition.
 
     Args:
-        path: The file; ``SQLiteStorage`` may use the same. Created if it is missing, but its folder must exist.
+        path: The file; ``SQLiteStorage`` may use the same file. Created if it is missing, but its folder must exist.
         busy_timeout: Seconds to wait while another process writes, before StorageError.
-        cache_bytes: Memory for cached vectors, of all indexes together. The last queried ones are cached in any case.
+        cache_bytes: Memory for cached vectors of all indexes together. The vectors of the last query are always cached.
 
     Raises ConfigError for ``":memory:"``.
     """
@@ -342,7 +342,7 @@ class _Cache:
         part = self._parts.get(key)
         if part is None or part.erased != erased:
             part = self._parts[key] = _Part(Matrix(index.settings.dimension, index.settings.metric), 0, erased)
-        # Keep the copy of another query if its transaction began later, since it is newer.
+        # If another query's transaction began later, keep its copy, since it is newer.
         if part.changed < changed:
             rows: Sequence[Row] = await connection.fetch(
                 f"SELECT id, vector, metadata FROM diarist_vectors {_OF_PARTITION} AND changed > :since",

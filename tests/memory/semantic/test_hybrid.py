@@ -93,7 +93,7 @@ async def test_a_failing_embedder_is_an_error_for_people(error: BaseException) -
     embedder = TopicEmbedder()
     memory = await remembering(embedder)
     embedder.failing = error
-    with pytest.raises(RuntimeError, match=r"out of order|waited for something that was cancelled"):
+    with pytest.raises(RuntimeError, match=r"out of order|something that it awaited was cancelled"):
         await memory.recall("Rome", resource="ada")
 
 

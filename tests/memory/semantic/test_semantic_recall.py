@@ -245,7 +245,7 @@ class TestFailures:
 
     async def test_vectors_of_another_length_are_an_error_at_the_start(self) -> None:
         memory = memory_with(Wrong())
-        with pytest.raises(ConfigError, match="vectors of 4 numbers, and not of 7"):
+        with pytest.raises(ConfigError, match="vectors of length 4, not 7"):
             async with memory:
                 pass
 
@@ -253,8 +253,8 @@ class TestFailures:
         memory = memory_with(Wrong(), observational_memory=ObservationalMemoryConfig(model="extractive"))
         with caplog.at_level(logging.WARNING, "diarist"):
             assert "Rome" in await say(memory, "Rome", thread="t")
-        assert "vectors of 4 numbers, and not of 7" in caplog.text
-        with pytest.raises(ConfigError, match="and not of 7"):
+        assert "vectors of length 4, not 7" in caplog.text
+        with pytest.raises(ConfigError, match="length 4, not 7"):
             await memory.messages.embed(thread="t")
 
     @out_of_order

@@ -44,7 +44,7 @@ async def test_a_run_is_blocked_before_the_step_over_the_limit() -> None:
     assert len(result.steps) == 2
     assert result.tripwire is not None
     assert result.tripwire.metadata == {"spent": 2.0, "max_cost": 2, "scope": "run"}
-    assert "2.0000 US dollars of 2" in result.tripwire.reason
+    assert "this run has cost 2.0000 US dollars; the limit is 2" in result.tripwire.reason
 
 
 async def test_the_run_scope_starts_each_run_at_zero() -> None:

@@ -324,11 +324,11 @@ async def test_a_failed_stream_sends_no_part_of_a_match() -> None:
         ({"patterns": 5}, "patterns must be"),
         ({"replacement": 5}, "replacement must be a text"),
         ({"tools": "no"}, "tools must be True or False"),
-        ({"presets": ()}, "nothing to look for"),
+        ({"presets": ()}, "give at least one"),
         ({"strategy": "hide"}, "RegexFilter: strategy must be one of"),
         ({"phases": ("inputs",)}, "RegexFilter: phases must be one of"),
         ({"patterns": {"x": "("}}, "RegexFilter: patterns: the pattern 'x' is no regular expression"),
-        ({"patterns": "abc"}, "not a single one"),
+        ({"patterns": "abc"}, "not a single pattern"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:

@@ -218,8 +218,11 @@ async def test_a_failing_or_looping_error_rule_is_named(fix: Any, complaint: str
     [
         (lambda: CompatRule(name=""), "needs a name"),
         (lambda: CompatRule(name="x"), "does nothing"),
-        (lambda: CompatRule(name="x", fix=_boom), "go together"),
-        (lambda: CompatRule(name="x", error_patterns=["a"], apply_to_prompt=lambda p, m: None), "go together"),
+        (lambda: CompatRule(name="x", fix=_boom), "give both fix and error_patterns"),
+        (
+            lambda: CompatRule(name="x", error_patterns=["a"], apply_to_prompt=lambda p, m: None),
+            "give both fix and error_patterns",
+        ),
         (lambda: CompatRule(name="x", error_patterns=["("], fix=_boom), "not a valid pattern"),
         (lambda: ProviderHistoryCompat(additional_rules=["x"]), "not a CompatRule"),  # type: ignore[list-item]
         (

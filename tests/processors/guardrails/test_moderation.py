@@ -64,7 +64,7 @@ async def test_filter_removes_the_message_and_blocks_if_nothing_is_left() -> Non
     assert [message.text for message in model.requests[0].prompt] == ["What is 2+2?"]
     result = await agent.generate(RUDE)
     assert result.tripwire is not None
-    assert "nothing of the input is left" in result.tripwire.reason
+    assert "no message of the input is left" in result.tripwire.reason
 
 
 async def test_last_message_only() -> None:

@@ -1,4 +1,4 @@
-"""A run of the demo: the conversation, turn by turn, and in later runs one more question, answered from memory."""
+"""A run of the demo: plays the conversation turn by turn; a later run asks one more question, answered from memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPTED = (
 
 
 async def play(settings: Settings, *, limit: int | None, pace: float | None, fresh: bool) -> None:
-    """Play the turns that the database does not have yet, at most ``limit``; ``fresh`` forgets those it has."""
+    """Play at most ``limit`` turns that the database does not have yet. ``fresh`` first deletes the turns it has."""
     screen = Screen()
     pause = pace if pace is not None else (0.1 if screen.console.is_terminal else 0.0)
     known: list[Message] = []
@@ -41,7 +41,7 @@ async def play(settings: Settings, *, limit: int | None, pace: float | None, fre
         return
     replay = Replay(settings, left)
     if known:
-        screen.console.print(f"{len(known)} messages are in {settings.path} already; the agent goes on from there.\n")
+        screen.console.print(f"{len(known)} messages are in {settings.path} already; the agent continues from there.\n")
     rows = [row for turn in turns for row in (turn.asked, *turn.replies)]
     screen.open(settings, left, largest=count_tokens(rows, replay.memory.counter))
     try:

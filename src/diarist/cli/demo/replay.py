@@ -35,7 +35,8 @@ class Settings:
 
 
 def make_memory(settings: Settings) -> Memory:
-    """Return observational memory on the demo's database. The timeout with a model allows for slow local models."""
+    """Return observational memory on the demo's database. The timeout of a model's calls is long enough for slow local
+    models."""
     return Memory(
         storage=SQLiteStorage(settings.path),
         observational_memory=ObservationalMemoryConfig(
@@ -48,13 +49,13 @@ def make_memory(settings: Settings) -> Memory:
 
 
 def count_tokens(messages: Iterable[Message], counter: TokenCounter) -> int:
-    """Return the tokens of messages, which every call would send without memory."""
+    """Return the tokens of messages: without memory, every call would send so many."""
     return sum(sum(message.part_tokens or count_parts(message, counter)) for message in messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One model call: tokens sent, and the number of them that repeat the beginning of the previous call."""
+    """One model call: tokens sent, and how many of them repeat the beginning of the previous call."""
 
     sent: int
     repeated: int
@@ -108,7 +109,7 @@ class TurnReport:
 
 
 class Replay:
-    """The demo's agent. ``play`` yields a report per turn; ``memory`` can be inspected afterwards."""
+    """The demo's agent. ``play`` yields a report per turn; ``memory`` can be inspected later."""
 
     def __init__(self, settings: Settings, turns: Sequence[Turn]) -> None:
         self.memory = make_memory(settings)
@@ -163,8 +164,8 @@ class _Dates(Processor[Any]):
     """Dates the replies like the conversation, half a minute apart.
 
     Args:
-        memory: Memory to wait for at each step. A script answers at once and a model after seconds, so without waiting,
-            the Observer's progress would vary between runs.
+        memory: Memory to wait for at each step. (A script answers at once, a model after seconds: without waiting, the
+            Observer's progress would vary between runs.)
     """
 
     def __init__(self, memory: Memory | None) -> None:

@@ -58,7 +58,7 @@ class Screen:
 
     def turn(self, report: TurnReport) -> None:
         self._reports.append(report)
-        # Scaled to the longest history: dark for tokens sent, light for tokens saved.
+        # The bar is scaled to the longest history: dark for tokens sent, light for tokens saved.
         whole = max(1, round(_BAR * report.raw / self._largest))
         part = min(whole, max(1, round(_BAR * report.sent / self._largest)))
         day = f"{report.day:%A, %d %B %Y}"
@@ -122,7 +122,7 @@ class Screen:
         say(table)
         say(f"\nThe database: {settings.path.resolve()}")
         what = "the diary and everything since it" if settings.model is None else "the diary"
-        say(f"Run it again: the agent goes on from {what}. --fresh starts over.")
+        say(f"Run it again: the agent continues from {what}. --fresh starts over.")
 
     def block(self, title: str, text: str) -> None:
         """Print a long text under a heading. The terminal wraps it, so it can be copied."""

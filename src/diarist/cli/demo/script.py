@@ -52,9 +52,9 @@ def scripted_replies(turns: Iterable[Turn]) -> list[Reply]:
 
 
 def recorded_tools(turns: Sequence[Turn]) -> list[Tool]:
-    """Return the conversation's tools, which answer a call with the result recorded for its arguments.
+    """Return the conversation's tools. A tool answers with the result that is recorded for the call's arguments.
 
-    For other arguments, which a real model may use, a tool answers that nothing is recorded.
+    A real model may use other arguments. For these, a tool answers that nothing is recorded.
     """
     results: dict[str, dict[str, list[ToolPart]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
@@ -71,7 +71,7 @@ def _tool(name: str, by_args: dict[str, list[ToolPart]]) -> Tool:
     def answer(**args: Json) -> Json:
         recorded = by_args.get(_key(args))
         if not recorded:
-            raise ToolError(f"{name}: nothing is recorded for these arguments; go on with what you know")
+            raise ToolError(f"{name}: nothing is recorded for these arguments; continue with what you know")
         part = recorded[min(used[_key(args)], len(recorded) - 1)]
         used[_key(args)] += 1
         if part.state == "error":

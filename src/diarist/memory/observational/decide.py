@@ -150,9 +150,9 @@ def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     do not wait if the provider's cache has expired, or if the Observer is backing off.
 
     Without chunks the turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering)
-    and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may not be activated yet, would
-    cause an Observer call at every step for little text. Notes of other threads are activated when that does not
-    invalidate a prompt cache, or when they cover at least ``message_tokens``.
+    and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may not be
+    activated yet, would cause an Observer call at every step for little text. Notes of other threads are activated when
+    that does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
     full = sizes.message_tokens >= limits.block_tokens
     if count := choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     _Holder = AsyncGenerator["_Sessions", None]
 
 KEEP_IDLE = 60.0
-"""Seconds that an idle connection is kept; a tool may run that long between two calls."""
+"""Seconds that an idle connection is kept, so that it can be reused after a tool that runs that long."""
 
 _AT_ONCE = 1.0
-"""Seconds in which a reused connection shows that the server had closed it before the request."""
+"""Seconds within which an error of a reused connection means that the server had already closed it."""
 
 _PLAIN_BODY = 2**20
-"""Bytes; a longer body is sent in pieces, so that it does not block the event loop."""
+"""Body size in bytes; longer bodies are sent in pieces, so that they do not block the event loop."""
 
 
 class _Sessions(NamedTuple):
@@ -43,8 +43,8 @@ class _Sessions(NamedTuple):
 class Connections:
     """Sessions for each event loop; loops may run in different threads.
 
-    The sessions of a loop are held by an async generator. The loop closes it when it ends (as ``asyncio.run`` does),
-    and Python closes it when it is garbage-collected, so no session stays open if the caller forgets to close it.
+    The sessions of a loop are held by an async generator. It is closed when the loop ends (as with ``asyncio.run``) or
+    when it is garbage-collected, so no session stays open if the caller forgets to close it.
     """
 
     def __init__(self) -> None:
@@ -55,9 +55,9 @@ class Connections:
     async def post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
         """Send a request.
 
-        A server may close an idle connection at any time; llama.cpp's does after each streamed answer. If a reused
-        connection turns out to be closed at once, the request is sent again on a new one. If it breaks later, the
-        server may have processed the request, so a retry is left to the caller.
+        A server may close an idle connection at any time; llama.cpp's server does after each streamed answer. If a
+        reused connection fails at once, the request is sent again on a new connection. If it fails later, the server
+        may have processed the request, so the caller decides about a retry.
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
@@ -93,7 +93,7 @@ class Connections:
             await held[0].aclose()
 
     def close_at_exit(self) -> Iterator[Future[None]]:
-        """Close the sessions of loops that were not closed, or closed without ending their generators."""
+        """Close the sessions of loops that are still open, or were closed without ending their generators."""
         for loop, (holder, sessions) in self._held.items():
             if loop.is_running():
                 yield asyncio.run_coroutine_threadsafe(_close(holder), loop)
@@ -103,7 +103,7 @@ class Connections:
                 asyncio.run(_close_both(sessions))
 
     def forget(self) -> None:
-        """Drop all sessions in the child of a fork, where the threads of their loops do not exist."""
+        """Drop all sessions in a forked child process, where the threads of their loops do not exist."""
         _of_the_parent.append(self._held)
         self._held, self._lock = {}, threading.Lock()
 
@@ -152,7 +152,7 @@ async def _close(holder: _Holder) -> None:
 
 
 def _trust() -> ssl.SSLContext | bool:
-    """Return the trusted authorities: the system's, or certifi's if it has none."""
+    """Return the trusted certificate authorities: the system's, or certifi's if the system has none."""
     paths = ssl.get_default_verify_paths()
     if paths.cafile or (paths.capath and any(os.scandir(paths.capath))):
         return True
@@ -174,13 +174,13 @@ def proxy_for(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        raise ConfigError(f"the environment names the proxy {proxy!r}; only http and https proxies can be used")
+        raise ConfigError(f"the environment sets the proxy {proxy!r}; only http and https proxies are supported")
     return proxy
 
 
 _open: WeakSet[Connections] = WeakSet()
 _of_the_parent: list[object] = []
-"""Sessions that the child of a fork keeps alive: freeing them would affect the parent's loops over shared pipes."""
+"""Sessions that a forked child keeps alive. Freeing them would affect the parent's loops through shared pipes."""
 
 
 @atexit.register

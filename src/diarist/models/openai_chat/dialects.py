@@ -17,10 +17,11 @@ class Dialect:
         base_url: Default address, or empty.
         max_tokens: Name of the field that limits the answer's tokens.
         json_schema: Prefixes of models that support a JSON schema for the answer; ``("",)`` means all.
-        strict: It supports ``strict`` with schemas.
-        echoes_reasoning: It accepts a model's reasoning back, in the field it came in.
-        reasoning_field: A field that it requires, even empty, on every answer with tool calls after any reasoning.
-        file_urls: It accepts files other than images by address.
+        strict: True if the server supports ``strict`` with schemas.
+        echoes_reasoning: True if the server accepts a model's reasoning back, in its original field.
+        reasoning_field: A field that the server requires, even empty, in every answer with tool calls that follows
+            reasoning.
+        file_urls: True if the server accepts URLs of files other than images.
     """
 
     maker: str
@@ -85,8 +86,8 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def dialect_for(provider: str, model: str, base_url: str | None) -> Dialect:
-    """Return a provider's dialect. ``openai`` at an address of its own is OpenAI behind a proxy if the model is
-    OpenAI's, else just any compatible server. Raises ConfigError for an unknown provider."""
+    """Return a provider's dialect. ``openai`` with a ``base_url`` counts as a proxy to OpenAI if the model is OpenAI's,
+    else as a compatible server. Raises ConfigError for an unknown provider."""
     if provider not in DIALECTS:
         close = get_close_matches(provider, DIALECTS, n=1)
         near = f"; did you mean {close[0]!r}?" if close else ""
@@ -123,8 +124,8 @@ _THINKS: tuple[tuple[str, bool, bool], ...] = (
     ("o3", True, False),
     ("o4", True, False),
 )
-"""OpenAI's reasoning models by prefix (the first match counts): reasons by default, and can be turned off with effort
-``none``. From OpenAI's documentation."""
+"""OpenAI's reasoning models by prefix (the first match counts): if they reason by default, and if the effort ``none``
+turns reasoning off. From OpenAI's documentation."""
 
 
 def takes_sampling(model: str, effort: str | None) -> bool:

@@ -36,7 +36,7 @@ def typed_errors(provider: str, *, total: float) -> Generator[None]:
 
 
 def error_answer(provider: str, status: int, body: bytes, headers: Mapping[str, str], reason: str) -> ModelAPIError:
-    """Return the error for an answer with an error status; ``reason`` is the message if its body has none."""
+    """Return the error for an answer with an error status. ``reason`` is the message to use if the body has none."""
     text = body.decode("utf-8", "replace")
     try:
         parsed = orjson.loads(body)

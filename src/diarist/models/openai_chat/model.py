@@ -25,19 +25,19 @@ CONNECT = 10.0
 """Seconds to connect, including TLS, unless ``settings.timeout`` is shorter."""
 
 SILENCE = 600.0
-"""Seconds without a byte if ``settings.timeout`` is not set: models may reason that long."""
+"""Seconds to wait for the next byte if ``settings.timeout`` is not set: models may reason that long."""
 
 EVENT_LIMIT = 32 * 2**20
-"""Bytes that one event may have, or an answer in one piece. Generated images come in events of some MiB."""
+"""Maximum bytes of one event, or of an answer in one piece. Generated images come in events of some MiB."""
 
 ANSWER_LIMIT = 128 * 2**20
-"""Bytes that a whole streamed answer may have: about half a million tokens in events of their own."""
+"""Maximum bytes of a whole streamed answer: about half a million tokens, one per event."""
 
 ERROR_LIMIT = 2**20
-"""Bytes that are read of an answer with an error status."""
+"""Maximum bytes that are read of an answer with an error status."""
 
 _AFTER_DONE = 0.5
-"""Seconds for the server to end its answer after ``[DONE]``; then the connection is dropped."""
+"""Seconds to wait after ``[DONE]`` for the end of the answer, before the connection is dropped."""
 
 
 class OpenAIChatModel(Model):
@@ -59,7 +59,7 @@ class OpenAIChatModel(Model):
 
     What is sent:
         - Leading system messages are joined into one, with blank lines between them.
-        - Reasoning goes back only to the provider that made it, in the field it came in.
+        - Reasoning is sent only to the provider that made it, in its original field.
         - ``request.output`` is sent if the server supports schemas; otherwise the prompt must describe the format.
     """
 

@@ -84,7 +84,7 @@ class AnswerReader:
 
         Raises:
             ModelAPIError: The event is an error.
-            ModelResponseError: It is not a JSON object, or has a field of a wrong type.
+            ModelResponseError: The event is not a JSON object, or has a field of a wrong type.
         """
         if data.startswith(DONE):
             self.done = True
@@ -98,7 +98,7 @@ class AnswerReader:
                 only_text = len(delta) == 1 or not any(
                     value for name, value in delta.items() if name not in ("content", "role")
                 )
-                # The most frequent event: more of the open text, and nothing else.
+                # The most frequent event contains only more of the open text.
                 if text.__class__ is str and text and only_text and choice.get("finish_reason") in ("", None):
                     return (TextDelta(payload=TextPayload(text=text, id=self._id)),)
             return self._read(event)
@@ -122,7 +122,7 @@ class AnswerReader:
             raise self._unreadable(body, error) from error
 
     def read_last(self, events: Sequence[bytes]) -> list[Chunk]:
-        """Return the chunks of the last events. An event that was cut off is ignored."""
+        """Return the chunks of the last events. Ignores an event that was cut off."""
         out: list[Chunk] = []
         for event in events:
             with suppress(ModelResponseError):
@@ -130,10 +130,10 @@ class AnswerReader:
         return out
 
     def finish(self) -> Sequence[Chunk]:
-        """Return the rest at the end: the end of the open block, the tool calls, and ``ModelFinish``.
+        """Return the last chunks of the answer: the end of the open block, the tool calls, and ``ModelFinish``.
 
         Raises:
-            ModelConnectionError: The answer broke off: the server sent no finish reason, no ``[DONE]`` and no usage.
+            ModelConnectionError: The answer was cut off: it has no finish reason, no ``[DONE]`` and no usage.
             ModelResponseError: A tool call has no name.
             ContentFilterError: The provider withheld the whole answer.
         """
@@ -166,7 +166,7 @@ class AnswerReader:
         self._response_id = self._response_id or _typed(fields, "id", str, "")
         self._model = self._model or _typed(fields, "model", str, "")
         choice = choices[0] if choices else {}
-        for place in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot have places of their own
+        for place in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot send usage elsewhere
             if usage := _typed(place, "usage", dict, {}):
                 self._usage = _usage(usage)
                 break
@@ -227,7 +227,7 @@ class AnswerReader:
 
 
 def _plain(delta: dict[str, Any], name: str) -> str:
-    """Return a text, which some servers send as a list of parts."""
+    """Return a field's text; some servers send it as a list of parts."""
     if not isinstance(delta.get(name), list):
         return _typed(delta, name, str, "")
     return "".join(_typed(part, "text", str, "") for part in cast(list[dict[str, Any]], delta[name]))
@@ -249,7 +249,7 @@ def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> No
 
 def _usage(usage: dict[str, Any]) -> Usage:
     prompt, completion = (_typed(usage, f"{kind}_tokens_details", dict, {}) for kind in ("prompt", "completion"))
-    # DeepSeek and Moonshot have their own names for cached tokens.
+    # DeepSeek and Moonshot use other names for cached tokens.
     cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
     return Usage(
         input_tokens=_tokens(usage.get("prompt_tokens")),
@@ -268,7 +268,7 @@ def _tokens(said: Any) -> int:
 
 
 def _typed(fields: dict[str, Any], name: str, kind: type[T], default: T) -> T:
-    """Return a field of an event, or ``default`` where it is missing or null. Raises TypeError for another type."""
+    """Return a field of an event, or ``default`` if it is missing or null. Raises TypeError for another type."""
     value = fields.get(name)
     if value is None:
         return default
@@ -282,7 +282,7 @@ def _typed(fields: dict[str, Any], name: str, kind: type[T], default: T) -> T:
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call as received so far."""
+    """A tool call, as far as it has been received."""
 
     id: str
     index: int | None
@@ -293,9 +293,10 @@ class _Call:
 class ToolFragments:
     """Assembles the tool calls of an answer from their fragments.
 
-    By the protocol, fragments belong together by index. Some servers leave out indices or ids, or give every call the
-    same: then a fragment with a tool's name starts a new call. Since some repeat the name in each fragment, one with
-    the id or index of the last call starts a new call only after that call's arguments are complete.
+    In the protocol, fragments with the same index belong to one call. Some servers leave out the index or the id, or
+    send the same one for every call. Then a fragment with a tool's name starts a new call. Other servers repeat the
+    name in each fragment. So if the fragment has the id or index of an earlier call, it starts a new call only after
+    the arguments of the earlier call are complete.
     """
 
     def __init__(self) -> None:
@@ -348,7 +349,7 @@ class ToolFragments:
 
 
 def _begins_another(call: _Call, call_id: str, name: str, text: str) -> bool:
-    """Return True if a fragment with a name starts another call; some servers repeat name and id in each fragment."""
+    """Return True if a fragment starts another call. (Some servers repeat the name and the id in each fragment.)"""
     same_id = bool(call_id) and call.id == call_id
     if name != call.name or (not same_id and (bool(call_id) or call.index is None)):
         return True

@@ -33,7 +33,7 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
     """Return the request as JSON.
 
     Raises:
-        BadRequestError: It has a file that the protocol does not support.
+        BadRequestError: The request has a file that the protocol does not support.
     """
     settings = request.settings
     options = request.provider_options.get(provider) or {}
@@ -59,7 +59,7 @@ def build_body(request: ModelRequest, *, model: str, provider: str, dialect: Dia
     body.update((name, value) for name, value in options.items() if name not in _NOT_BODY)
     body.update(options.get("extra_body") or {})
     rest = dumps({name: value for name, value in body.items() if value is not None})
-    if "messages" in body:  # the caller's own
+    if "messages" in body:  # the caller's own messages
         return rest
     return b'{"messages":[%b],%b' % (b",".join(_messages(request.prompt, dialect, provider)), rest[1:])
 
@@ -74,7 +74,7 @@ def extra_headers(request: ModelRequest, provider: str) -> dict[str, str]:
 
 
 def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
-    """Return the messages, each encoded; those that never change are encoded once."""
+    """Return the messages, each encoded. Messages that never change are encoded only once."""
     leading = list(takewhile(lambda message: message.role == "system", prompt.messages))
     out: list[bytes] = []
     if text := "\n\n".join(text for message in leading if (text := message.text)):
@@ -97,7 +97,7 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
 
 
 def _encoded(message: PromptMessage, dialect: Dialect, provider: str, *, thought: bool) -> Iterable[dict[str, Any]]:
-    """Yield what a message becomes. ``thought``: the conversation has reasoning up to here."""
+    """Yield the messages to send for one message. ``thought``: True if the conversation has reasoning up to here."""
     match message.role:
         case "assistant":
             yield from _answer(message, dialect, thought=thought)
@@ -147,7 +147,7 @@ def _answer(message: PromptMessage, dialect: Dialect, *, thought: bool) -> Itera
 
 
 def _echo(out: dict[str, Any], part: ReasoningPart) -> None:
-    """Add reasoning in the field it came in, with a gateway's details, which prove it to the model's maker."""
+    """Add reasoning in its original field, with a gateway's details, which prove it to the model's maker."""
     data = part.provider_data or {}
     field = data.get("id") or "reasoning_content"
     if part.text:

@@ -53,5 +53,5 @@ class EventParser:
         return events
 
     def end(self) -> list[bytes]:
-        """Return the data of the last event, if it has no blank line after it; it may be cut off."""
+        """Return the data of the last event if no blank line follows it; the data may be cut off."""
         return self.feed(b"\n\n")

@@ -14,7 +14,7 @@ from diarist.processors.base import DROP, Processor, ProcessOutputStreamArgs, St
 
 @dataclass(slots=True)
 class _Batch:
-    """The current batch: the ``first`` delta, the joined text, and the ``stream_parts`` of its attempt (``of``)."""
+    """The current batch: its ``first`` delta, the joined text, and ``of``, the ``stream_parts`` of its attempt."""
 
     first: TextDelta | None = None
     text: str = ""
@@ -26,13 +26,13 @@ class _Batch:
 class BatchParts(Processor[Any, _Batch]):
     """Joins adjacent text deltas, for clients with a cost per message. Put it last in ``output_processors``.
 
-    A batch is sent when it is full, when a delta arrives ``max_wait`` after the first, and before any other chunk, such
+    A batch is sent when it is full, when a delta arrives ``max_wait`` after the first, or before any other chunk, such
     as the end of the text. Text and order stay the same.
 
     Args:
         size: Text deltas per batch. Default 5.
-        max_wait: Seconds after which an incomplete batch is sent. Default None: no limit. There is no timer; the time
-            is checked when the next delta arrives, so a model that pauses holds its last words back.
+        max_wait: Seconds after which an incomplete batch is sent. Default None: no limit. The time is checked only when
+            the next delta arrives, so while a model pauses, its last words are held back.
         clock: Returns seconds; for tests. Default: the event loop's clock.
 
     Raises:
@@ -62,7 +62,7 @@ class BatchParts(Processor[Any, _Batch]):
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _Batch]) -> StreamHookResult:
         """Collect deltas, and send full batches."""
         part, batch = args.part, args.state
-        if batch.of is not args.stream_parts:  # the rest of a broken attempt is dropped
+        if batch.of is not args.stream_parts:  # drop the rest of a failed attempt
             batch.of, batch.first, batch.text, batch.parts = args.stream_parts, None, "", 0
         if not isinstance(part, TextDelta):
             return part if batch.first is None else [_take(batch), part]

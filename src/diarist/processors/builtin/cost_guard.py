@@ -52,7 +52,7 @@ class InMemoryLedger:
 class StorageLedger:
     """Records costs in a ``Storage``, shared by all processes that use it: one event per model call.
 
-    A storage keeps the newest ``events_kept`` events of a key (10,000); older calls are not counted.
+    A storage keeps only the newest ``events_kept`` events of a key (10,000), so older calls do not count.
 
     Args:
         storage: Any storage; keys begin with ``cost:``.
@@ -84,16 +84,16 @@ class _Run:
 class CostGuard(Processor[Any, _Run]):
     """Checks the cost so far before each model call, and blocks or warns if it has reached ``max_cost``.
 
-    The cost of the next call is unknown, so each active run may exceed the limit by one call. Costs are the recorded
-    usage at list prices (``diarist.models.cost``). Rejected attempts count; cached answers and calls that failed
-    without reporting usage do not.
+    The cost of the next call is unknown, so each active run may exceed the limit by one call. Costs are computed from
+    the reported usage at list prices (``diarist.models.cost``). Rejected attempts count; cached answers and failed
+    calls without reported usage do not.
 
     Args:
         max_cost: US dollars.
-        scope: ``"run"`` (default), ``"thread"`` or ``"resource"``. For a run without a thread, the run.
+        scope: ``"run"`` (default), ``"thread"`` or ``"resource"``. A run without a thread is limited as with ``"run"``.
         window: Seconds to look back, for a thread or resource. Default None: no limit.
-        strategy: ``"block"`` (default): a tripwire with ``spent``, ``max_cost`` and ``scope`` in its metadata.
-            ``"warn"``: one log line and one transient ``data-cost-warning`` chunk per run.
+        strategy: ``"block"`` (default) ends the run with a tripwire that has ``spent``, ``max_cost`` and ``scope`` in
+            its metadata. ``"warn"`` logs one line and sends one transient ``data-cost-warning`` chunk per run.
         ledger: ``InMemoryLedger()`` (default), ``StorageLedger(storage)``, or a ``CostLedger`` of your own.
         unknown_price: For a model without a known price, ``"warn"`` (default) logs once per run and counts the call
             as free; ``"block"`` refuses to call it.
@@ -145,12 +145,12 @@ class CostGuard(Processor[Any, _Run]):
         spent = args.state.spent if key is None else await self._ledger.spent(key, window=self._window)
         if spent < self._max_cost:
             return
-        reason = f"{spent:.4f} US dollars of {self._max_cost:g} for this {self._scope} are spent"
+        reason = f"this {self._scope} has cost {spent:.4f} US dollars; the limit is {self._max_cost:g}"
         numbers = {"spent": spent, "max_cost": self._max_cost, "scope": self._scope}
         if self._blocks:
             args.abort(reason, metadata=numbers)
         if self._first_time(args, "limit"):
-            logger.warning("cost-guard: run %s continues although %s", args.run_id, reason)
+            logger.warning("cost-guard: run %s continues, although %s", args.run_id, reason)
             args.writer.custom(DataChunk("data-cost-warning", numbers, transient=True))
 
     async def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Run]) -> None:

@@ -16,12 +16,12 @@ _LAST_STEP = (
 
 
 class EnsureFinalResponse(Processor[Any]):
-    """Makes the model answer in its last step, instead of calling another tool.
+    """Makes the model answer in the last step, instead of calling another tool.
 
-    The last step has no tools, and a system message that asks for an answer.
+    In the last step, it removes all tools and adds a system message that asks for an answer.
 
     Args:
-        max_steps: The same number as the agent's or the call's ``max_steps``.
+        max_steps: The agent's or the call's ``max_steps``.
         text: The system message of the last step.
 
     Raises:

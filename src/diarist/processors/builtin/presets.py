@@ -1,7 +1,7 @@
 """The built-in patterns of ``RegexFilter``.
 
-Sources: card ranges by ISO/IEC 7812, IBAN by ISO 13616, social security numbers by the SSA's rules for numbers that are
-never issued, key prefixes by the providers' pages on secret scanning. Checksums are not verified.
+Sources: card ranges from ISO/IEC 7812, IBANs from ISO 13616, social security numbers from the SSA's rules for numbers
+that are never issued, key prefixes from the providers' pages on secret scanning. Checksums are not verified.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ class Unit:
     """The prompt messages of one message of the conversation, with the results of its tool calls.
 
     Attributes:
-        fixed: True if it belongs to the current run, or if the run's input has a result of its calls.
-        tokens: Tokens of the messages.
+        fixed: True if the message belongs to the current run, or the run's input has a result of its calls.
+        tokens: Tokens of the prompt messages.
     """
 
     messages: list[PromptMessage] = field(default_factory=list[PromptMessage])
@@ -36,7 +36,7 @@ def split(prompt: Prompt, messages: MessageList, count: Callable[[PromptMessage]
     system = 0
     units: list[Unit] = []
     by_message: dict[str, Unit] = {}
-    by_call: dict[str, Unit] = {}  # the newest call with an id: some models use the same ids in each run
+    by_call: dict[str, Unit] = {}  # by call id, the newest: some models use the same ids in each run
     for message in prompt:
         tokens = count(message)
         if message.role == "system":

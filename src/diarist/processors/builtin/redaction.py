@@ -46,24 +46,24 @@ _OPAQUE_VALUE = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
 _OF_TOOLS = (ToolInputStart, ToolCallChunk, ToolApprovalChunk, ToolResultChunk, ToolErrorChunk)
 
 _FIXED_FIELDS = {"kind", "media_type", "state", "type"}
-"""Fields with values that neither the model nor the provider words."""
+"""Fields whose values are fixed, so that they contain no text of the model or the provider."""
 
 
 class RedactingStream:
     """Redacts one run: its chunks in order, and its messages.
 
-    Text and reasoning are held while a match may still be open; later chunks wait behind them, so the order stays.
-    The end of a block releases everything; a match that continues in the next block of the step (text with citations
-    has several) is redacted there. The arguments of a tool call are judged when complete, because a match may contain
-    escapes; their deltas wait until then. Changed reasoning loses its signature, which would no longer be valid, and
-    changed text keeps only the provider and id of its provider data.
+    Text and reasoning are held while a match may still be open. Later chunks wait behind them, so the order stays the
+    same. The end of a block releases everything; if a match continues in the step's next block (text with citations
+    has several blocks), its rest is redacted there. A tool call's arguments are searched when they are complete,
+    because a match may contain escapes; their deltas wait until then. Changed reasoning loses its signature, which
+    would be invalid. Changed text keeps only the provider and id of its provider data.
 
     Args:
         look: Finds matches.
         replace: Returns the replacement of a match.
         tools: False leaves tool calls and results unchanged.
-        tool_names: Returns the names of the available tools, which stay. Other names, invented by the model, are
-            redacted; an id that contains a match is replaced by a new one.
+        tool_names: Returns the names of the available tools, which stay unchanged. Other names, invented by the model,
+            are redacted. A call id that contains a match is replaced by a new id.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class RedactingStream:
     def redact_provider_data(self, data: dict[str, Json] | None) -> dict[str, Json] | None:
         """Redact every text in a part's provider data; return the same object if nothing changed.
 
-        Signatures and encrypted contents stay: a match in them would be a coincidence.
+        Signatures and encrypted contents stay, since a match in them would be a coincidence.
         """
         return None if data is None else _map_text(data, self.redact, keep_opaque=True)
 
     def redact_messages(self, messages: Sequence[Message]) -> list[Message] | None:
-        """Redact messages; None if nothing changed."""
+        """Return the messages redacted; None if nothing changed."""
         redacted = [self.redact_message(message) for message in messages]
         changed = any(new is not old for new, old in zip(redacted, messages, strict=True))
         return redacted if changed else None
@@ -113,7 +113,8 @@ class RedactingStream:
     def redact_message(self, message: Message) -> Message:
         """Return the message with every part redacted; the same object if nothing changed.
 
-        Adjacent texts are also redacted as one, since the prompt joins them; so is reasoning. Empty parts are removed.
+        Adjacent texts are also searched as one text, since the prompt joins them; so is adjacent reasoning. Empty parts
+        are removed.
         """
         texts: dict[int, str] = {}
         for kind in (TextPart, ReasoningPart):
@@ -139,10 +140,10 @@ class RedactingStream:
             case ReasoningPart():
                 if text == part.text and self.redact_provider_data(part.provider_data) is part.provider_data:
                     return part
-                return ReasoningPart(text=text)  # its signature was for another text
+                return ReasoningPart(text=text)  # the signature was for the old text
             case ToolPart() if not self._tools:
                 return part
-            case FilePart():  # its address stays: without it the file is lost
+            case FilePart():  # keep the address: without it, the file is lost
                 name = self.redact(part.name or "")
                 return part if name == (part.name or "") else replace(part, name=name)
             case _:
@@ -157,7 +158,7 @@ class RedactingStream:
                 case _ if name in _FIXED_FIELDS or not value:
                     continue
                 case "tool_call_id" | "call_id":
-                    if value not in self._ids:  # two calls must not get one id
+                    if value not in self._ids:  # two calls must not get the same id
                         own = value if self.redact(value) == value else new_id("call")
                         self._ids[value] = self._ids[own] = own
                     redacted = self._ids[value]
@@ -167,7 +168,7 @@ class RedactingStream:
                         redacted = _NOT_IN_NAMES.sub("_", redacted).strip("_")[:64] or "unnamed"
                 case "provider_data":
                     redacted = self.redact_provider_data(value)
-                case "args_error":  # it quotes the arguments, possibly with escapes
+                case "args_error":  # the error quotes the arguments, possibly with escapes
                     redacted = value if self._is_clean(value) else "the arguments cannot be used"
                 case _:
                     redacted = self.redact_json(value)
@@ -182,8 +183,8 @@ class RedactingStream:
 
         Args:
             chunk: The next chunk.
-            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, whatever is
-                held of the previous one is discarded.
+            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, held chunks of
+                the previous attempt are discarded.
         """
         if of is not self._of:
             self._of = of
@@ -219,7 +220,7 @@ class RedactingStream:
                 return self._in_order(self._other(chunk))
 
     def _flushed(self) -> list[Chunk]:
-        """Release everything held: the texts end here, even if the model does not say so."""
+        """Release everything that is held, as if the texts ended here."""
         return [*self._text.flush(), *self._reasoning.flush()]
 
     def _in_order(self, chunk: Chunk) -> list[Chunk]:
@@ -230,7 +231,7 @@ class RedactingStream:
         return [chunk]
 
     def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd, *, changed: bool = False) -> Chunk:
-        """Redact the data of a block's start or end; drop data about a text that was ``changed``."""
+        """Redact the data of a block's start or end. Drops the data if the block's text was ``changed``."""
         data = given = chunk.payload.provider_data
         if changed and isinstance(chunk, TextEnd):
             data = provider_identity(given)
@@ -260,7 +261,7 @@ class RedactingStream:
         return [*out, replace(chunk, payload=redacted)]
 
     def _is_clean(self, written: str) -> bool:
-        """Return True if nothing matches in JSON text, neither as written nor with its escapes resolved."""
+        """Return True if JSON text has no match, both as written and with its escapes resolved."""
         plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], written)
         return self.redact(written) == written and self.redact(plain) == plain
 
@@ -280,7 +281,7 @@ class RedactingStream:
 
 @dataclass(slots=True, kw_only=True)
 class RedactingState:
-    """State of one run: the redaction of each place, such as ``"output"``, and the places and labels reported."""
+    """State of one run: a ``RedactingStream`` per place, such as ``"output"``, and the places and labels reported."""
 
     streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
     reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -290,7 +291,7 @@ class Redacting(Processor[Any], ABC):
     """Base class of processors that redact a run.
 
     Attributes:
-        answer: The name of the answer's place.
+        answer: Name of the place of the answer.
         tools: False leaves tool calls and results unchanged.
     """
 
@@ -301,14 +302,14 @@ class Redacting(Processor[Any], ABC):
 
     @abstractmethod
     def matching(self, args: ProcessorArgs[Any]) -> Look:
-        """Return the function that finds pieces in this run's texts."""
+        """Return the function that finds matches in this run's texts."""
 
     @abstractmethod
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str) -> str:
         """Return the replacement of a match. Raises ProcessorAbort to block."""
 
     def stream(self, args: ProcessorArgs[Any], where: str) -> RedactingStream:
-        """Return the run's redaction for one place."""
+        """Return the run's ``RedactingStream`` for one place."""
         state: RedactingState = args.state
         stream = state.streams.get(where)
         if stream is None:
@@ -327,7 +328,7 @@ class Redacting(Processor[Any], ABC):
 
 
 class _Running:
-    """The text, or the reasoning, of one step.
+    """Redacts the text, or the reasoning, of one step.
 
     Attributes:
         changed: True if a match was replaced since the last block's end.
@@ -378,9 +379,9 @@ def provider_identity(data: dict[str, Json] | None) -> dict[str, Json] | None:
 
 
 def _map_text(value: Any, change: Callable[[str], str], *, keep_opaque: bool = False, key: str = "") -> Any:
-    """Return a JSON value with every string changed, keys included; a number whose digits change becomes a string.
+    """Apply ``change`` to every string in a JSON value, including keys, and to numbers; a changed number becomes text.
 
-    Returns unchanged values as they are. With ``keep_opaque``, signatures and encrypted contents stay.
+    Returns the same object if nothing changed. With ``keep_opaque``, signatures and encrypted contents stay.
     """
     match value:
         case str():

@@ -34,23 +34,23 @@ Phase = Literal["input", "output"]
 class RegexFilter(Redacting):
     """Finds patterns in the input and the output.
 
-    A match is found wherever the model cuts its text into chunks: no part of it reaches the client, the result,
-    the storage or a tool, and text is held only while it may still be part of a match. Covers text, reasoning, tool
-    calls and results, data parts, sources, links and errors. Put it into ``input_processors`` and
-    ``output_processors``, after processors that write text.
+    A match is found even if it is split across chunks: no part of it reaches the client, the result, the storage or a
+    tool. Text is held only while it may be part of a match. Covers text, reasoning, tool calls and results, data
+    parts, sources, links and errors. Put it into ``input_processors`` and ``output_processors``, after processors that
+    write text.
 
     Args:
         presets: ``"pii"`` (e-mail addresses, phone, card and social security numbers, IBANs, IPv4 addresses),
             ``"secrets"`` (private keys, tokens, API keys, passwords in assignments), ``"urls"``. Default: all three;
-            ``()`` for your own patterns alone.
-        patterns: Further patterns in the syntax of ``re``: by label, or a list (``pattern-1``, ...). Matches may have
-            any length.
-        strategy: ``"redact"`` (default) replaces a match; ``"block"`` ends the run with a tripwire, with the label in
-            its metadata, never the text; ``"warn"`` logs each label once per run.
+            ``()`` to use only your own patterns.
+        patterns: Further patterns in the syntax of ``re``: a mapping from label to pattern, or a list, with the labels
+            ``pattern-1``, ... Matches may have any length.
+        strategy: ``"redact"`` (default) replaces a match. ``"block"`` ends the run with a tripwire; its metadata has
+            the label, but not the text. ``"warn"`` logs each label once per run.
         replacement: Replacement of a match; ``{label}`` is its label in capitals. Default ``"[{label}]"``.
-        phases: ``"input"``: the messages of the call. ``"output"``: everything the run produces. Default: both.
-        tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data; it is
-            then stored, and sent in the stream's tool chunks.
+        phases: ``"input"``: the messages of the call. ``"output"``: everything that the run produces. Default: both.
+        tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data. The data
+            is then stored, and sent in the stream's tool chunks.
 
     Raises:
         ConfigError: An unknown preset, phase or strategy, a pattern that does not compile or matches the empty
@@ -87,12 +87,12 @@ class RegexFilter(Redacting):
             one_of("RegexFilter", "presets", preset, tuple(PRESETS))
             rules |= PRESETS[preset]
         if isinstance(patterns, str | re.Pattern) or not isinstance(cast(Any, patterns), Iterable):
-            raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single one")
+            raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single pattern")
         if not isinstance(patterns, Mapping):
             patterns = {f"pattern-{number}": pattern for number, pattern in enumerate(patterns, 1)}
         rules |= patterns
         if not rules:
-            raise ConfigError("RegexFilter: presets and patterns are both empty, there is nothing to look for")
+            raise ConfigError("RegexFilter: presets and patterns are both empty; give at least one")
         self._patterns = PatternSet(rules, option="RegexFilter: patterns")
         self.strategy = strategy
         self.tools = tools
@@ -110,7 +110,7 @@ class RegexFilter(Redacting):
         if "input" not in self._phases:
             return
         stream = self.stream(args, "input")
-        for message in args.message_list.input:  # hidden ones included, which may be stored
+        for message in args.message_list.input:  # also hidden messages, which may be stored
             filtered = stream.redact_message(message)
             if filtered is not message:
                 args.message_list.add(filtered, "input")

@@ -36,7 +36,8 @@ class InMemoryCache:
     """Stores answers in this process, and evicts the least recently used first.
 
     Args:
-        max_bytes: Approximate limit for all answers. Default 64 MB. An answer larger than an eighth is not stored.
+        max_bytes: Approximate limit for all answers together. Default 64 MB. An answer larger than an eighth of it is
+            not stored.
         clock: Returns seconds; for tests. Default ``time.monotonic``.
     """
 
@@ -92,11 +93,11 @@ class _Staged:
 
 
 class ResponseCache(Processor[Any, _Staged]):
-    """Answers a request with the stored answer of an equal one, without calling the model and with zero usage.
+    """Answers a request with the stored answer to an equal request, without a model call and with zero usage.
 
-    Answers are stored when their run succeeds. Answers of blocked, failed and cancelled runs, attempts that a
-    processor rejected, and truncated answers are not. Put it last in ``input_processors``, so that its key covers the
-    final prompt. Stored answers pass the output processors like any other.
+    Answers are stored when their run succeeds. Answers of blocked, failed and cancelled runs, rejected attempts and
+    truncated answers are not stored. Put it last in ``input_processors``, so that its key covers the final prompt.
+    Stored answers pass through the output processors like new ones.
 
     Args:
         store: ``InMemoryCache()`` (default), ``StorageCache(storage)``, or a ``CacheStore`` of your own.
@@ -144,7 +145,7 @@ class ResponseCache(Processor[Any, _Staged]):
         return {"response": free}
 
     def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Staged]) -> None:
-        """Keep the answer until the run ends; a retry replaces it."""
+        """Keep the answer until the run ends. A retry replaces the answer."""
         state = args.state
         state.answers.pop(args.step_number, None)
         last = args.response[-1] if args.response else None
@@ -182,14 +183,14 @@ _KINDS: dict[str, type[Any]] = {kind.type: kind for kind in get_args(Chunk) if k
 
 
 def chunks_to_json(chunks: list[Chunk]) -> list[Json]:
-    """Return chunks as type and payload each, without data chunks."""
+    """Return the type and payload of each chunk, without data chunks."""
     return [
         [chunk.type, _plain(getattr(chunk, "payload", None))] for chunk in chunks if not isinstance(chunk, DataChunk)
     ]
 
 
 def chunks_from_json(values: list[Json]) -> list[Chunk]:
-    """Return the chunks that ``chunks_to_json`` was given, without run id."""
+    """Return the chunks that ``chunks_to_json`` converted, without run ids."""
     chunks: list[Chunk] = []
     for kind, payload in values:
         if _KINDS[kind] is FileChunk and payload["data"] is not None:

@@ -35,20 +35,20 @@ class _HasMessages(Protocol):
 
 
 class StructuredOutput(Processor[Any], Generic[OutputT]):
-    """Converts the finished answer into an object, for models without structured output or without it beside tools.
+    """Converts the finished answer into an object, for models that support no structured output (or not with tools).
 
     The answer itself does not change. The object, as JSON, is stored in ``metadata["structured_output"]`` of the run's
-    last message and streamed as a ``data-structured-output`` chunk; ``value(result)`` returns it as the type. If the
-    model supports JSON schemas, ``output_type=`` of a call is simpler and needs no second model call. Put it last in
-    ``output_processors``. Without ``model``, put it into ``input_processors`` too, so that it can use the model of the
-    last step.
+    last message and streamed as a ``data-structured-output`` chunk; ``value(result)`` returns it as ``output_type``. If
+    the model supports JSON schemas, ``output_type=`` of a call is simpler and needs no second model call. Put it last
+    in ``output_processors``. Without ``model``, put it into ``input_processors`` too, so that it can use the model of
+    the last step.
 
     Args:
         output_type: A Pydantic model, dataclass, TypedDict, or JSON schema.
-        model: The model that converts: an id or a ``Model``. Default: the model that answered.
-        max_retries: Retries for an object that does not match; the model is sent the reason. Default 2.
-        on_failure: If no attempt matches: ``"block"`` (default) ends the run with a tripwire, ``"warn"`` logs it and
-            returns the answer without an object, ``"fallback"`` uses ``fallback``.
+        model: The model that converts the answer: an id or a ``Model``. Default: the model that answered.
+        max_retries: Retries if the object does not match; the model gets the reason. Default 2.
+        on_failure: What happens if no attempt matches: ``"block"`` (default) ends the run with a tripwire, ``"warn"``
+            logs it and returns the answer without an object, ``"fallback"`` uses ``fallback``.
         fallback: JSON that matches the type.
         instructions: Added to the model's task, for example the meaning of a field.
 

@@ -21,11 +21,11 @@ from diarist.processors.builtin.prompt_units import Unit, split
 from diarist.tokens import TokenCounter, count_image, counter_for
 
 TARGET = 0.7
-"""Share of the space for history that is kept when the window is cut. A cut to the limit itself would change the
-beginning of the prompt with every call, and the provider's cache would never match."""
+"""Share of the space for history that is kept when the window is cut. If it were cut to the limit itself, the beginning
+of the prompt would change with every call, and the provider's cache would never match."""
 
 _SETTLED = 400
-"""Length of text, in characters, after which its token count is final and not computed again."""
+"""Number of characters after which a text's token count is final; the count is not computed again."""
 
 
 @dataclass(slots=True)
@@ -42,23 +42,23 @@ class _State:
 class TokenLimiter(Processor[Any, _State]):
     """Keeps the prompt under a number of tokens by removing old messages. Put it last in ``input_processors``.
 
-    Only the prompt is trimmed, never the storage. Messages of the current run always stay, and a tool call stays
-    or goes together with its result. If system messages and the current run alone exceed the limit, the run is
-    blocked with the numbers in ``tripwire.metadata`` (``limit``, ``system``, ``run``).
+    Only the prompt is trimmed, never the storage. Messages of the current run always stay. A tool call and its result
+    stay or are removed together. If system messages and the current run alone exceed the limit, the run is blocked,
+    with the numbers in ``tripwire.metadata`` (``limit``, ``system``, ``run``).
 
     The window is cut rarely: a conversation over the limit is cut to 70 % of the space for history, and keeps
     its beginning until it reaches the limit again, so that consecutive prompts share a prefix that the provider can
-    cache. The cuts are found by replaying the conversation message by message, so every process arrives at the same
-    ones without storing them. The window begins with a user message if possible. Within a run, the window of the
-    previous step stays while it fits. If memory limits history itself (``last_messages``), let it load more than fits.
+    cache. The cuts are found by replaying the conversation message by message, so every process finds the same cuts
+    without storing them. The window begins with a user message if possible. Within a run, the window of the previous
+    step stays while it fits. If memory limits history itself (``last_messages``), let it load more than the limit.
 
     Args:
         limit: Tokens of system messages and conversation; tool definitions are not counted.
         encoding: ``"o200k_base"`` (default, part of diarist), another encoding that ``tiktoken`` knows, such as
             ``"cl100k_base"`` (downloaded when the limiter is made, unless ``TIKTOKEN_CACHE_DIR`` holds it), or a
             ``TokenCounter``.
-        trim: Selection of the messages that stay, from new to old. ``"best-fit"`` (default) skips messages that do not
-            fit, such as one huge tool result; ``"contiguous"`` stops at the first that does not fit.
+        trim: How the messages to keep are selected, from new to old. ``"best-fit"`` (default) skips messages that do
+            not fit, such as one huge tool result; ``"contiguous"`` stops at the first message that does not fit.
         output_limit: Tokens of text in one step's answer; requires the limiter in ``output_processors`` too. Default:
             no limit.
         output_strategy: ``"truncate"`` (default) drops the text beyond the limit; ``"abort"`` blocks the run.
@@ -134,12 +134,12 @@ class TokenLimiter(Processor[Any, _State]):
     def _cut(self, system: int, units: list[Unit]) -> list[Unit]:
         """Return the units to keep when the window exceeds the limit: the last turn, and earlier units that fit.
 
-        When this cut was first made, the last turn was the current run; so every replay keeps it, too.
+        The first time that this cut was made, the last turn was the current run, so every replay must keep it, too.
         """
         turn = max((i for i, unit in enumerate(units) if unit.opens_turn), default=len(units))
         stays = [unit.fixed or i >= turn for i, unit in enumerate(units)]
         room = self.limit - system - sum(unit.tokens for unit, stay in zip(units, stays, strict=True) if stay)
-        if room < 0:  # an earlier turn that alone exceeds the limit
+        if room < 0:  # the last turn does not fit
             stays = [unit.fixed for unit in units]
             room = self.limit - system - sum(unit.tokens for unit in units if unit.fixed)
         left = int(room * TARGET)
@@ -151,7 +151,7 @@ class TokenLimiter(Processor[Any, _State]):
                 stays[i] = True
             elif self._contiguous:
                 break
-        for i, unit in enumerate(units):  # an earlier question goes with the last of its answers
+        for i, unit in enumerate(units):  # drop an earlier question if all its answers are dropped
             if unit.opens_turn and not unit.fixed:
                 end = next((j for j in range(i + 1, len(units)) if units[j].opens_turn), len(units))
                 stays[i] = stays[i] and (end == i + 1 or any(stays[i + 1 : end]))

@@ -17,12 +17,12 @@ class ToolCallFilter(Processor[Any]):
     """Removes tool calls and their results from the prompt, to save the tokens of long results.
 
     Only calls of earlier runs are removed, and only from the prompt, not from the storage. A call and its result are
-    removed together, and with them a message that has nothing else.
+    removed together. A message that contains nothing else is removed as well.
 
     Args:
         exclude: Names of tools; their calls are removed. Default: all tools.
-        keep_recent: Number of newest calls that stay. Default 0. With each new call an older one leaves the
-            middle of the prompt, and the provider's cache does not match from there on.
+        keep_recent: Number of newest calls that stay. Default 0. With a higher number, each new call removes an older
+            one from the middle of the prompt, and the provider's cache does not match from there on.
 
     Raises:
         ConfigError: A negative keep_recent, or a single text as exclude.
@@ -44,7 +44,7 @@ class ToolCallFilter(Processor[Any]):
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
         """Remove the calls."""
         _, units = split(args.prompt, args.message_list, lambda message: 0)
-        # By unit and id: some models use the same ids in each run.
+        # Identify calls by unit and id, since some models use the same ids in each run.
         calls = [
             (unit, part.call_id)
             for unit in units
@@ -67,5 +67,5 @@ class ToolCallFilter(Processor[Any]):
         messages = [
             replace(message, parts=kept[id(message)]) if id(message) in kept else message for message in args.prompt
         ]
-        # Providers refuse a message without text and calls.
+        # Providers refuse a message that has neither text nor calls.
         return Prompt(messages=[m for m in messages if not all(isinstance(part, ReasoningPart) for part in m.parts)])

@@ -1,4 +1,4 @@
-"""Let the model search a large set of tools, instead of sending it all of them."""
+"""Let the model search a large set of tools, instead of sending all of them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Loaded:
 class ToolSearchProcessor(Processor[Any]):
     """Gives the model two tools, ``search_tools`` and ``load_tool``, with which it finds and loads others.
 
-    A loaded tool can be called from the next step on and stays loaded for its thread, or for the run without a
-    thread. It is added after the existing tools, so that the beginning of the prompt stays the same.
+    A loaded tool can be called from the next step on. It stays loaded for its thread, or if there is none, for the
+    run. It is added after the existing tools, so that the beginning of the prompt stays the same.
 
-    Loaded tools are kept in this object: in another process, or after ``ttl`` seconds without use, the model has to
-    load them again.
+    This object keeps the list of loaded tools: in another process, or after ``ttl`` seconds without use, the model has
+    to load them again.
 
     Args:
         tools: Functions or ``Tool`` objects. The agent's own tools are always sent.
@@ -51,8 +51,8 @@ class ToolSearchProcessor(Processor[Any]):
         clock: Returns seconds; for tests. Default ``time.monotonic``.
 
     Raises:
-        ConfigError: No tools, two tools with one name, a tool named like one of the two, an invalid signature, a
-            top_k or ttl that is not positive, or a negative min_score.
+        ConfigError: No tools, two tools with the same name, a tool named ``search_tools`` or ``load_tool``, an invalid
+            signature, a top_k or ttl that is not positive, or a negative min_score.
 
     Example::
 
@@ -82,7 +82,7 @@ class ToolSearchProcessor(Processor[Any]):
             )
         }
         if not self._library:
-            raise ConfigError("ToolSearchProcessor: tools is empty, there is nothing to search")
+            raise ConfigError("ToolSearchProcessor: tools is empty; give at least one tool")
         if taken := self._own.keys() & self._library.keys():
             raise ConfigError(f"ToolSearchProcessor: tools must not have the name {min(taken)!r}")
         self._index = ToolIndex(list(self._library.values()))
@@ -138,7 +138,7 @@ class ToolSearchProcessor(Processor[Any]):
 
 _K1, _B = 1.5, 0.75
 _EXACT, _PART = 10.0, 2.0
-"""Bonus for a query that is a tool's name, and for one that contains it or is part of it."""
+"""Score bonuses: for a query that equals a tool's name; for a query that contains the name or is part of it."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
@@ -146,8 +146,8 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 class ToolIndex:
     """Ranks tools by a query with BM25, over names and descriptions.
 
-    The ranking function of Robertson and Zaragoza ("The Probabilistic Relevance Framework: BM25 and Beyond", 2009)
-    with its usual parameters. It ranks a few thousand tools in about a millisecond.
+    Uses the ranking function of Robertson and Zaragoza ("The Probabilistic Relevance Framework: BM25 and Beyond", 2009)
+    with its usual parameters. Ranks a few thousand tools in about a millisecond.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -159,8 +159,8 @@ class ToolIndex:
         self._containing = Counter(word for counted in self._words for word in counted)
 
     def search(self, query: str, *, top_k: int, min_score: float) -> list[tuple[Tool, float]]:
-        """Return at most ``top_k`` tools with scores, the best first, none below ``min_score``; ties keep the order of
-        the tools."""
+        """Return at most ``top_k`` tools with scores from ``min_score`` on, the best first. Tools with equal scores
+        keep their order."""
         asked = words(query)
         name = "".join(asked)
         hits: list[tuple[Tool, float]] = []
@@ -182,6 +182,6 @@ class ToolIndex:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a name or sentence, without plural s; ``camelCase`` and ``snake_case`` are split."""
+    """Return the words of a name or sentence, without a plural s; ``camelCase`` and ``snake_case`` are split."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in found]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
-# Control characters except tab and line feed; text direction, invisible tags and byte order marks, which hide words.
+# Control characters except tab and line feed, and characters that hide words: text direction, invisible tags, byte
+# order marks.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 _BLANKS = re.compile(r"[^\S\n]+")
 _AROUND_BREAKS = re.compile(r" ?\n ?")
@@ -31,11 +32,11 @@ class UnicodeNormalizer(Processor[Any]):
 
     Args:
         form: ``"NFKC"`` (default), ``"NFC"``, ``"NFD"`` or ``"NFKD"``.
-        keep_emoji: Leave emoji unchanged; NFKC would turn some into letters. Default True.
+        keep_emoji: Leave emoji unchanged. (NFKC turns some of them into letters.) Default True.
         strip_control: Remove control characters except tab and line feed, and invisible characters that change the
             direction of text or hide words. Default False.
-        collapse_whitespace: Reduce white space to one blank or one empty line, and remove it at both ends; code
-            loses its indentation. Default False.
+        collapse_whitespace: Reduce white space to one blank or one empty line, and remove it at both ends. Code loses
+            its indentation. Default False.
 
     Raises:
         ConfigError: An unknown form.

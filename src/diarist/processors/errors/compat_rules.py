@@ -22,7 +22,7 @@ from diarist.messages import (
 from diarist.models.base import Model
 
 MAX_ID_LENGTH = 40
-"""Maximum length of a repaired tool-call id. OpenAI accepts no longer ones, so a repaired thread can return there."""
+"""Maximum length of a repaired tool-call id. It is OpenAI's limit, so OpenAI accepts a repaired thread as well."""
 
 _FAMILIES = {
     "openai": "openai",
@@ -43,16 +43,16 @@ _EXECUTED = {"srvtoolu_": "anthropic", "ws_": "openai", "fs_": "openai", "ci_": 
 
 @dataclass(frozen=True, kw_only=True)
 class CompatRule:
-    """One incompatibility and its repair, applied before a call or after the provider refused one.
+    """The repair of one incompatibility, applied before a call or after the provider refused a call.
 
     Attributes:
-        name: Names the rule in logs and errors; unique in its list.
+        name: Name of the rule in logs and errors; unique in its list.
         error_patterns: Regular expressions searched for in the provider's message and body; strings ignore case.
             If one matches, ``fix`` is called.
         fix: ``fix(messages) -> bool``: repairs the conversation's messages in place. Returns True if it changed
             something, which retries the call. The repair is stored with the run.
         apply_to_prompt: ``apply_to_prompt(prompt, model) -> Prompt | None``: returns a changed prompt for this one
-            call, or None to leave it. Never stored.
+            call, or None to leave the prompt unchanged. The change is never stored.
 
     Raises:
         ConfigError: No name, neither ``fix`` nor ``apply_to_prompt``, ``fix`` without patterns or patterns without
@@ -72,7 +72,7 @@ class CompatRule:
         if self.fix is None and self.apply_to_prompt is None:
             raise ConfigError(f"{owner} does nothing: give fix or apply_to_prompt")
         if (self.fix is None) != (not self.error_patterns):
-            raise ConfigError(f"{owner}: fix and error_patterns go together")
+            raise ConfigError(f"{owner}: give both fix and error_patterns, or neither")
         function(owner, "fix", self.fix)
         function(owner, "apply_to_prompt", self.apply_to_prompt)
         if not isinstance(self.error_patterns, list | tuple):
@@ -129,7 +129,7 @@ def _is_own(part: TextPart | ReasoningPart | ToolCallPart, model: Model) -> bool
 def _without(prompt: Prompt, drop: Callable[[PromptPart], bool]) -> Prompt | None:
     """Return the prompt without the parts that ``drop`` selects; None if it selects none.
 
-    Messages left empty, or with reasoning alone, are removed too. Their cache breakpoint moves to the message before.
+    Removes messages, too, if no parts or only reasoning are left. Their cache breakpoint moves to the message before.
     """
     out: list[PromptMessage] = []
     changed = False
@@ -153,8 +153,8 @@ def _without(prompt: Prompt, drop: Callable[[PromptPart], bool]) -> Prompt | Non
 def repair_tool_ids(messages: list[Message]) -> bool:
     """Replace tool-call ids that have characters other than letters, digits, ``_`` and ``-``.
 
-    The new id ends with a hash of the old one, so that equal ids stay equal, different ids stay different, and a call
-    gets the same id in every run. Call and result are one part, so both change.
+    The new id ends with a hash of the old id. So equal ids stay equal, different ids stay different, and a call gets
+    the same id in every run. Call and result are one part, so both change.
     """
     parts = [part for message in messages for part in message.tool_parts]
     known = {part.call_id for part in parts}
@@ -191,7 +191,7 @@ def strip_foreign_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
 def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove calls and results of tools that another provider ran, such as a web search.
 
-    Text about the result stays. A call without a recorded provider counts as foreign.
+    Text about the result stays. A call without a recorded provider counts as another provider's.
     """
     foreign = {
         part.call_id
@@ -204,10 +204,10 @@ def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
 
 
 def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove signed thinking without text from earlier turns, which some platforms refuse and none needs.
+    """Remove signed thinking without text from earlier turns. Some platforms refuse it, and none needs it.
 
-    The current turn keeps such blocks: newer models send their thinking that way and check it while tools run.
-    Redacted thinking stays everywhere.
+    The current turn keeps such blocks: newer models send their thinking in this form and check it while tools run.
+    Redacted thinking stays in all turns.
     """
     if not _is_anthropic(model):
         return None
@@ -223,7 +223,7 @@ def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
 
 
 def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove reasoning signed by another provider, which the called one refuses or misreads."""
+    """Remove reasoning that another provider signed: the provider that is called would refuse or misread it."""
     return _without(
         prompt, lambda part: isinstance(part, ReasoningPart) and bool(part.signature) and not _is_own(part, model)
     )
@@ -265,4 +265,4 @@ BUILT_IN_RULES = (
     CompatRule(name="strip-foreign-signed-reasoning", apply_to_prompt=strip_foreign_signatures),
     CompatRule(name="openai-drop-orphaned-item-ids", apply_to_prompt=drop_orphaned_item_ids),
 )
-"""In the order in which they run. The last looks for reasoning that the others may have removed."""
+"""The built-in rules, in the order in which they run. The last one checks for reasoning that the others may remove."""

@@ -18,9 +18,9 @@ _REFUSED = re.compile(
 
 
 class PrefillErrorHandler(Processor[Any]):
-    """Adds a short user turn and retries if the provider requires a prompt to end with one.
+    """Adds a short user turn and retries, if the provider refuses a prompt that does not end with a user turn.
 
-    Some models continue a prompt that ends with an assistant message, others refuse it. The turn is sent in
+    Some models continue a prompt that ends with an assistant message; others refuse it. The turn is sent in
     this run only and never stored. Retries once per step; if the provider refuses again, its error is raised.
 
     Args:

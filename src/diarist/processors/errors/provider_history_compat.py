@@ -1,4 +1,4 @@
-"""Adapt a conversation that began with one provider to another one."""
+"""Adapt a conversation that began with one provider to another provider."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ logger = logging.getLogger("diarist")
 class ProviderHistoryCompat(Processor[Any]):
     """Makes a conversation's history acceptable to the provider that is called.
 
-    Rules with ``apply_to_prompt`` run before each call and change the prompt of that call alone. Rules with ``fix``
-    run after the provider refused the history; they repair the stored messages, and the call is retried once.
+    Rules with ``apply_to_prompt`` run before each call and change only the prompt of that call. Rules with ``fix``
+    run after the provider has refused the history; they repair the stored messages, and the call is retried once.
     List the processor once, in ``processors``.
 
     Args:
         additional_rules: Rules of your own; they run after the built-in ones.
 
     Raises:
-        ConfigError: Two rules with one name, or an entry that is not a ``CompatRule``.
+        ConfigError: Two rules have the same name, or an entry is not a ``CompatRule``.
 
     The built-in rules:
 
@@ -64,7 +64,7 @@ class ProviderHistoryCompat(Processor[Any]):
         """Apply the rules to the prompt.
 
         Raises:
-            ProcessorError: A rule raised; the error names it.
+            ProcessorError: A rule raised an exception; the error names the rule.
             ProcessorResultError: A rule returned neither a ``Prompt`` nor None.
         """
         prompt = args.prompt
@@ -84,8 +84,8 @@ class ProviderHistoryCompat(Processor[Any]):
         """Repair the messages that the provider refused, and request a retry; once per rule and step.
 
         Raises:
-            ProcessorError: A rule raised, or repaired something again after a retry that the provider refused;
-                the error names the rule.
+            ProcessorError: A rule raised an exception, or repaired something again after the provider refused the
+                retry; the error names the rule.
             ProcessorResultError: ``fix`` did not return a bool.
         """
         repaired = False
@@ -110,7 +110,7 @@ class ProviderHistoryCompat(Processor[Any]):
 
     @contextmanager
     def _naming(self, rule: CompatRule, hook: str, step: int) -> Generator[None]:
-        """Raise the errors of the block with rule, hook and step in them."""
+        """Add rule, hook and step to errors of the block."""
         try:
             yield
         except WrongType as error:

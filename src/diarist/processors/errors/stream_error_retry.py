@@ -22,7 +22,7 @@ class StreamErrorRetry(Processor[Any]):
 
     Args:
         max_retries: Retries per step. Default 1.
-        matchers: Functions of the error, in addition to ``is_transient``; any that returns True requests a retry.
+        matchers: Functions of the error, in addition to ``is_transient``. If one returns True, the call is retried.
         max_delay: Longest delay in seconds. If the provider asks for more, the call is not retried, so that a
             fallback model can take over. Default 30.
 

@@ -14,7 +14,7 @@ from diarist.processors.base import returned
 from diarist.processors.guardrails.ask_model import AsksModel, joined, load_prompt
 
 FLAGGED = "flagged"
-"""The category of a verdict that names none."""
+"""The category of a score, if the classifier returns a single number or bool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Verdict:
 
     Attributes:
         scores: Category to score, from 0 (no) to 1 (certain). A missing category counts as 0.
-        reason: Why, in a few words.
-        text: A replacement for the text, from a classifier that rewrites or translates; otherwise None.
+        reason: The reason for the scores, in a few words.
+        text: A replacement for the text, if the classifier rewrites or translates; otherwise None.
     """
 
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -41,7 +41,7 @@ class Verdict:
         return {"categories": list(self.over(threshold)), "scores": dict(self.scores), "reason": self.reason}
 
     def of(self, categories: Iterable[str]) -> Verdict:
-        """Return the verdict for these categories alone; case and word separators are ignored."""
+        """Return the verdict for only these categories; case and word separators of names are ignored."""
         asked = {_spelling(name): name for name in categories}
         scores: dict[str, float] = {}
         for given, score in self.scores.items():
@@ -55,11 +55,11 @@ def _spelling(name: str) -> str:
 
 
 VerdictLike: TypeAlias = Verdict | Mapping[str, float | bool] | float | bool | None
-"""Return values of a classifier function: a ``Verdict``; category to score or bool; one score or bool for all; None for
-nothing found."""
+"""Return values of a classifier function: a ``Verdict``; a mapping from category to score or bool; a single score or
+bool, for the category ``flagged``; None if it found nothing."""
 
 Classify: TypeAlias = Callable[[str], VerdictLike | Awaitable[VerdictLike]]
-"""A classifier function. A sync one runs in the event loop; make a slow one async."""
+"""A classifier function. A sync function runs in the event loop, so make slow functions async."""
 
 
 def as_verdict(value: Any) -> Verdict:
@@ -89,7 +89,7 @@ class ModelClassifier(AsksModel):
         categories: Name to description of each category.
         task: Instructions for the model.
         instructions: Added to the task.
-        answer_text: Ask for a corrected text too.
+        answer_text: True asks for a corrected text, too.
 
     Raises:
         ConfigError: The model cannot be used.
@@ -146,7 +146,7 @@ def _object(properties: dict[str, Json]) -> dict[str, Json]:
 
 
 async def verdict_of(classify: Classify, text: str) -> Verdict:
-    """Return a classifier's verdict. Raises whatever it raises, TypeError or ValueError for an invalid result."""
+    """Return a classifier's verdict. Raises the classifier's errors; TypeError or ValueError for an invalid result."""
     return as_verdict(await returned(classify, text))
 
 

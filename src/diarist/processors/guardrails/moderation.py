@@ -34,19 +34,20 @@ class ModerationProcessor(StreamGuard):
     Each new input message is judged. Output text is held and judged span by span.
 
     Args:
-        model: A model that judges texts: an id or a ``Model``. Alternatively:
-        classifier: A function of the text that returns category to score (0 to 1), a bool, or a ``Verdict``.
-        categories: Names, or name to description. Default: the eleven of ``CATEGORIES`` for a model, and all
-            categories that a function returns.
+        model: A model that judges texts: an id or a ``Model``. Give either ``model`` or ``classifier``.
+        classifier: A function of the text that returns a mapping from category to score (0 to 1), a bool, or a
+            ``Verdict``.
+        categories: Names, or a mapping from name to description. Default: for a model, the eleven of ``CATEGORIES``;
+            for a function, all categories that it returns.
         threshold: Lowest score that is flagged. Default 0.5.
         strategy: ``"block"`` (default): the run ends with a tripwire with ``categories`` and ``scores`` in
             its metadata. ``"warn"``: a log line and a ``data-moderation`` chunk. ``"filter"``: the message is
             removed from the input, the span from the output.
         instructions: Added to the model's task.
         last_message_only: Judge only the last message of the input. Default False.
-        span_chars: Shortest span of output that is judged, in characters; it ends with a sentence. Default 400. None
-            judges each block of text as a whole, and sends nothing of it before.
-        chunk_window: Number of spans that passed to judge together with the next, as context. Default 0.
+        span_chars: Minimum length of a span of output that is judged, in characters; a span ends with a sentence.
+            Default 400. None judges each block of text as a whole, and holds it until then.
+        chunk_window: Number of accepted spans that are judged again with the next span, as context. Default 0.
         include_reasoning: Judge the model's reasoning too. Default True.
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
         run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
@@ -113,7 +114,7 @@ class ModerationProcessor(StreamGuard):
 
 
 def flagged(reason: str, verdict: Verdict, threshold: float) -> Finding | None:
-    """Return the finding of a verdict; None if no category reaches the threshold."""
+    """Return the finding for a verdict; None if no category reaches the threshold."""
     over = verdict.over(threshold)
     if not over:
         return None
@@ -128,7 +129,7 @@ def describe(
     *,
     option: str = "categories",
 ) -> dict[str, str]:
-    """Return name to description of the categories in an option. Raises ConfigError if there is none."""
+    """Return an option's categories as a mapping from name to description. Raises ConfigError if there are none."""
     if categories is None:
         return dict(known)
     names = text_list(owner, f"{option}, or a mapping of name to description,", categories)

@@ -1,4 +1,4 @@
-"""Find passages that a text repeats word by word from another, while the text is still being written."""
+"""Find passages of one text that another text repeats word by word, while the latter is still being written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_A_WORD = 2_800
 """Measured size of an index, in bytes per word of its texts."""
 
 _LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
-"""Length and number of texts with a cached result: models repeat words."""
+"""Maximum length and number of texts whose words are cached, since models repeat words."""
 
 
 def words_of(text: str) -> list[str]:
@@ -43,7 +43,7 @@ class Overlap:
         self._label = label
         self._passages: set[tuple[str, ...]] = set()
         self._next: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-        """Next words, by each sequence of words shorter than a passage."""
+        """For each sequence of words shorter than a passage, the words that may follow it."""
         self._known: dict[str, int] = {}
         self.size = _LONGEST_KNOWN * _MOST_KNOWN
         for text in texts:
@@ -58,7 +58,7 @@ class Overlap:
         self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
 
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
-        """Return the passages, which may overlap, and how many characters at the end may become part of one."""
+        """Return the passages, which may overlap, and how many characters at the end may become part of a passage."""
         piece = text[start:]
         if not final and piece in self._known:
             return (), self._known[piece]

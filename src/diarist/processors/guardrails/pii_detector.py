@@ -44,28 +44,28 @@ class PIIDetector(RedactingGuard):
     """Finds personal data and replaces it, blocks, or warns.
 
     Patterns find e-mail addresses, phone numbers, card numbers (with check digit), IBANs (with checksum), IP addresses,
-    social security numbers, API keys and tokens, credentials in URLs, and optionally dates of birth, wherever the
-    answer is cut into chunks. A detector or model finds types without a fixed form, such as names and addresses; it
-    is given whole sentences.
+    social security numbers, API keys and tokens, credentials in URLs, and optionally dates of birth, also if they are
+    split across chunks. A detector or model finds types without a fixed form, such as names and addresses; it gets
+    whole sentences.
 
     Covers texts, reasoning, tool calls and results, data parts, sources and errors, in the stream, the result and the
     storage.
 
     Args:
         detection_types: Types to find: ``email``, ``phone``, ``credit-card``, ``iban``, ``ip-address``, ``ssn``,
-            ``api-key``, ``url-credentials``, ``date-of-birth``. Default: all but the last. With a model, types of
-            your own such as ``"person"`` too.
-        strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire with ``categories``
-            and ``scores`` in its metadata. ``"warn"``: a log line and a ``data-pii`` chunk, once per type.
-            ``"filter"``: an input message is removed, a tool result becomes an error, and in the output the data is
-            removed.
-        redaction_method: ``"mask"`` (default): letters and digits become ``*``. ``"hash"``: type and a keyed hash;
-            equal values give equal hashes with the same salt. ``"remove"``: no replacement. ``"placeholder"``:
-            ``[EMAIL]``.
+            ``api-key``, ``url-credentials``, ``date-of-birth``. Default: all but the last. With a detector or model,
+            you can add other types, such as ``"person"``.
+        strategy: ``"redact"`` (default) replaces the data. ``"block"``: the run ends with a tripwire with
+            ``categories`` and ``scores`` in its metadata. ``"warn"``: a log line and a ``data-pii`` chunk, once per
+            type. ``"filter"``: an input message is removed, a tool result becomes an error, and in the output the data
+            is removed.
+        redaction_method: ``"mask"`` (default): letters and digits become ``*``. ``"hash"``: the type and a keyed hash;
+            with the same salt, equal values have equal hashes. ``"remove"``: no replacement. ``"placeholder"``: the
+            type in capitals, such as ``[EMAIL]``.
         preserve_format: Masks keep punctuation and length; False uses eight asterisks. Default True.
         salt: Key of the hash. Default: a random one for each ``PIIDetector``.
         detector: A function of the text that returns ``Detection`` objects, sync or async; ``presidio()`` creates
-            one. Alternatively:
+            one. Give ``detector`` or ``model``, not both.
         model: A model that finds types without a fixed form: an id or a ``Model``.
         threshold: Detections with a lower score are ignored. Default 0.6.
         instructions: Added to the model's task.
@@ -76,7 +76,7 @@ class PIIDetector(RedactingGuard):
             it pass with the matches of the patterns.
 
     Raises:
-        ConfigError: An invalid option, or a type that neither pattern nor detector nor model finds.
+        ConfigError: An invalid option, or a type without a pattern, if neither detector nor model is given.
 
     Example::
 
@@ -170,7 +170,7 @@ class PIIDetector(RedactingGuard):
         return (await self._redact_detected(args, [text], where))[0]
 
     async def _redact_detected(self, args: ProcessorArgs[Any], pieces: Sequence[str], where: Where) -> list[str]:
-        """Redact detections in adjacent texts, which the detector is given as one."""
+        """Redact detections in adjacent texts. The detector gets them joined, as one text."""
         text = "".join(pieces)
         found = await self.attempt(self._detected(text), []) if text.strip() else []
         if not found:
@@ -191,7 +191,7 @@ class PIIDetector(RedactingGuard):
             raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
         sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
         if lost := sorted({item.type for item in sure if not any(_places(item.text, text))}):
-            raise ValueError(f"the detector returned a text that is not in the original: {', '.join(lost)}")
+            raise ValueError(f"the detector returned texts that are not in the original; types: {', '.join(lost)}")
         return sure
 
 
@@ -203,7 +203,7 @@ def _places(piece: str, text: str) -> Iterator[re.Match[str]]:
 
 
 PERSONAL = ("person", "address", "date-of-birth", "identity-number")
-"""The types that a model is asked for by default, which have no fixed form."""
+"""Types without a fixed form, for which a model is asked by default."""
 
 
 class ModelDetector(AsksModel):
@@ -230,7 +230,7 @@ class ModelDetector(AsksModel):
                     pass  # patterns find these types
                 case _:
                     raise ModelResponseError(
-                        f"a detection of {self.model.id} has no text, or a type that was not requested"
+                        f"{self.model.id} returned a detection without a text, or of a type that was not requested"
                     )
         return found
 
@@ -243,8 +243,8 @@ def presidio(*, entities: Sequence[str] | None = None, language: str = "en", ana
     Args:
         entities: Entities to find, by Presidio's names. Default: all that the analyzer knows.
         language: Language of the texts. Default ``"en"``.
-        analyzer: An ``AnalyzerEngine``. Default: Presidio's default one, created for the first text; it downloads the
-            spaCy model ``en_core_web_lg`` if it is missing.
+        analyzer: An ``AnalyzerEngine``. Default: Presidio's default engine, created for the first text. It downloads
+            the spaCy model ``en_core_web_lg`` if the model is missing.
 
     Raises:
         ConfigError: No analyzer is given and the package is not installed.

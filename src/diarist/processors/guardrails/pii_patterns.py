@@ -1,4 +1,4 @@
-"""Find personal data by its form: patterns for candidates, and checks that rule out others.
+"""Find personal data by its form: patterns find candidates, and checks rule out wrong ones.
 
 The checks are Luhn's check digit (ISO/IEC 7812) for cards, the checksum modulo 97 (ISO 13616) and the length by
 country for IBANs, and Python's own parser for IP addresses.
@@ -27,7 +27,7 @@ _AFTER_BIRTH = "|".join(f"(?<={re.escape(word)}{gap})" for word in _BIRTH for ga
 _CARD = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7]|35)\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|6\d{15,18}"
 )
-"""Card numbers by first digits: Visa, Mastercard and JCB, American Express, Diners Club, Discover and UnionPay."""
+"""First digits of card numbers: Visa, Mastercard and JCB, American Express, Diners Club, Discover and UnionPay."""
 
 _CANDIDATES: dict[str, tuple[KnownPattern, ...]] = {
     "email": (_PII["email"],),
@@ -88,7 +88,7 @@ _IBAN_LENGTHS = {
 
 _IBAN_BEGIN = re.compile(r"\b[A-Za-z]{2}\d{2}")
 
-# A search that begins at a refined match must find it again, because a stream continues there.
+# A stream continues its search at a refined match, so a search that begins there must find the match again.
 Refine = Callable[[str], Iterable[tuple[int, int]]]
 
 
@@ -113,7 +113,7 @@ class PIIPatterns:
                 found = refine(text[begin : candidate.end])
                 spans += [Span(begin + first, begin + last, name) for first, last in found]
         logins = [span for span in spans if span.label == "url-credentials"]
-        # The end of a login and the host after it look like an e-mail address.
+        # The end of a URL's login and the host after it look like an e-mail address.
         return [
             span
             for span in spans
@@ -137,7 +137,7 @@ def iban_checksum(iban: str) -> bool:
 
 
 def _cards(text: str) -> Iterator[tuple[int, int]]:
-    """Yield every run of whole groups of digits that is a card number."""
+    """Yield every sequence of whole digit groups that is a card number."""
     groups = [(match.start(), match.end()) for match in re.finditer(r"\d+", text)]
     for first, (start, _) in enumerate(groups):
         digits = ""
@@ -150,7 +150,7 @@ def _cards(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _ibans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield every IBAN that begins at a word of the candidate, without capitals before and after it."""
+    """Yield every IBAN that begins at a word of the candidate, without the capitals before and after it."""
     for begin in _IBAN_BEGIN.finditer(text):
         start = begin.start()
         length = _IBAN_LENGTHS.get(text[start : start + 2].upper())

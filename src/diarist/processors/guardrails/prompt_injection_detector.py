@@ -72,7 +72,7 @@ _SOURCES = {
         r"!\[[^\]\n]{0,200}\]\(https?://[^)\s]{1,500}[?&][^)\s]{0,200}[{<$\[]": 0.7,
     },
 }
-"""Patterns by type, for text as ``plain`` returns it, with the certainty of a match from 0 to 1."""
+"""By type, the patterns for text in the form of ``plain``; by pattern, the certainty of a match, from 0 to 1."""
 
 _PATTERNS = [(kind, re.compile(source), weight) for kind, found in _SOURCES.items() for source, weight in found.items()]
 
@@ -84,7 +84,7 @@ _SENTENCE = re.compile(r"[^\n]*?(?:[.!?]+(?:\s+|$)|\n|$)")
 def plain(text: str) -> str:
     """Return the text for patterns: lower case, Unicode NFKC, without invisible characters.
 
-    Unicode tags, which are invisible and spell ASCII, are turned into ASCII.
+    Unicode tags (invisible characters that encode ASCII) are turned into ASCII.
     """
     visible = _TAGS.sub(lambda match: f" {''.join(chr(ord(char) - 0xE0000) for char in match[0])} ", text)
     folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", visible)).casefold()
@@ -92,7 +92,7 @@ def plain(text: str) -> str:
 
 
 def score(text: str) -> dict[str, float]:
-    """Return type to score; several matches of one type combine as independent evidence."""
+    """Return a mapping from type to score; several matches of one type combine as independent evidence."""
     doubts: dict[str, float] = {}
     shown = plain(text)
     views = (shown, shown.replace("\n", " "))  # line by line, and with the lines joined
@@ -108,15 +108,15 @@ class PromptInjectionDetector(InputGuard):
     Patterns run first, without a model call. A model or function judges only texts that the patterns do not flag.
 
     Args:
-        model: A model that judges texts: an id or a ``Model``. Alternatively:
-        classifier: A function of the text that returns type to score (0 to 1), a bool, or a ``Verdict``.
+        model: A model that judges texts: an id or a ``Model``. Give ``model`` or ``classifier``, not both.
+        classifier: A function of the text that returns a mapping from type to score (0 to 1), a bool, or a ``Verdict``.
         detection_types: The types to detect. Default: ``injection``, ``jailbreak``, ``system-override`` and
-            ``tool-exfiltration``. With a model or function, types of your own too.
+            ``tool-exfiltration``. With a model or function, you can add other types.
         threshold: Lowest score that is flagged. Default 0.7.
         strategy: ``"block"`` (default): the run ends with a tripwire with ``categories`` and ``scores`` in
             its metadata. ``"warn"``: a log line and a ``data-prompt-injection`` chunk. ``"filter"``: the message is
-            removed, a tool result becomes an error. ``"rewrite"``: the text is replaced by the model's version, or
-            by its sentences without a match; if none remains, as ``"filter"``.
+            removed; a tool result becomes an error. ``"rewrite"``: the text is replaced by the model's version, or
+            by its sentences without a match; if nothing remains, the same as ``"filter"``.
         instructions: Added to the model's task.
         last_message_only: Judge only the last message of the input. Default False.
         tool_results: Judge tool results. Default True.
@@ -178,7 +178,7 @@ class PromptInjectionDetector(InputGuard):
         )
 
     async def examine(self, text: str) -> Finding | None:
-        """Return the types over the threshold, by the patterns or else by the classifier."""
+        """Return the types over the threshold: those of the patterns, or if there are none, of the classifier."""
         verdict = self._by_patterns(text)
         if self.asks is not None and not verdict.over(self.threshold):
             judged = await verdict_of(self.asks, text)

@@ -1,4 +1,4 @@
-"""Base class of guardrails that redact pieces of text: the hooks, and what a match leads to."""
+"""Base class of guardrails that redact pieces of text: its hooks, and the handling of matches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RedactStrategy = Literal["redact", "block", "warn", "filter"]
 
 @dataclass(slots=True, kw_only=True)
 class RedactingGuardState(RedactingState):
-    """A guard's state for one run, with the text that a classifier has not judged yet, and the labels found so far."""
+    """A guard's state for one run, with the text that a classifier has yet to judge, and the labels found so far."""
 
     held: HeldOutput
     found: set[str]
@@ -55,21 +55,21 @@ class RedactingGuard(Redacting, Guard):
         self.tools = tools
         self.asks = asks
         if asks is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
-            self.process_output_stream = self._rewritten_stream  # async; without a classifier a plain hook costs less
+            self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
 
     @abstractmethod
     def replacement(self, matched: str, label: str) -> str:
         """Return the replacement of a match."""
 
     async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        """Return a text without what the model or function objects to."""
+        """Return the text without the parts to which the model or function objects."""
         return text
 
     def create_state(self) -> RedactingGuardState:
         return RedactingGuardState(held=HeldOutput(self.span_chars), found=set())
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
-        """Redact everything that streams, and thereby the stored messages."""
+        """Redact the stream, and thereby the stored messages."""
         if self.asks is not None:
             return self._rewritten_stream(args)
         if isinstance(args.part, StepStart):

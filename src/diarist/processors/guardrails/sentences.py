@@ -24,11 +24,11 @@ def _with_text(delta: Delta, text: str) -> Delta:
 
 
 class SentenceBuffer:
-    """Collects deltas into spans: ``feed`` each one, ``flush`` before other chunks. A span is one delta.
+    """Collects deltas into spans: ``feed`` each delta, ``flush`` before other chunks. A span becomes one delta.
 
     Args:
-        span_chars: A span ends with the first sentence or line that ends after this many characters. Without one, it
-            ends at the last space before four times as many, if need be inside a word. None: only with its block.
+        span_chars: A span ends with the first sentence or line that ends after this many characters. If none ends
+            before four times as many, the span ends there, at a space if possible. None: it ends with its block.
     """
 
     def __init__(self, span_chars: int | None) -> None:
@@ -64,7 +64,7 @@ class SentenceBuffer:
             return None
         most = least * _STRETCH
         for match in _END.finditer(self._text):
-            # At the end of the text, dots, quotes and spaces may still follow.
+            # At the end of the text received so far, dots, quotes and spaces may still follow.
             if least <= match.end() <= most and match.end() < len(self._text):
                 return match.end()
         if len(self._text) <= most:
@@ -74,15 +74,15 @@ class SentenceBuffer:
 
 
 class HeldOutput:
-    """A guard's view of the output: text is held until the span that it belongs to was judged.
+    """Holds the output's text for a guard, until the span that contains it was judged.
 
     Args:
         span_chars: As for ``SentenceBuffer``.
-        window: Number of spans that passed to keep as context for the next.
-        reasoning: Hold reasoning too.
+        window: Number of accepted spans to keep as context for the next.
+        reasoning: True holds reasoning, too.
 
     Attributes:
-        passed: The last spans that passed.
+        passed: The last accepted spans.
     """
 
     def __init__(self, span_chars: int | None, *, window: int = 0, reasoning: bool = True) -> None:
@@ -97,9 +97,9 @@ class HeldOutput:
 
         Args:
             part: The next chunk.
-            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, whatever is
-                held of the previous one is discarded.
-            change: Returns what takes the place of a span.
+            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, held chunks of
+                the previous attempt are discarded.
+            change: Returns the replacement of a span.
         """
         if self._of is not of:
             self._of = of
@@ -122,7 +122,7 @@ class HeldOutput:
                 out.append(_with_text(span, text))
         if delta is not None:
             return out
-        # The data of a block's end are about the text before its change: a signature, citations that quote it.
+        # The data at a block's end refer to the text before its change: a signature, or citations that quote the text.
         if isinstance(part, ReasoningEnd) and ReasoningDelta in self._changed:
             self._changed.discard(ReasoningDelta)
             part = replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))

@@ -23,10 +23,10 @@ from diarist.processors.streaming_redaction import Look, Span
 LABEL = "system-prompt"
 
 _INDEX_BYTES = 32_000_000
-"""Size limit of the indexes of instructions; some programs write new instructions for each request."""
+"""Size limit of all cached indexes of instructions, since some programs write new instructions for each request."""
 
 _SHORTEST_SECRET = 3
-"""Characters of the shortest secret, without white space: shorter ones occur in every answer."""
+"""Minimum length of a secret, without white space: shorter texts occur in every answer."""
 
 ANNOUNCEMENTS = {
     "announced": KnownPattern(
@@ -44,10 +44,10 @@ ANNOUNCEMENTS = {
 
 
 def literal(secret: str) -> KnownPattern:
-    """Return a pattern that finds a secret, whatever its case and the punctuation between its words.
+    """Return a pattern that finds a secret and ignores case and the punctuation between words.
 
-    A secret of letters alone matches only whole words, in scripts with capitals: "lion" is not found in "million".
-    A secret with digits or signs, such as a code or a key, is found inside other text too.
+    In scripts with capitals, a secret with only letters matches only whole words: "lion" is not found in "million".
+    A secret with digits or signs, such as a code or a key, is found inside other text, too.
     """
     words = secret.split()
     pattern = r"[\W_]{1,8}".join(re.escape(word) for word in words)
@@ -60,21 +60,21 @@ def literal(secret: str) -> KnownPattern:
 class SystemPromptScrubber(RedactingGuard):
     """Redacts passages of the system prompt in the answer.
 
-    Passages of the agent's instructions are found word by word, whatever their case and punctuation, and wherever
-    the answer is cut into chunks. Only a model or classifier finds paraphrases. System messages from memory or other
-    processors are not secret: the model may quote what they say about the user.
+    Finds passages of the agent's instructions word by word, also if they are split across chunks; ignores case and
+    punctuation. Only a model or classifier finds paraphrases. System messages from memory or other processors are not
+    secret: the model may quote what they say about the user.
 
     Args:
-        secrets: Further texts to find: any passage of a long text, and the whole of a text with fewer than
-            ``min_words`` words (a code, a key, an address), whatever its case. A text of letters alone matches
-            whole words only.
+        secrets: Further texts to find: any passage of a long text, or the whole text if it has fewer than
+            ``min_words`` words (a code, a key, an address). Case is ignored. A text with only letters matches only
+            whole words.
         strategy: ``"redact"`` (default). ``"block"``: the run ends with a tripwire. ``"warn"``: a log line and a
             ``data-system-prompt`` chunk. ``"filter"``: the passage is removed.
         redaction_method: ``"placeholder"`` (default), ``"mask"`` (letters and digits become ``*``) or ``"remove"``.
         placeholder_text: Default ``"[SYSTEM_PROMPT]"``.
-        min_words: Shortest passage, in words, or in characters for Chinese, Japanese and Korean. Default 8.
+        min_words: Minimum length of a passage, in words; in characters for Chinese, Japanese and Korean. Default 8.
         custom_patterns: Regular expressions (syntax of ``re``) for further matches.
-        model: A model that judges sentences: an id or a ``Model``. Alternatively:
+        model: A model that judges sentences: an id or a ``Model``. Give ``model`` or ``classifier``, not both.
         classifier: A function of the text that returns a score (0 to 1), a bool, or a ``Verdict``.
         threshold: Lowest score that is redacted. Default 0.7.
         instructions: Added to the model's task.

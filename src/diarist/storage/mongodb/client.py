@@ -56,7 +56,7 @@ _INDEXES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
 
 
 class Server:
-    """The clients of one storage: one per process, also after a fork."""
+    """The clients of one storage: one per process, so a forked process has its own."""
 
     THREADS = 8
 
@@ -143,7 +143,7 @@ def _prepare(db: Db, location: str) -> None:
     version = 0 if found is None else found["version"]
     if version > VERSION:
         raise SchemaError(
-            f"{location} holds version {version} of the storage collections, and this diarist knows version"
+            f"{location} has version {version} of the storage collections, but this diarist supports version"
             f" {VERSION}: upgrade diarist, or use another database"
         )
     if version == VERSION:

@@ -1,6 +1,6 @@
 """Event logs in MongoDB: a head per key, with the counter and the newest events, and a document per earlier event.
 
-One change of the head numbers an event and adds it. The next process that reads the head moves the event into a
+An event is numbered and added in one change of the head. The next process that reads the head moves the event into a
 document of its own.
 """
 
@@ -46,8 +46,8 @@ def list_events(db: Db, key: str, after: int, limit: int) -> list[Event]:
     head = db[_HEADS].find_one({"_id": key})
     if head is None or not limit:
         return []
-    # Read the head first: an event that is moved afterwards is found in its own document. Events newer than this head
-    # are left out, since an earlier one may still be missing.
+    # Read the head first: an event that is moved later is found in its own document. Leave out events newer than this
+    # head, since events before them may be missing.
     first = max(after, head["cut"])
     place = {"epoch": head["epoch"], "seq": {"$gt": first, "$lte": head["last_seq"]}}
     found = {row["seq"]: row for row in head["newest"] if row["seq"] > first}
@@ -68,7 +68,7 @@ def delete_events(db: Db, key: str) -> int:
 
 
 def delete_event_log(db: Db, key: str, until: int) -> None:
-    """Delete the events and the counter of a key, if created at or before ``until`` (microseconds since 1970)."""
+    """Delete a key's events and counter if they were created at or before ``until`` (microseconds since 1970)."""
     head = db[_HEADS].find_one_and_delete({"_id": key, "born": {"$lte": until}})
     if head is not None:
         db[_EVENTS].delete_many({"epoch": head["epoch"]})

@@ -23,7 +23,7 @@ def acquire_lease(db: Db, name: str, owner: str, ttl: int) -> Lease | None:
     try:
         db[_NAME].update_one({"_id": name, "token": 0}, claim, upsert=True)  # insert only: tokens begin at 1
     except DuplicateKeyError:
-        return None  # it exists and is held
+        return None  # the lease exists and is held
     return Lease(name=name, owner=owner, token=1)
 
 

@@ -2,8 +2,8 @@
 
 Two invariants involve several documents:
 
-- When a generation rises, the change that saves the head also keeps the replaced value in it. The value is moved to a
-  document of its own afterwards.
+- When a generation rises, the change that saves the head also keeps the replaced value in the head. Later, the value is
+  moved to a document of its own.
 - No log covers deleted messages. After deleting messages, a process raises the mark of each log that may cover them.
   A save reads the mark before it looks for its messages, and fails if the mark has changed since.
 """
@@ -103,8 +103,8 @@ def delete_log(db: Db, key: str) -> bool:
 
 
 def delete_log_of_thread(db: Db, key: str, until: int) -> None:
-    """Delete a log that was created at or before ``until`` (microseconds since 1970), and mark it so that saves that
-    began before fail."""
+    """Delete a log that was created at or before ``until`` (microseconds since 1970). Marks it, so that running saves
+    fail."""
     head = db[HEADS].find_one({"_id": key, "version": {"$gt": 0}, "born": {"$lte": until}})
     try:
         gone: Document = {**literals(_NOTHING), "mark": raised("mark"), "mark_until": _MARK_UNTIL}
@@ -129,7 +129,7 @@ def mark_removal(db: Db, *keys: str) -> None:
 
 
 _NOTHING: Document = {"version": 0, "generation": 0, "body": None, "outgoing": None, "born": 0, "epoch": None}
-"""The head of a missing log, kept for its mark."""
+"""The head that remains of a deleted log, to keep its mark."""
 _MARK_UNTIL: Document = {"$add": ["$$NOW", int(MARK_LASTS.total_seconds() * 1000)]}
 
 

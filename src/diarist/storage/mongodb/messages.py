@@ -42,7 +42,7 @@ def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
         db[THREADS].update_one(unused, {"$inc": {"last_seq": -len(rows)}})
         raise
     except PyMongoError:
-        with suppress(PyMongoError):  # they are not visible: this is only cleanup
+        with suppress(PyMongoError):  # the messages are not visible, so this is only cleanup
             db[MESSAGES].delete_many({"epoch": doc["epoch"], "batch": batch})
         raise
     if not named:
@@ -68,7 +68,7 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 cleared = db[MESSAGES].delete_many({"epoch": doc["epoch"], **remains}).deleted_count
             if not cleared:
                 raise ConflictError(
-                    f"thread {doc['_id']!r} has a message of the same id already, among {ids}"
+                    f"thread {doc['_id']!r} already has a message with the same id, or an id occurs twice: {ids}"
                 ) from error
 
 
@@ -88,7 +88,10 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
     changeable = own | _ids(db, {"id": {"$in": named}, **_visible(doc)})
     wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
     if wrong:
-        raise NotFoundError(f"run {run.id!r} may not change message {wrong[0]!r}: it is neither its own nor visible")
+        raise NotFoundError(
+            f"run {run.id!r} cannot change message {wrong[0]!r}: it can replace visible messages and messages of its "
+            "own, and remove messages of its own"
+        )
     changed = [{"id": row.id, **{name: getattr(row, name) for name in _REWRITTEN}} for row in rows]
     job = merged({**literals({"run": run.id, "rows": changed, "remove": list(remove)}), "rev": raised("rev")})
     told = db[THREADS].find_one_and_update(
@@ -107,7 +110,7 @@ def _carry_out(db: Db, doc: Document) -> None:
         older: Document = {"epoch": doc["epoch"], "rev": {"$lt": job["rev"]}}
         for row in job["rows"]:
             new = {name: row[name] for name in _REWRITTEN}
-            # A message to be removed keeps its revision, since only older revisions are deleted below.
+            # Keep the revision of a message that will be removed, since only older revisions are deleted below.
             rev = {} if row["id"] in job["remove"] else {"rev": job["rev"]}
             db[MESSAGES].update_one({"id": row["id"], **older}, {"$set": {**new, **rev}})
         if job["remove"]:
@@ -136,7 +139,7 @@ def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) ->
     if doc is None:
         return set()
     found = _ids(db, {"id": {"$in": list(ids)}, **_visible(doc)})
-    if forgotten:  # after the messages: those forgotten in between were among them
+    if forgotten:  # read after the messages, so none that is forgotten in between is missed
         noted = db[FORGOTTEN].find({"epoch": doc["epoch"], "id": {"$in": list(ids)}}, {"id": 1})
         found.update(row["id"] for row in noted)
     return found
@@ -179,7 +182,7 @@ def rewrite_sent(db: Db, thread_id: str, blocks: Mapping[str, str | None]) -> in
 
 
 def is_stored(db: Db, row: RowRef) -> bool:
-    """Return True if a message is stored, also one of the live run."""
+    """Return True if a message is stored, even if it belongs to the live run."""
     doc = _current(db, row.thread_id)
     if doc is None:
         return False
@@ -197,8 +200,8 @@ def _current(db: Db, thread_id: str) -> Document | None:
 def _visible(doc: Document, own: str | None = None) -> Document:
     """Return the query for messages visible in this state of the thread's document, and those of the run ``own``.
 
-    Later changes of runs have no effect, so that no run is seen in part: later runs are excluded by their token, and
-    the run that was live in this state by its id.
+    Later changes of runs have no effect, so that no run is seen in part. The token excludes later runs; the id excludes
+    the run that was live in this state.
     """
     live = doc["live"]
     settled: Document = {"ok": True, "token": {"$lte": doc["token"]}}

@@ -1,4 +1,4 @@
-"""Resources and working memories in MongoDB: one document each, replaced if its version is the expected one."""
+"""Resources and working memories in MongoDB: one document each, replaced if it has the expected version."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def _save(db: Db, collection: str, key: str, version: int, body: str) -> bool:
     if version:
         return db[collection].update_one(expected, {"$set": new}).matched_count == 1
     try:
-        # Insert only: an existing document has a version above 0, so it is not found and its id cannot be inserted.
+        # This can only insert. A stored document has a version above 0, so the filter does not match it, and MongoDB
+        # refuses to insert its id again.
         db[collection].update_one(expected, [{"$set": {**literals(new), "born": NOW}}], upsert=True)
     except DuplicateKeyError:
         return False

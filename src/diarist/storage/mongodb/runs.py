@@ -1,4 +1,4 @@
-"""Runs in MongoDB. The thread's document holds the live run, and an ended one until its effects are carried out.
+"""Runs in MongoDB. The thread's document holds the live run, and ended runs until their effects are carried out.
 
 A run's own document keeps its id unique and records its final state.
 """
@@ -51,11 +51,11 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
             settle(db, began)
             note_end(db, began, {**began["live"], "state": "live"})
             return _run(began, began["live"], "live")
-        db[RUNS].delete_one({"_id": run_id, "state": NEW})  # another process was faster: look again
+        db[RUNS].delete_one({"_id": run_id, "state": NEW})  # another process was faster: read the thread again
 
 
 def _make(db: Db, thread: Thread, live: Document) -> Document | None:
-    """Insert a thread with its first run. Returns None if the thread exists by now."""
+    """Insert a thread with its first run. Returns None if another process has created the thread."""
     newest = db[RUNS].find_one({"thread_id": thread.id}, sort=[("token", -1)])
     token = 1 + (newest["token"] if newest is not None else 0)
     run = merged({**live, "token": literal(token)})
@@ -113,7 +113,7 @@ def settle(db: Db, doc: Document) -> None:
 
 
 def kept_of(run: Document) -> Document:
-    """Return the query for a run's messages, for a run in a thread's document: those of acknowledged batches."""
+    """Return the query for the messages of a run in a thread's document: those in its acknowledged batches."""
     kept: Document = {"batch": {"$in": run["batches"]}}
     if run.get("state") == "interrupted" and run["guarded"]:
         kept["source"] = "input"
@@ -136,7 +136,7 @@ def get_run(db: Db, run_id: str) -> Run | None:
                 return _run(doc, run, run["state"])
         if doc["live"] is not None and doc["live"]["id"] == run_id and doc["deleted_at"] is None:
             return _run(doc, doc["live"], "live")
-    found = db[RUNS].find_one({"_id": run_id})  # its end is recorded here before it leaves the thread's document
+    found = db[RUNS].find_one({"_id": run_id})  # an ended run is recorded here before it leaves the thread's document
     if found is None or found["state"] in (NEW, "live"):
         return None
     place = {"_id": found["thread_id"], "resource_id": found["resource_id"]}

@@ -44,8 +44,8 @@ class MongoDBStorage(Storage):
         database: Database for the collections, if the URL names none. Collection names start with ``diarist_``.
         timeout: Seconds to wait for a writable server, before StorageError.
 
-    A call changes several single documents, and one of these changes decides the outcome. If a process is killed in
-    between, the next one that uses the data carries out the rest. Needs the extra ``mongodb``, but no replica set.
+    A call changes documents one by one, and one of these changes decides the outcome. If a process is killed during a
+    call, the next process that uses the data completes it. Needs the extra ``mongodb``, but no replica set.
 
     Raises ConfigError for other kinds of URL.
     """

@@ -1,10 +1,10 @@
 """Threads in MongoDB: one document each, with its message counter and the runs that are live or not fully ended.
 
-Every decision about a thread is one change of its document. The same process then updates the other documents; if it
-is killed, the next process that reads the thread does so. Each such step may run twice.
+Every decision about a thread is one change of its document. Then the same process updates the other documents; if it
+is killed, the next process that reads the thread updates them. So each update may run twice.
 
 A deleted thread has ``deleted_at`` until everything that belongs to it is deleted. Messages belong to an ``epoch`` of
-the thread, so a new thread with the same id never shows late writes to the old one.
+the thread, so a new thread with the same id never shows late writes to the old thread.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def update_thread(
             [{"$set": {**literals(values), "updated_at": NOW, "edit": raised("edit")}}],
             return_document=ReturnDocument.AFTER,
         )
-        if saved is not None:  # else another process has changed it: try again
+        if saved is not None:  # otherwise another process has changed it: try again
             return _thread(saved)
 
 
@@ -155,7 +155,7 @@ def note_end(db: Db, doc: Document, run: Document) -> None:
 
 
 def most(limit: int, more: int = 0) -> int:
-    """Return a limit for the server, where zero means none."""
+    """Return a limit for the server, for which zero means no limit."""
     return limit + more if limit < 2**31 - 2 else 0
 
 

@@ -14,7 +14,7 @@ from diarist.storage.codec import decode_log, encode_log, from_json, own_log, to
 from diarist.storage.records import ObservationLog, RowRef
 
 _NONE = -1
-"""The stamp of no log."""
+"""A stamp that no log has."""
 _GET = """
 SELECT stamp, CASE WHEN stamp = :stamp AND version = :version THEN NULL ELSE body END
 FROM diarist_logs WHERE key = :key AND version > :after
@@ -26,14 +26,14 @@ SELECT key, generation, body FROM diarist_logs WHERE key = :key ON CONFLICT DO N
 
 
 KnownLog = tuple[int, ObservationLog]
-"""A cached log with its stamp, since logs are long and most readers find them unchanged. It takes about as many bytes
+"""A cached log with its stamp, since logs are long and mostly unchanged between two reads. It takes about as many bytes
 as its text."""
 
 
 async def get_log(
     connection: Connection, kept: ByteCache[str, KnownLog], key: str, after: int
 ) -> ObservationLog | None:
-    """Return the log if its version is above ``after``. ``kept`` caches logs read before."""
+    """Return the log if its version is above ``after``. ``kept`` caches logs that were read before."""
     known = kept.get(key)
     stamp, version = (_NONE, 0) if known is None else (known[0], known[1].version)
     found = await connection.first(_GET, key=key, after=after, stamp=stamp, version=version)
@@ -89,7 +89,7 @@ async def save_log(
         statement, key=saved.key, version=saved.version, generation=saved.generation, body=body, stamp=stamp
     ):
         raise _conflict(log.key, 1, 0)
-    # The next reader is usually this process. If the transaction fails, no stored log has this stamp.
+    # Cache it, since this process is usually the next reader. If the transaction fails, no stored log has this stamp.
     kept.put(saved.key, (stamp, replace(saved, overrides=from_json(to_json(saved.overrides)))), getsizeof(body))
     return saved
 
@@ -97,8 +97,8 @@ async def save_log(
 def _rounded(connection: Connection, body: str) -> str:
     """Pad the body with spaces, by a sixth on average and by half at most.
 
-    A log mostly grows at its end. If its length stays the same, SQLite writes only the changed pages, not all of them
-    twice.
+    A log mostly grows at its end. If its length stays the same, SQLite writes only the changed pages, instead of all
+    pages twice.
     """
     if connection.dialect != "sqlite":
         return body

@@ -44,7 +44,7 @@ _OLDEST_FIRST, _NEWEST_FIRST = _LIST.replace("{order}", "ASC"), _LIST.replace("{
 async def append_messages(
     connection: Connection, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()
 ) -> list[int]:
-    # Raise the counter first: this locks the thread's row, so no other transaction can end the run in between.
+    # Raise the counter first: this locks the thread's row, so no other transaction can end the run before the insert.
     last = await connection.value(
         "UPDATE diarist_threads SET last_seq = last_seq + :count WHERE id = :thread RETURNING last_seq",
         thread=run.thread_id,
@@ -60,7 +60,8 @@ async def append_messages(
             await connection.execute_many(_INSERT, values)
     except connection.violations as error:
         raise ConflictError(
-            f"thread {run.thread_id!r} has a message of the same id already, among {[row.id for row in rows]}"
+            f"thread {run.thread_id!r} already has a message with the same id, or an id occurs twice: "
+            f"{[row.id for row in rows]}"
         ) from error
     for event in added:
         await append_event(connection, *event)
@@ -82,7 +83,7 @@ async def finish_run(
 
 
 async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> bool:
-    """Replace and delete rows. Returns True if rows changed that readers may cache; they do not cache live runs."""
+    """Replace and delete rows. Returns True if rows of ended runs changed: readers may have cached these."""
     await lock_thread(connection, run.thread_id)
     await require_live(connection, run)
     place: dict[str, Any] = {"thread_id": run.thread_id, "run_id": run.id}
@@ -138,7 +139,10 @@ async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[s
 
 def _one(count: int, run: Run, message_id: str) -> None:
     if count != 1:
-        raise NotFoundError(f"run {run.id!r} may not change message {message_id!r}: it is neither its own nor visible")
+        raise NotFoundError(
+            f"run {run.id!r} cannot change message {message_id!r}: it can replace visible messages and messages of its "
+            "own, and remove messages of its own"
+        )
 
 
 # --- reading -----------------------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ async def list_shared_messages(
     before: int,
     run_id: str | None,
 ) -> list[Message]:
-    """Return messages that other readers may have as well. ``kept`` caches those read before."""
+    """Return messages that are shared with other readers. ``kept`` caches messages that were read before."""
     thread = await connection.first(
         "SELECT resource_id, stamp FROM diarist_threads WHERE id = :thread", thread=thread_id
     )
@@ -225,7 +229,8 @@ async def list_shared_messages(
     messages = [decode_message(row, thread_id=thread_id, resource_id=resource_id) for row in found]
     settled = known.between(after, before)
     if before == LARGEST:
-        # Cache only rows before the live run's rows, which are the last ones: no row can be inserted between these.
+        # Cache only the rows before those of the live run. The live run's rows are the last ones, so no row can be
+        # inserted between the cached rows.
         ended = next((place for place, row in enumerate(rows) if row[0] not in COUNTS), len(rows))
         if ended or len(settled) < len(known.messages):
             left = len(settled) / len(known.messages) if known.messages else 0

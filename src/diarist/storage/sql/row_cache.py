@@ -1,4 +1,4 @@
-"""Cache of the messages at the end of threads, so that a turn decodes only those added since the last one.
+"""Cache of the messages at the end of threads, so that a turn decodes only messages added since the last turn.
 
 A thread has a stamp that changes whenever existing messages change. While the stamp is the same, messages of ended runs
 are unchanged.
@@ -16,8 +16,8 @@ from diarist.messages import Message
 from diarist.storage.codec import MessageRow
 
 _OF_A_ROW, _FORMS = 1_500, 2
-"""Estimated bytes of a message without its texts, and the number of forms in which a text is kept: the message, and its
-JSON in requests."""
+"""Estimated bytes of a message without its texts. The second: the number of forms in which a text is kept, that is, in
+the message and in its JSON for requests."""
 
 
 @dataclass(frozen=True, slots=True)

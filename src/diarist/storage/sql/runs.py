@@ -1,4 +1,4 @@
-"""Runs in SQL. A run's state alone decides if its messages are visible; ending a run updates other tables to match."""
+"""Runs in SQL. Only a run's state decides if its messages are visible; ending a run updates other tables to match."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def begin_run(connection: Connection, run_id: str, thread: Thread, ttl: in
     if is_known:
         raise ConflictError(f"run {run_id!r} exists already")
     if is_busy:
-        live = await connection.first(  # a heartbeat does not lock the thread: it commits before this, or is too late
+        live = await connection.first(  # a heartbeat, which does not lock the thread, commits earlier or fails
             f"SELECT {_COLUMNS}, expires_at <= {{now}} FROM diarist_runs WHERE thread_id = :thread AND state = 'live'"
             " {for update}",
             thread=thread.id,

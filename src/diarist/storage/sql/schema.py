@@ -13,8 +13,8 @@ from diarist.storage.sql.resources import save_working_memory
 from diarist.storage.sql.search import index_all, leave_out_live
 
 # threads.created_by: the run that created the thread; the thread is visible only if that run's messages are.
-# threads.stamp: a random number, replaced when existing messages change. See ``Known``.
-# runs: the row of a run remains after the run created and discarded a thread; it has the final state and the token.
+# threads.stamp: a random number, replaced when existing messages change. See ``KnownRows``.
+# runs: if a run creates a thread and is discarded, its row remains; it has the final state and the token.
 # logs.stamp: a random number, replaced with the body, so that readers can cache it.
 _TABLES = (
     """CREATE TABLE diarist_threads (
@@ -64,7 +64,7 @@ _TABLES = (
 _WORKING_MEMORIES = """CREATE TABLE IF NOT EXISTS diarist_working_memories (
     key {key} NOT NULL PRIMARY KEY, version BIGINT NOT NULL, body TEXT NOT NULL
 )"""
-# Forgotten messages. They are not stored again when a client sends its whole conversation again.
+# Ids of forgotten messages, so that they are not stored again when a client sends its whole conversation again.
 _FORGOTTEN = """CREATE TABLE IF NOT EXISTS diarist_forgotten (
     thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, id {key} NOT NULL,
     seq BIGINT NOT NULL, rank BIGINT NOT NULL, role TEXT NOT NULL, PRIMARY KEY (thread_id, id)
@@ -139,7 +139,7 @@ SCHEMA = Schema(
     create=_create,
     migrations={
         1: _add_search,
-        2: leave_out_live,  # version 3 adds messages to the search index when their run has ended
+        2: leave_out_live,  # since version 3, messages are added to the search index when their run ends
         3: _move_working_memory,
         4: _add_stamps,
         5: lambda connection: connection.execute(_FORGOTTEN),

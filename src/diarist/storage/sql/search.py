@@ -30,7 +30,9 @@ _NEXT = (
     f" WHERE position >= :base AND position < :base + {POSITIONS_PER_SECOND}{{owner}}), :owner, :tie, :terms)"
 )
 _ADD_IN_SQLITE = _NEXT.replace("{owner}", "")  # the position is the row id in the index
-_ADD_IN_POSTGRESQL = _NEXT.replace("{owner}", " AND owner = :owner")  # resources do not wait for each other
+_ADD_IN_POSTGRESQL = _NEXT.replace(
+    "{owner}", " AND owner = :owner"
+)  # so writers of two resources never wait for each other
 _ADD_THERE = f"INSERT INTO {_COLUMNS} VALUES (:thread_id, :seq, :position, :owner, :tie, :terms)"
 _TO_INDEX = (
     "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
@@ -56,7 +58,9 @@ async def index_run(connection: Connection, run: Run) -> None:
 
 
 async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> None:
-    """Update the index for a message that ``run`` has rewritten. It keeps its position if it has the same second.
+    """Update the index for a message that ``run`` has rewritten.
+
+    The position changes only if the time of the message is now in another second.
 
     Messages of the live run itself are not indexed yet.
     """
@@ -131,7 +135,7 @@ async def _dated(connection: Connection, run: Run, rows: Sequence[MessageRow]) -
 
 
 async def _add(connection: Connection, values: Sequence[dict[str, Any]], *, there: bool = False) -> None:
-    """Insert rows, in thread order, at the next free positions; with ``there``, at the positions that they have."""
+    """Insert rows, in thread order, at the next free positions; with ``there``, at the positions in ``values``."""
     if connection.dialect == "postgresql":
         rows = [{**row, "terms": sorted(row["terms"])} for row in values]
         await connection.execute_many(_ADD_THERE if there else _ADD_IN_POSTGRESQL, rows)
@@ -168,20 +172,21 @@ def _mark(kind: Literal["thread", "resource"], id: str) -> str:
 
 # --- searching ---------------------------------------------------------------------------------------------
 
-# Selects rows of messages of the resource. The table of terms has visible messages only.
+# Selects messages of the resource. The table of terms contains only visible messages.
 _VISIBLE = (
     f"SELECT s.position, s.tie, s.thread_id, {_MESSAGE} FROM {{rows}} s"
     " JOIN diarist_messages m ON m.thread_id = s.thread_id AND m.seq = s.seq"
     " JOIN diarist_threads t ON t.id = s.thread_id WHERE t.resource_id = :resource"
 )
-# SQLite's index returns rows by position, so few are read. Positions are unique.
+# SQLite's index returns rows in order of position, so the query reads few rows. Positions are unique there.
 _IN_INDEX = (
     f"SELECT s.position, s.tie, s.thread_id, {_MESSAGE} FROM diarist_search_index i, diarist_search s,"
     " diarist_messages m, diarist_threads t WHERE diarist_search_index MATCH :wanted AND i.rowid < :position"
     " AND s.position = i.rowid AND m.thread_id = s.thread_id AND m.seq = s.seq AND t.id = s.thread_id"
     " AND t.resource_id = :resource"
 )
-# PostgreSQL's index of terms is unordered, which is slow for common words; but the newest rows contain those.
+# PostgreSQL's index of terms is unordered, so common words would be slow. The newest rows mostly contain such words, so
+# they are searched first, without that index.
 _BEFORE = "(position < :position OR (position = :position AND tie < :tie))"
 _AMONG_NEWEST = (
     _VISIBLE.replace(
@@ -191,7 +196,7 @@ _AMONG_NEWEST = (
     )
     + " AND s.terms @> :wanted ORDER BY s.position DESC, s.tie DESC LIMIT :most"
 )
-# A subquery of its own: otherwise the planner, which has no statistics of rare words, reads all rows in order.
+# The subquery keeps the planner, which has no statistics of rare words, from reading all rows in order.
 _BY_TERMS = (
     "WITH found AS MATERIALIZED (SELECT thread_id, seq, position, tie FROM diarist_search"
     f" WHERE terms @> :wanted AND {_BEFORE}{{of thread}}) "

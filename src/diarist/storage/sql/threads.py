@@ -41,10 +41,10 @@ _INSERT = (
 
 
 async def lock_thread(connection: Connection, thread_id: str) -> str | None:
-    """Lock the thread and its runs against changes by other transactions. Returns its resource; None if it is missing.
+    """Lock the thread and its runs against changes by other transactions. Returns the thread's resource, or None.
 
-    A transaction that reads data of a thread in order to change it locks the thread's row first, so few other locks are
-    needed. The order of locks is: thread, messages, runs, logs, events.
+    Transactions that read a thread's data to change it lock the thread's row first, so few other locks are needed. The
+    order of locks is: thread, messages, runs, logs, events.
     """
     return await connection.value(
         "SELECT resource_id FROM diarist_threads WHERE id = :thread {for update}", thread=thread_id
@@ -152,8 +152,8 @@ async def _existing(connection: Connection, thread_id: str) -> ThreadRow:
 
 
 async def _index_metadata(connection: Connection, thread_id: str, metadata: str) -> None:
-    """Store the canonical text of each value for ``list_threads``. JSON paths differ by database, and keys may contain
-    any character."""
+    """Store the canonical text of each value for ``list_threads``. (JSON paths differ by database, and keys may contain
+    any character.)"""
     stored: dict[str, Json] = from_json(metadata)
     if stored:
         await connection.execute_many(

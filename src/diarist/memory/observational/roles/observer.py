@@ -62,8 +62,8 @@ class ModelObserver:
         timezone: IANA name; dates and times of the notes are in it.
         instruction: Appended to the instructions.
         language: Language of the notes, such as ``"German"``; the user's own by default.
-        previous_tokens: Maximum tokens of earlier notes in the prompt. Of a longer diary, its end is shown, and the lines
-            nearest to the messages by their words.
+        previous_tokens: Maximum tokens of earlier notes in the prompt. Of a longer diary, its end is shown, and the
+            lines nearest to the messages by their words.
         tool_result_tokens: Longer tool results are cut to this in the transcript.
         batch_tokens: A message longer than this is cut; None never cuts.
         temporal_markers: Name pauses of ten minutes or more in the transcript.
