@@ -44,7 +44,7 @@ class TokenCounter(Protocol):
 
 
 class O200kCounter:
-    """Counts as OpenAI's o200k_base does. Safe to share between threads.
+    """Counts with OpenAI's encoding o200k_base. Safe to share between threads.
 
     Text that looks like a special token (``<|endoftext|>``) counts as ordinary text. Runs of more
     than 8192 characters of one kind (blanks, letters without a break, signs) are cut into pieces of

@@ -41,7 +41,7 @@ class LanguageDetector(StreamGuard):
             tripwire with ``language``, ``scores`` and ``targets`` in its metadata. ``"translate"``: the text is
             translated to the first target language; an input message keeps the original in its metadata, under
             ``"language-detector"``.
-        model: A model that translates: an id or a ``Model``. Give either ``model`` or ``translator``.
+        model: A model that translates: an id or a ``Model``. Strategy ``"translate"`` needs it, or ``translator``.
         translator: A function of text and target code that returns the translation.
         min_text_length: Shorter texts pass, since their language is uncertain. Default 10 characters.
         last_message_only, span_chars, include_reasoning, on_error, run_in_parallel: As for
