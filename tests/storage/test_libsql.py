@@ -98,7 +98,7 @@ async def test_newer_schema_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE diarist_schema SET version = 99")
     connection.close()
-    with pytest.raises(SchemaError, match=r"version 99 .* knows version \d"):
+    with pytest.raises(SchemaError, match=r"version 99 .* supports version \d"):
         await LibSQLStorage(path).open()
 
 

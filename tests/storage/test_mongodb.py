@@ -83,5 +83,5 @@ async def test_no_server() -> None:
 async def test_newer_schema_is_refused(server: MongoDBServer) -> None:
     async with MongoDBStorage(server.url):
         server.collections["diarist.diarist_schema"]["storage"]["version"] = 99
-    with pytest.raises(SchemaError, match=r"version 99 .* knows\s+version \d"):
+    with pytest.raises(SchemaError, match=r"version 99 .* supports\s+version \d"):
         await MongoDBStorage(server.url).open()

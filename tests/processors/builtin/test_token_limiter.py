@@ -235,4 +235,4 @@ def test_an_encoding_that_cannot_be_downloaded_is_a_clear_error(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match="TokenLimiter: encoding 'p50k_base' cannot be downloaded") as caught:
         TokenLimiter(9, encoding="p50k_base")
-    assert "Offline use 'o200k_base', which is part of diarist, or set TIKTOKEN_CACHE_DIR" in str(caught.value)
+    assert "Offline, use 'o200k_base', which is part of diarist, or set TIKTOKEN_CACHE_DIR" in str(caught.value)
