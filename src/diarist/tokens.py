@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_RUN = 8192
 
-# The kinds of characters that can form one long piece in that split. (Digits cannot: they are split in threes.)
+# The kinds of characters that can form one long piece in OpenAI's split. (Digits cannot: they are split in threes.)
 _RUN_CLASSES = (
     r"\p{White_Space}",
     r"[\p{L}\p{M}]",
