@@ -19,7 +19,7 @@ The tree is divided by who can solve the problem::
     │   │   ├── RateLimitError
     │   │   ├── ContentFilterError
     │   │   └── ModelTimeoutError
-    │   ├── ModelConnectionError    no answer, or a connection cut inside one
+    │   ├── ModelConnectionError    no connection, or it was cut in the middle of an answer
     │   └── ModelResponseError      an answer that cannot be read
     ├── ToolError                   raised by a tool to tell the model what went wrong
     ├── ProcessorError              a processor failed

@@ -1,6 +1,6 @@
 """Memory notes: short texts inside the user's message, for facts that depend on the clock or the turn.
 
-A note is composed once per run. It leaves out items that earlier notes in the window have with the same value. It is
+A note is composed once per run. It leaves out each item whose value an earlier note in the window already has. It is
 stored with the message (``Message.sent``), so that later prompts repeat it byte for byte.
 """
 
@@ -18,7 +18,7 @@ from diarist.tokens import TokenCounter
 ERASURES = "erasures"
 """Key in ``made_from``: the log's number of erasures when the block was made."""
 BORN = "born"
-"""Key in ``made_from``: the ``born`` id of the diary, since a later diary may have the same key."""
+"""Key in ``made_from``: the ``born`` id of the diary. A diary that replaces a deleted one has another ``born`` id."""
 ALWAYS_TRUE = {"date", ERASURES, BORN}
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -44,7 +44,7 @@ def asked_in(messages: MessageList) -> Message | None:
 
 
 def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
-    """Return a block with a single item. Without lines its text is empty, and it is only a record."""
+    """Return a block with a single item. Without lines it has no text: it only records ``value`` in ``made_from``."""
     return compose([NoteItem(name, value, list(lines))], counter)
 
 

@@ -27,7 +27,7 @@ class LibraryModel(Model):
         - Leading system messages are joined into one, with blank lines between them. For providers with explicit cache
           breakpoints (Anthropic, Bedrock), only those up to the first breakpoint are joined; the others become
           content blocks of the first user message, so that each can have its own breakpoint.
-        - Reasoning, and calls of tools that a provider ran with their results, go back only to that provider.
+        - Reasoning, and the calls and results of tools that a provider ran itself, go back only to that provider.
         - ``request.output`` is sent if the model supports schemas; otherwise the prompt must describe the format.
     """
 
@@ -88,7 +88,7 @@ class LibraryModel(Model):
     async def _client(self) -> AsyncGenerator[LibModel]:
         """Return a client for one call.
 
-        It is reused, unless the call was cancelled: then it is closed, since not every client drops its connection.
+        It is reused, unless the call was cancelled: then it is closed, since some clients keep the connection open.
         """
         if self._borrowed is not None:
             async with self._borrowed as model:

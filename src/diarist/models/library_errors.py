@@ -44,7 +44,7 @@ def typed_errors(provider: str) -> Generator[None]:
 
 @contextmanager
 def unreadable_answers(provider: str) -> Generator[None]:
-    """Raise ModelResponseError for the library's errors about fields of a wrong type."""
+    """Raise ModelResponseError for the Python errors that malformed fields of an answer cause in the library."""
     try:
         yield
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:

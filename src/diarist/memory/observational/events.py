@@ -30,7 +30,7 @@ ACTIVATION = "data-om-activation"
 THREAD_UPDATE = "data-om-thread-update"
 
 Trigger = Literal["threshold", "idle", "provider_change", "overflow", "manual"]
-"""Why buffered notes were activated."""
+"""What caused buffered entries to be moved into the prompt."""
 
 _WORDS = ("observations", "currentTask", "suggestedResponse", "threadTitle", "oldTitle")
 
@@ -40,9 +40,9 @@ class Cycle:
     """One observation or reflection, with the fields that its events share.
 
     Attributes:
-        log: The diary at its start.
+        log: The diary when the cycle started.
         tokens: Size of the input: messages, or entries for a reflection.
-        buffered: The result is buffered: the cycle runs in the background, before it is due.
+        buffered: True: the cycle runs in the background, before it is needed, and its result waits until then.
     """
 
     id: str
@@ -70,7 +70,7 @@ def record_id(log: ObservationLog) -> str:
 
 
 def status(sizes: Sizes, log: ObservationLog, limits: Limits, *, thread_id: str, step_number: int) -> DataChunk:
-    """Return the status event before a model call: sizes of messages, notes and buffered results."""
+    """Return the status event before a model call: sizes of messages, diary and buffered results."""
     chunks = (*sizes.chunks, *sizes.held_chunks)
     removed = choose_chunks(sizes.chunks, max(sizes.message_tokens, limits.message_tokens), limits)
     data: dict[str, Json] = {

@@ -32,8 +32,8 @@ _CONNECT_TIMEOUT = 10
 QUEUED_WORK = "diarist.work"
 MAX_ATTEMPTS = 5
 _FIRST_DELAY = 10
-"""Seconds before the second attempt, doubled for each further one. Together they outlast the lease of a killed
-process."""
+"""Seconds before the second attempt; doubled for each further one. All delays together are longer than the lease of a
+killed process."""
 _SILENCE = 30
 """Seconds without a heartbeat after which a worker counts as dead; workers send one every ten seconds."""
 _PAUSE = 5.0

@@ -106,7 +106,7 @@ class Embedding:
     async def forget(
         self, *, resource: str | None, thread: str | None = None, message_ids: Collection[str] | None = None
     ) -> Receipt:
-        """Remove the vectors of some messages of a thread, a thread or a resource, and cut notes that quote them."""
+        """Remove the vectors of a resource, of a thread, or of some of its messages, and cut notes that quote them."""
         store = await self._found()
         if store is None:
             return Receipt()

@@ -27,7 +27,7 @@ logger = logging.getLogger("diarist")
 
 
 class SemanticRecall(Processor[Any]):
-    """Adds messages with a meaning close to the question to the memory note, and embeds the run's messages at its end.
+    """Puts messages close in meaning to the question into the memory note, and embeds the run's messages when it ends.
 
     Place the processor among the input processors, before the one that stores the run's messages. A failing store or
     embedder never fails the turn: the failure is logged and sent as a chunk ``data-recall-failed``.
@@ -138,7 +138,7 @@ class SemanticRecall(Processor[Any]):
         return recalled
 
     async def _after_end(self, context: RunContext[Any], outcome: Outcome) -> None:
-        """Embed the run's messages, which are stored by now. A read-only memory has no stored run."""
+        """Embed the run's messages, stored by now. Does nothing if the run was not stored, as with read-only memory."""
         if outcome == "discarded" or context.thread_id is None or context.resource_id is None:
             return
         try:
@@ -154,8 +154,8 @@ class SemanticRecall(Processor[Any]):
             context.wait_at_end(lambda: settle(thread))
 
     async def _check_note(self, context: RunContext[Any], asked: Message, outcome: Outcome) -> None:
-        """Cut the note if a message that it quotes was deleted during the run: ``forget`` could not see the note
-        then."""
+        """Cut the note if a message that it quotes was deleted during the run: the note was not stored yet, so
+        ``forget`` could not find it."""
         if outcome == "discarded" or context.thread_id is None or asked.sent is None:
             return
         try:

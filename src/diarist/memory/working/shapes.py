@@ -1,4 +1,4 @@
-"""The two kinds of working memory: a Markdown text that updates replace, and a JSON object that updates merge into."""
+"""The two kinds of working memory: an update replaces the whole Markdown text, but is merged into the JSON object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Shape(ABC):
     """A kind of working memory: its texts for the model, and the check of updates.
 
     Attributes:
-        replaces: True if an update is the whole new text, so it must be based on the newest one.
+        replaces: True if an update is the whole new text, so it must be based on the newest text.
         blank: Text to show while nothing is known.
         how_to_keep: Instructions for the model that updates it.
     """

@@ -14,7 +14,7 @@ from diarist.processors.base import DROP, Processor, ProcessOutputStreamArgs, St
 
 @dataclass(slots=True)
 class _Batch:
-    """The current batch: its ``first`` delta, the joined text, and ``of``, the ``stream_parts`` of its attempt."""
+    """The current batch: its ``first`` delta, the joined text, and in ``of`` the ``stream_parts`` of its attempt."""
 
     first: TextDelta | None = None
     text: str = ""

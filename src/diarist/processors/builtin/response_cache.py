@@ -62,7 +62,7 @@ class InMemoryCache:
 
 
 class StorageCache:
-    """Stores answers in a ``Storage``, shared by all processes that use it, as events with one key per request.
+    """Stores answers as events in a ``Storage``, with one key per request. All processes that use it share them.
 
     Args:
         storage: Any storage; keys begin with ``response-cache:``.

@@ -1,4 +1,4 @@
-"""Find passages of one text that another text repeats word by word, while the latter is still being written."""
+"""Find passages of secret texts that a new text repeats word by word, while the new text is still being written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_A_WORD = 2_800
 """Measured size of an index, in bytes per word of its texts."""
 
 _LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
-"""Maximum length and number of texts whose words are cached, since models repeat words."""
+"""Maximum length of a piece of text, and number of pieces, whose result is cached, since models repeat words."""
 
 
 def words_of(text: str) -> list[str]:

@@ -58,7 +58,7 @@ def lost_some(told: ObservationLog, log: ObservationLog) -> bool:
 class LogStore:
     """The observation logs of a storage: one per thread, or one per resource.
 
-    Every method takes both ids; the scope decides which of them is the key.
+    Most methods take both ids; the scope decides which of them is the key.
     """
 
     def __init__(self, storage: Storage, scope: Scope = "thread") -> None:
@@ -76,8 +76,7 @@ class LogStore:
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
     ) -> tuple[ObservationLog, list[Message]]:
-        """Return the log, and the rows of the thread that no active entry covers. Counts only entries that the run
-        sees."""
+        """Return the log, and those rows of the thread that are not covered by an active entry visible to the run."""
         found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
@@ -120,13 +119,13 @@ class LogStore:
         Args:
             change: A transition; it may raise to give up. Nothing is saved if it returns its argument.
             check: Awaited after each read, before the change; it may raise to give up.
-            rows: Rows that must be stored when the log is saved.
+            rows: Rows that must still be in the storage when the log is saved.
 
         Returns:
             The log as it is stored now.
 
         Raises:
-            ConflictError: Ten attempts in a row lost the race, or a row is gone.
+            ConflictError: Other processes saved first ten times, or one of ``rows`` is no longer stored.
         """
         attempt = 0
         while True:
@@ -147,10 +146,10 @@ class LogStore:
                 await asyncio.sleep(random.uniform(0, _JITTER * attempt))
 
     async def clean_history(self, key: str, gone: Callable[[Observation], bool]) -> None:
-        """Remove entries from earlier generations. These also contain entries that were buffered, or belonged to a live
-        run.
+        """Remove the entries for which ``gone`` returns True from all earlier generations, including entries that were
+        buffered or belonged to a live run when their generation ended.
 
-        Pass it as ``check`` to the ``update`` that removes the same entries from the log. If a new generation begins
+        Call it in ``check`` of the ``update`` that removes the same entries from the log. If a new generation begins
         between this call and the save, the save fails, and ``update`` repeats this call and the change.
         """
         await self.rewrite_history(

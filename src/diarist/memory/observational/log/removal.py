@@ -1,8 +1,8 @@
 """Removal of rows and of everything that was made from them.
 
-Saves tombstones in the log first, so that work in flight cannot restore anything. Then removes the entries made from
-the rows and all copies of their text; the rows go last. After a crash the tombstones remain, and ``finish_removals``
-does the rest when the log is opened next.
+The first save of the log removes the entries made from the rows, and adds tombstones, so that work in flight cannot
+restore anything. Then the copies of the entries' text are removed, then the rows, and last the titles that a model made
+from them. After a crash the tombstones remain, and ``finish_removals`` does the rest when the log is opened next.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ async def remove_rows(
 
     Args:
         stones: The ranges of the rows, which may be in threads that are already deleted.
-        rows: Rows that must be stored when the tombstones are saved, since a thread that was created again reuses
-            the numbers. Raises ConflictError if they are not.
+        rows: Rows that must still be stored when the tombstones are saved, or ConflictError is raised: a thread that
+            was deleted and created again reuses the numbers.
     """
     names: set[str] = set()  # names and numbers in the rows that are still stored
     ids: dict[str, list[str]] = {}
@@ -100,16 +100,16 @@ async def remove_rows(
     for thread_id, message_ids in ids.items():
         await storage.delete_messages(thread_id, message_ids)
         receipt += Receipt(message_ids=tuple(message_ids))
-    # Last, for titles made since the removal began. If this is interrupted, the tombstones cause another attempt.
+    # Done last, to find titles made during the removal. If interrupted, the tombstones cause another attempt.
     for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
         receipt += await _clean_generated_title(storage, thread_id)
     return receipt
 
 
 async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: Message, counter: TokenCounter) -> None:
-    """Remove from the logs everything that was made from a row. The row stays and becomes raw again.
+    """Remove from the logs everything that was made from a row. The row stays, and counts as not observed.
 
-    Notes of the row that are still being made are dropped.
+    Observations of the row that are still being made are dropped.
     """
     stones = (Tombstone(thread_id=row.thread_id or "", first_seq=seq_of(row), last_seq=seq_of(row)),)
     for log in logs:
@@ -147,7 +147,7 @@ async def _clean(
     *,
     stays: bool = False,
 ) -> Receipt:
-    """Remove what was made from the rows: from a log, its history, and all copies of its text.
+    """Remove everything made from the rows: in a log and its history, and all copies of the log's text.
 
     Args:
         names: Words that the receipt looks for in the remaining entries.
@@ -187,14 +187,14 @@ async def _clean(
     return receipt + await _clean_notes(storage, after, stones, counter)
 
 
-# --- copies of its words ---------------------------------------------------------------------------------------
+# --- copies of the log's text ---------------------------------------------------------------------------------------
 
 
 async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:
     """Empty a title made by a model if its source is gone.
 
     A title made from a message is emptied when the message is deleted. A title made by the Observer stays only while a
-    diary entry has it: after a diary was cleared, nothing tells which messages the title was made from.
+    diary entry has it, since only the entry tells which messages it was made from.
 
     Args:
         changed: The id of a message with new content; a title made from it is emptied too.
@@ -244,7 +244,7 @@ async def _clean_notes(
 
 
 async def cut_notes(storage: Storage, thread_id: str, counter: TokenCounter, *, after: int = 0) -> Receipt:
-    """Reduce the memory notes that were sent with rows after ``after`` to the date."""
+    """Reduce the memory notes to their date in the rows numbered above ``after``."""
     cut: dict[str, SentBlock | None] = {}
     async for row in rows_between(storage, thread_id, after=after):
         if row.sent is not None:
