@@ -9,8 +9,10 @@ import base64
 import json
 import re
 import secrets
+import socket
 import sqlite3
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -19,19 +21,24 @@ _SETTING = re.compile(r"\s*PRAGMA\s+(secure_delete|synchronous|journal_mode|busy
 
 
 class LibSQLServer:
-    """Serves the file; ``token`` is what a client must show, ``requests`` counts what came.
+    """Serves the file; ``token`` is what a client must show, ``requests`` counts what came."""
 
-    ``idle`` is the number of seconds after which it closes an idle connection.
-    """
-
-    def __init__(self, path: Path, token: str | None = None, *, idle: float | None = None) -> None:
-        self.path, self.token, self.idle = path, token, idle
+    def __init__(self, path: Path, token: str | None = None) -> None:
+        self.path, self.token = path, token
         self.requests = 0
+        self._sockets: list[socket.socket] = []
         self.streams: dict[str, sqlite3.Connection] = {}
         sqlite3.connect(path).execute("PRAGMA journal_mode = WAL").connection.close()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def hang_up(self) -> None:
+        """Close the connections of all clients, as servers do with idle ones."""
+        for connection in self._sockets:
+            with suppress(OSError):  # the client has closed it
+                connection.shutdown(socket.SHUT_RDWR)
+        self._sockets.clear()
 
     @property
     def url(self) -> str:
@@ -58,7 +65,10 @@ class LibSQLServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
-            timeout = server.idle
+
+            def setup(self) -> None:
+                super().setup()
+                server._sockets.append(self.connection)
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

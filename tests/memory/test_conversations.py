@@ -406,7 +406,7 @@ def test_a_turn_read_while_it_was_written_does_not_hide_the_whole(read: Any):
         ("hi".encode("utf-16"), "is UTF-16; save it as UTF-8"),
         (b'{"role": "user"}\n{"a": "\xe9"}', "line 2: not UTF-8 (byte 0xe9 at offset 24)"),
         (b'\xef\xbb\xbf["\xff"]', "line 1: not UTF-8 (byte 0xff at offset 5)"),
-        (b'[\n {"role": "user",}\n]', "line 2, column 18: not JSON"),
+        (b'[\n {"role" "user"}\n]', "line 2, column 10: not JSON"),
         (b"hello", "line 1, column 1: not JSON"),
         (lines(user("a")) + "oops\n" + lines(user("b")), "line 2, column 1: not JSON"),
         ("oops\n" + lines(user("b")), "line 1, column 1: not JSON"),

@@ -202,11 +202,11 @@ async def test_a_read_takes_two_requests(server: LibSQLServer) -> None:
 
 
 async def test_an_idle_connection_that_the_server_closed_is_replaced(tmp_path: Path) -> None:
-    with LibSQLServer(tmp_path / "server.db", idle=0.01) as server:
+    with LibSQLServer(tmp_path / "server.db") as server:
         async with LibSQLStorage(server.url) as storage:
             await storage.create_thread(TRIP)
             for _ in range(3):
-                await asyncio.sleep(0.1)
+                server.hang_up()
                 assert await storage.get_thread("trip") is not None
 
 
