@@ -7,7 +7,7 @@ of the whole process (``process_time``), the threads of SQLite included, the fak
 without memory take turns, turn by turn, so that each finds the processor's caches full of the others' data; "in a row"
 one agent has all its turns before the next. What memory itself costs is the difference to the first line. The ratios
 are what may be compared between machines. All thresholds are the defaults. Waiting and tokens are measured in virtual
-time, where a model takes its latency and all else takes none, so the figures hardly depend on the machine.
+time, where a model takes its latency and all else takes none, so they are the same on every machine.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ async def test_notes_of_a_whole_resource(storage: Storage) -> None:
 async def test_refused_values(storage: Storage, search: Any) -> None:
     memory = keeping(storage)
     await save(memory, "Rome")
-    with pytest.raises(InputError, match="needs resource"):
+    with pytest.raises(InputError, match="pass resource"):
         await search(memory)("rome")
     with pytest.raises(InputError, match="'grace'"):
         await search(memory)("rome", thread="t", resource="grace")

@@ -178,7 +178,7 @@ async def test_it_counts_with_the_run_that_was_observed(storage: Storage, blocke
 @pytest.mark.parametrize(
     ("diary", "working", "why"),
     [
-        (False, {}, "needs observational memory"),
+        (False, {}, "needs an Observer"),
         (ObservationalMemoryConfig(model="extractive"), {}, "extractive"),
         (
             ObservationalMemoryConfig(scope="resource", model=answering()),

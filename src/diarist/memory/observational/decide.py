@@ -145,26 +145,17 @@ class Action(Enum):
 def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     """Decide what to do about the raw rows.
 
-    After an activation the provider must read again what stays. So chunks that are less than half of the window wait
-    for more until it has reached ``block_tokens``, and then the turn waits with them if the Observer is at work. They
-    do not wait if the provider's cache has expired, or if the Observer is backing off.
-
-    Without chunks the turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering)
-    and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may not be
-    activated yet, would cause an Observer call at every step for little text. Notes of other threads are activated when
-    that does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
+    The turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering), no chunk can
+    be activated, and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may
+    not be activated yet, would cause an Observer call at every step for little text. Notes of other threads are
+    activated when that does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
-    full = sizes.message_tokens >= limits.block_tokens
-    if count := choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
-        enough = 2 * sum(sizes.chunks[:count]) >= sizes.message_tokens
-        if enough or sizes.cold or not sizes.observer_ready:
-            return Action.ACTIVATE
-        if full:
-            return Action.OBSERVE if sizes.observing and sizes.may_wait else Action.ACTIVATE
+    if choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
+        return Action.ACTIVATE
     free = sizes.cold or sizes.opening
     if sizes.foreign_tokens >= (1 if free else limits.message_tokens):
         return Action.ACTIVATE
-    worth_it = sizes.fresh_tokens >= limits.least_tokens
+    full, worth_it = sizes.message_tokens >= limits.block_tokens, sizes.fresh_tokens >= limits.least_tokens
     if full and worth_it and sizes.observer_ready and sizes.may_wait:
         return Action.OBSERVE
     return Action.BUFFER if worth_buffering(sizes, limits) else Action.WAIT
