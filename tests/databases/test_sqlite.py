@@ -12,8 +12,8 @@ import pytest
 
 from diarist.databases import sqlite as sqlite_database
 from diarist.databases.base import Connection, Schema
+from diarist.databases.blocking import ThreadConnection
 from diarist.databases.sqlite import SQLiteDatabase
-from diarist.databases.threads import ThreadConnection
 from diarist.exceptions import InputError, SchemaError, StorageError
 
 

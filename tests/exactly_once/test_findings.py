@@ -11,7 +11,7 @@ import pytest
 
 from diarist import Memory
 from diarist.exceptions import ConflictError
-from diarist.memory.observational.by_hand import observe_by_hand
+from diarist.memory.observational.manual import observe_now
 from diarist.memory.observational.observe import observe
 from diarist.memory.observational.roles.base import Observed
 from diarist.messages import Message
@@ -87,7 +87,7 @@ async def test_a_discard_that_comes_late_takes_along_what_others_made_of_it(chat
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     [asked] = await chat.store(late, user("secret", 10), source="input")
     await chat.commit(user("u1", 10), assistant("a1", 10))
-    await observe_by_hand(chat.engine, "ada", chat.thread)
+    await observe_now(chat.engine, "ada", chat.thread)
     assert "secret" in (await chat.log()).text
     assert asked.seq is not None
     await chat.drop_run("late", seqs=[asked.seq])
@@ -103,7 +103,7 @@ async def test_notes_of_a_discarded_run_do_not_come_in_late(chat: Conversation) 
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     await chat.store(late, user("secret", 10), source="input")
     await chat.commit(user("u1", 10), assistant("a1", 10))
-    work = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
+    work = asyncio.create_task(observe_now(chat.engine, "ada", chat.thread))
     await chat.observer.started.wait()
     await chat.drop_run("late")
     chat.observer.gate.set()
@@ -177,7 +177,7 @@ async def test_the_note_of_a_live_run_has_no_forgotten_words(chat: Conversation)
     """The note quotes the diary, its process dies, the diary's message is forgotten, and only then the run counts."""
     chat.observer.task = "buy a boat"
     await chat.commit(user("u1", 10), assistant("a1", 10))
-    await observe_by_hand(chat.engine, "ada", chat.thread)
+    await observe_now(chat.engine, "ada", chat.thread)
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     asked = user("q", 10)
     asked.sent = (await chat.open(late)).window.sent_block(chat.clock())

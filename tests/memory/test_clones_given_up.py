@@ -14,7 +14,7 @@ from diarist.vectors import InMemoryVectorStore
 from tests.memory.diary_kit import everything, keeping_diary, message, told, word
 from tests.memory.semantic.kit import TopicEmbedder, memory_with
 from tests.memory.semantic.test_vectors_follow import INDEX, count
-from tests.memory.test_cancelled_by_hand import STEPS, Halting, cancelled_if_reached, when
+from tests.memory.test_cancelled_manual_observation import STEPS, Halting, cancelled_if_reached, when
 from tests.scenarios.kit import WatchedStorage, answering
 
 

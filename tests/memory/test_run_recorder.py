@@ -16,7 +16,7 @@ from diarist.run_context import RunContext
 from diarist.storage import Run, Thread
 from diarist.storage.records import own_resource
 from diarist.testing import ScriptedModel, ToolCall
-from tests.memory.test_cancelled_by_hand import Halting, cancelled_at
+from tests.memory.test_cancelled_manual_observation import Halting, cancelled_at
 from tests.scenarios.kit import WatchedStorage, answering
 
 

@@ -19,8 +19,8 @@ from diarist.storage import Thread
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import ScriptedModel
 from diarist.vectors.postgres import PgVectorStore
-from tests.dead_line import DeadLine
 from tests.postgres import fetch
+from tests.silent_proxy import SilentProxy
 
 pytestmark = pytest.mark.slow  # each test waits until a time limit has passed
 
@@ -32,9 +32,9 @@ JOB = Job(name="job", operation="observation", thread_id="trip", resource_id="ad
 
 
 @pytest.fixture
-async def line(postgres_url: str) -> AsyncIterator[DeadLine]:
-    async with DeadLine(postgres_url) as line:
-        yield line
+async def proxy(postgres_url: str) -> AsyncIterator[SilentProxy]:
+    async with SilentProxy(postgres_url) as proxy:
+        yield proxy
 
 
 def agent_of(storage: PostgresStorage, *, diary: bool = False) -> Agent:
@@ -61,32 +61,32 @@ async def texts(url: str, thread: str = "trip") -> list[str]:
 
 
 @pytest.mark.parametrize("diary", [False, True])
-async def test_a_turn_ends(line: DeadLine, postgres_url: str, diary: bool) -> None:
-    async with PostgresStorage(line.url, **SHORT) as storage:
+async def test_a_turn_ends(proxy: SilentProxy, postgres_url: str, diary: bool) -> None:
+    async with PostgresStorage(proxy.url, **SHORT) as storage:
         agent = agent_of(storage, diary=diary)
         await agent.generate("Rome", thread="trip")
-        line.dies()
+        proxy.go_silent()
         async with asyncio.timeout(BOUND):
             with pytest.raises(DiaristError, match=r"postgresql://.* no answer to a statement within 1 seconds"):
                 await agent.generate("Oslo", thread="trip")
-        line.is_mended()
+        proxy.resume()
         await agent.generate("Bonn", thread="trip")
     assert await texts(postgres_url) == ["Rome", "about Rome", "Bonn", "about Bonn"]
 
 
 @pytest.mark.parametrize("commits", range(1, 5))
 async def test_a_turn_with_lost_replies_is_stored_once_or_not_at_all(
-    line: DeadLine, postgres_url: str, commits: int, monkeypatch: pytest.MonkeyPatch
+    proxy: SilentProxy, postgres_url: str, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_recorder, "RUN_TTL", 3.0)  # after which the next call takes the thread over
-    async with PostgresStorage(line.url, **SHORT) as storage:
+    async with PostgresStorage(proxy.url, **SHORT) as storage:
         agent = agent_of(storage)
         await agent.generate("Rome", thread="trip")
-        line.dies_after(b"COMMIT", commits)
+        proxy.go_silent_after(b"COMMIT", commits)
         async with asyncio.timeout(BOUND):
             with pytest.raises(DiaristError):
                 await agent.generate("Oslo", thread="trip")
-        line.is_mended()
+        proxy.resume()
         await agent.generate("Bonn", thread="trip")
     said = await texts(postgres_url)
     assert [text for text in said if "Oslo" not in text] == ["Rome", "about Rome", "Bonn", "about Bonn"]
@@ -94,25 +94,25 @@ async def test_a_turn_with_lost_replies_is_stored_once_or_not_at_all(
 
 
 @pytest.mark.parametrize("moment", ["at its beginning", "at its end"])
-async def test_a_cancelled_turn_ends_at_once(line: DeadLine, postgres_url: str, moment: str) -> None:
-    storage = PostgresStorage(line.url)  # which would wait for a minute
+async def test_a_cancelled_turn_ends_at_once(proxy: SilentProxy, postgres_url: str, moment: str) -> None:
+    storage = PostgresStorage(proxy.url)  # which would wait for a minute
 
     def reply(_: object) -> str:
         if moment == "at its end":
-            line.dies()
+            proxy.go_silent()
         return "well"
 
     agent = Agent(model=ScriptedModel(reply), memory=Memory(storage=storage))
     await agent_of(storage).generate("Rome", thread="trip")
     if moment == "at its beginning":
-        line.dies()
+        proxy.go_silent()
     turn = asyncio.create_task(agent.generate("Oslo", thread="trip"))
     async with asyncio.timeout(30):
-        await line.waited_for.wait()
+        await proxy.waited_for.wait()
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-    line.is_mended()
+    proxy.resume()
     async with asyncio.timeout(BOUND):
         await agent_of(storage).generate("Bonn", thread="trip")
         await storage.close()
@@ -124,28 +124,28 @@ async def test_a_cancelled_turn_ends_at_once(line: DeadLine, postgres_url: str, 
 # --- storage -----------------------------------------------------------------------------------------------
 
 
-async def test_storage_closes_and_opens_again(line: DeadLine) -> None:
-    storage = PostgresStorage(line.url, **SHORT)
+async def test_storage_closes_and_opens_again(proxy: SilentProxy) -> None:
+    storage = PostgresStorage(proxy.url, **SHORT)
     await asyncio.gather(*(storage.append_event(key, "data-x", {}) for key in "abc"))  # several connections
-    line.dies()
+    proxy.go_silent()
     stuck = asyncio.create_task(storage.append_event("a", "data-x", {}))
     async with asyncio.timeout(BOUND):
-        await line.waited_for.wait()
+        await proxy.waited_for.wait()
         await storage.close()
         with pytest.raises(StorageError, match=r"cannot append event in postgresql://.*statement_timeout"):
             await stuck
-    line.is_mended()
+    proxy.resume()
     assert (await storage.append_event("b", "data-x", {})).seq == 2
     await storage.close()
 
 
-async def test_many_at_first_use_wait_for_one_another_no_longer_than_one(line: DeadLine) -> None:
-    line.dies()
-    storage = PostgresStorage(line.url, **SHORT)
+async def test_many_at_first_use_wait_for_one_another_no_longer_than_one(proxy: SilentProxy) -> None:
+    proxy.go_silent()
+    storage = PostgresStorage(proxy.url, **SHORT)
     async with asyncio.timeout(BOUND):
         outcomes = await asyncio.gather(*(storage.get_thread("trip") for _ in range(200)), return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {StorageError}
-    line.is_mended()
+    proxy.resume()
     assert await storage.get_thread("trip") is None
     await storage.close()
 
@@ -199,14 +199,14 @@ async def slow_down(url: str, trigger: str, time: str, *, result: str = "") -> N
 # --- queue -------------------------------------------------------------------------------------------------
 
 
-async def test_handing_over_a_job_ends(line: DeadLine, postgres_url: str) -> None:
-    queue = PostgresQueue(line.url, statement_timeout=1)
+async def test_handing_over_a_job_ends(proxy: SilentProxy, postgres_url: str) -> None:
+    queue = PostgresQueue(proxy.url, statement_timeout=1)
     await queue.prepare()
-    line.dies_after(b"procrastinate_jobs")
+    proxy.go_silent_after(b"procrastinate_jobs")
     async with asyncio.timeout(BOUND):
         with pytest.raises(StorageError, match=r"cannot submit a job to .*no answer within 1 seconds"):
             await queue.submit(JOB)
-    line.is_mended()
+    proxy.resume()
     await queue.submit(JOB)
     [row] = await fetch(postgres_url, "SELECT count(*) FROM diarist_queue.procrastinate_jobs")
     assert row[0] == 1

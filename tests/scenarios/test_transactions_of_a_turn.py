@@ -10,8 +10,8 @@ import pytest
 
 from diarist import Agent, Memory, tool
 from diarist.databases.base import Database
+from diarist.databases.blocking import ThreadDatabase
 from diarist.databases.postgres import PostgresDatabase
-from diarist.databases.threads import ThreadDatabase
 from diarist.storage import SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import ScriptedModel, ToolCall

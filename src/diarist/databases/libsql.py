@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 
 from diarist.databases.base import Row, Schema, in_sqlite, numbered
+from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_remedies, refuse_impossible
-from diarist.databases.threads import ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.exceptions import ConfigError, InputError
 
 Value = str | int | None

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from diarist.databases.base import Row, Schema, in_sqlite
-from diarist.databases.threads import ClosedError, ThreadConnection, ThreadDatabase, is_busy, patiently
+from diarist.databases.blocking import ClosedError, ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.exceptions import ConfigError, StorageError
 
 LOG_SIZE, WRITES_BETWEEN_LOOKS, WRITES_AFTER_FAILURE = 4_000_000, 8, 1_000

@@ -20,7 +20,7 @@ from diarist.memory.working.config import WorkingMemoryConfig
 if TYPE_CHECKING:
     from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.memory import Memory
-    from diarist.memory.observational.standalone import ObservationalMemory
+    from diarist.memory.observational.standalone_processor import ObservationalMemory
     from diarist.memory.titles import TitleConfig
     from diarist.memory.transfer.format import Moved
     from diarist.memory.transfer.mastra import mastra_lines
@@ -48,7 +48,7 @@ __all__ = [
 _LAZY = {
     "Memory": "memory",
     "Moved": "transfer.format",
-    "ObservationalMemory": "observational.standalone",
+    "ObservationalMemory": "observational.standalone_processor",
     "TitleConfig": "titles",
     "mastra_lines": "transfer.mastra",
     "read_conversation": "conversations",

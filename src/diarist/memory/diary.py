@@ -301,9 +301,9 @@ class Diary:
         found = await self._addressing.diary(thread, resource)
         if thread is not None:
             await self._forgetting.finished(found)
-        from diarist.memory.observational.by_hand import observe_by_hand
+        from diarist.memory.observational.manual import observe_now
 
-        await observe_by_hand(self._engine(), found.resource_id, thread, progress=on_progress, emit=on_event)
+        await observe_now(self._engine(), found.resource_id, thread, progress=on_progress, emit=on_event)
         return await self.get(thread=thread, resource=resource)
 
     async def reflect(
@@ -332,9 +332,9 @@ class Diary:
         if not isinstance(cast(Any, guidance), str | None):
             raise InputError(f"guidance must be a string or None, not {guidance!r}")
         found = await self._addressing.diary(thread, resource)
-        from diarist.memory.observational.by_hand import reflect_by_hand
+        from diarist.memory.observational.manual import reflect_now
 
-        return await reflect_by_hand(
+        return await reflect_now(
             self._engine(), found.id, found.resource_id, wait=self._thread_wait, guidance=guidance, emit=on_event
         )
 

@@ -17,10 +17,10 @@ from diarist.checks import (
 from diarist.exceptions import InputError
 from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
+from diarist.memory.generated_titles import without_mark
 from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.embedding_jobs import Embedding
-from diarist.memory.title_marks import without_mark
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer

@@ -11,8 +11,8 @@ from typing import Any, cast
 from diarist.encoding import writable
 from diarist.exceptions import ConfigError, ConflictError, DiaristError, NotFoundError
 from diarist.memory.background import Background
+from diarist.memory.generated_titles import mark_of, without_mark
 from diarist.memory.observational.roles.calling import Caller, Question
-from diarist.memory.title_marks import mark_of, without_mark
 from diarist.messages import Message
 from diarist.models.base import Model, ModelSettings
 from diarist.models.resolve import resolve

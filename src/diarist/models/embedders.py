@@ -127,7 +127,7 @@ class LibraryEmbedder(Embedder):
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> list[list[float]]:
         from pydantic_ai.embeddings import EmbeddingSettings
 
-        from diarist.models.library_errors import typed_errors
+        from diarist.models.pydantic_ai.errors import typed_errors
 
         loop = asyncio.get_running_loop()
         if loop not in self._clients:

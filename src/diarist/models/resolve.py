@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from diarist.exceptions import ConfigError
 from diarist.models import providers
 from diarist.models.base import Model
-from diarist.models.library import LibraryModel
 from diarist.models.openai_chat import DIALECTS, OpenAIChatModel
 from diarist.models.openai_chat.dialects import made_by_openai
+from diarist.models.pydantic_ai.model import LibraryModel
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from diarist.exceptions import ModelConnectionError
-from diarist.memory.observational.by_hand import observe_by_hand
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Turn
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.manual import observe_now
 from diarist.memory.observational.message_units import tokens_of
 from diarist.messages import TextPart
 from diarist.storage import InMemoryStorage, Run, Storage
@@ -783,7 +783,7 @@ async def test_an_overflow_of_a_window_without_chunks_is_observed(chat: Conversa
 
 async def test_asked_for_observations_come_after_what_waits(chat: Conversation) -> None:
     await buffered(chat)
-    await observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append)
+    await observe_now(chat.engine, "ada", chat.thread, emit=chat.parts.append)
     memory = await chat.open()
     assert memory.window.rows == []
     assert chat.observer.calls == [FIRST, SECOND, ["q1"]]
@@ -792,7 +792,7 @@ async def test_asked_for_observations_come_after_what_waits(chat: Conversation) 
 
 async def test_asked_for_observations_wait_for_the_job_of_this_process(chat: Conversation) -> None:
     gate = await held_up(chat)
-    asked = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
+    asked = asyncio.create_task(observe_now(chat.engine, "ada", chat.thread))
     for _ in range(3):
         await chat.open()
     gate.set()
@@ -805,7 +805,7 @@ async def test_a_waiting_reflection_is_not_paid_for_again_by_hand(storage: Stora
     await noted(chat)
     await chat.settled()
     await chat.commit(*(user(f"v{n}", 10) for n in range(4)))
-    await observe_by_hand(chat.engine, "ada", chat.thread)
+    await observe_now(chat.engine, "ada", chat.thread)
     assert (await chat.stored()).generation == 1
     assert len(chat.reflector.calls) == 1
 

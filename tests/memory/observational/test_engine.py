@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from diarist.exceptions import ConflictError, ModelConnectionError, StorageError, ThreadBusyError
-from diarist.memory.observational.by_hand import observe_by_hand
 from diarist.memory.observational.engine import Turn
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
+from diarist.memory.observational.manual import observe_now
 from diarist.memory.observational.message_units import tokens_of
 from diarist.messages import Message, SentBlock, TextPart
 from diarist.storage import InMemoryStorage, ObservationLog, RowRef, Storage
@@ -171,13 +171,13 @@ async def test_a_thread_that_begins_with_the_assistant_gets_a_stand_in(chat: Con
 async def test_observe_all_works_a_thread_off_batch_by_batch(chat: Conversation) -> None:
     await grown(chat)
     progress: list[tuple[int, int]] = []
-    await observe_by_hand(
+    await observe_now(
         chat.engine, "ada", chat.thread, progress=lambda *now: progress.append(now), emit=chat.parts.append
     )
     assert progress == [(0, 80), (40, 80), (80, 80)]
     assert (await chat.open()).window.rows == []
     assert chat.types() == ["observation-start", "observation-end"] * 2
-    await observe_by_hand(chat.engine, "ada", chat.thread)
+    await observe_now(chat.engine, "ada", chat.thread)
     assert len(chat.observer.calls) == 2
 
 
@@ -189,11 +189,11 @@ async def test_observe_all_raises_and_keeps_what_was_done(chat: Conversation) ->
             chat.observer.fail = ModelConnectionError("down")
 
     with pytest.raises(ModelConnectionError):
-        await observe_by_hand(chat.engine, "ada", chat.thread, progress=stop, emit=chat.parts.append)
+        await observe_now(chat.engine, "ada", chat.thread, progress=stop, emit=chat.parts.append)
     assert ids((await chat.open()).window.rows) == ["u3", "a3", "u4", "a4"]
     assert chat.data("observation-failed")[0]["willRetry"] is False
     chat.observer.fail = None
-    await observe_by_hand(chat.engine, "ada", chat.thread)  # no back-off for one who asks
+    await observe_now(chat.engine, "ada", chat.thread)  # no back-off for one who asks
     assert (await chat.open()).window.rows == []
 
 
@@ -335,11 +335,11 @@ async def test_of_two_engines_one_observes(storage: Storage) -> None:
     chat = await grown(Conversation(storage))
     other = Conversation(storage, parts=chat.parts)
     chat.observer.gate = asyncio.Event()
-    first = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread))
+    first = asyncio.create_task(observe_now(chat.engine, "ada", chat.thread))
     await chat.observer.started.wait()
     await other.turn(user("q", 20))  # skips this cycle
     with pytest.raises(ThreadBusyError, match="observed by another process"):
-        await observe_by_hand(other.engine, "ada", chat.thread)
+        await observe_now(other.engine, "ada", chat.thread)
     assert other.observer.calls == []
     chat.observer.gate.set()
     await first
@@ -350,7 +350,7 @@ async def test_observations_of_another_process_are_not_paid_for_again(chat: Conv
     await grown(chat)
     run = await chat.begin(user("q", 20))
     memory = await chat.open(run)
-    await observe_by_hand(Conversation(chat.storage).engine, "ada", chat.thread)
+    await observe_now(Conversation(chat.storage).engine, "ada", chat.thread)
     await prepare_step(memory, 0, pinned={"q"})
     assert chat.observer.calls == []
     assert ids(memory.window.messages()) == ["q"]
@@ -368,9 +368,9 @@ async def test_without_leases_the_second_result_is_dropped() -> None:
     chat = await grown(Conversation(storage))
     other = Conversation(storage, config=small_config(observer_batch_tokens=60))
     chat.observer.gate = asyncio.Event()
-    first = asyncio.create_task(observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append))
+    first = asyncio.create_task(observe_now(chat.engine, "ada", chat.thread, emit=chat.parts.append))
     await chat.observer.started.wait()
-    await observe_by_hand(other.engine, "ada", chat.thread)
+    await observe_now(other.engine, "ada", chat.thread)
     chat.observer.gate.set()
     await first
     memory = await chat.open()
@@ -382,7 +382,7 @@ async def test_without_leases_the_second_result_is_dropped() -> None:
 async def test_the_same_work_done_twice_is_kept_once() -> None:
     storage = FreeLeases()
     chat = await grown(Conversation(storage))
-    await asyncio.gather(*(observe_by_hand(Conversation(storage).engine, "ada", chat.thread) for _ in range(3)))
+    await asyncio.gather(*(observe_now(Conversation(storage).engine, "ada", chat.thread) for _ in range(3)))
     memory = await chat.open()
     assert len(memory.log.entries) == 2
     await assert_exactly_once(chat, memory)
@@ -562,7 +562,7 @@ async def test_a_failing_reflector_leaves_the_log_as_it_is(storage: Storage) -> 
 async def test_observe_all_condenses_on_its_way(storage: Storage) -> None:
     chat = reflecting(storage)
     await chat.commit(*(user(f"u{n}", 20) for n in range(40)))
-    await observe_by_hand(chat.engine, "ada", chat.thread, emit=chat.parts.append)
+    await observe_now(chat.engine, "ada", chat.thread, emit=chat.parts.append)
     log = await chat.log()
     assert log.generation > 1
     assert log.tokens < 100

@@ -16,7 +16,7 @@ from diarist.exceptions import (
     ModelResponseError,
     RateLimitError,
 )
-from diarist.memory.observational.by_hand import observe_by_hand
+from diarist.memory.observational.manual import observe_now
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.messages import Message, ToolPart
 from diarist.storage import InMemoryStorage, Observation
@@ -202,7 +202,7 @@ async def test_observing_by_hand_narrows_batches_too() -> None:
     for _ in range(12):
         chat.clock.advance(1)
         try:
-            await observe_by_hand(chat.engine, "ada", chat.thread)
+            await observe_now(chat.engine, "ada", chat.thread)
         except ContentFilterError:
             continue
         break

@@ -30,7 +30,7 @@ ACTIVATION = "data-om-activation"
 THREAD_UPDATE = "data-om-thread-update"
 
 Trigger = Literal["threshold", "idle", "provider_change", "overflow", "manual"]
-"""What caused buffered entries to be moved into the prompt."""
+"""Causes for moving buffered entries into the prompt."""
 
 _WORDS = ("observations", "currentTask", "suggestedResponse", "threadTitle", "oldTitle")
 

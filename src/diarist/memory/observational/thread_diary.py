@@ -15,6 +15,7 @@ from diarist.chunks import DataChunk, wire
 from diarist.concurrency import inner_cancel_as_error
 from diarist.encoding import writable
 from diarist.exceptions import ConflictError, ModelTimeoutError, NotFoundError, StorageError, message_of
+from diarist.memory.generated_titles import is_generated, mark_of, without_mark
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Action, Limits, Sizes
@@ -27,7 +28,6 @@ from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.refused_messages import is_refusal
-from diarist.memory.title_marks import is_generated, mark_of, without_mark
 from diarist.messages import Json
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, RowRef, Source

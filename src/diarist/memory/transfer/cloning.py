@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from diarist.concurrency import being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, NotFoundError, StorageError
+from diarist.memory.generated_titles import MARK, made_from, mark_of
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational.log.coverage import digest_rows
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
-from diarist.memory.title_marks import MARK, made_from, mark_of
 from diarist.memory.transfer.numbering import map_entries
 from diarist.memory.transfer.thread_reader import Selection, ThreadReader, read_working_memory
 from diarist.memory.transfer.thread_writer import written

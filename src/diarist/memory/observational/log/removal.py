@@ -11,13 +11,13 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from diarist.exceptions import ConflictError, NotFoundError
+from diarist.memory.generated_titles import is_generated, made_from, without_mark
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import Erasure, erase, erase_past, row_stones, without_stones
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.title_marks import is_generated, made_from, without_mark
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, RowRef, Scope, Thread, Tombstone

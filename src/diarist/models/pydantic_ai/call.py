@@ -16,7 +16,7 @@ from pydantic_ai.tools import ToolDefinition as LibTool
 
 from diarist.exceptions import BadRequestError
 from diarist.models.base import TOTAL_TIMEOUT, ModelRequest
-from diarist.models.library_prompt import marks_instructions
+from diarist.models.pydantic_ai.prompt import marks_instructions
 
 _NATIVE_TOOLS = "native_tools"
 _SAMPLING = ("temperature", "top_p")

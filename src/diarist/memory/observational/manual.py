@@ -38,7 +38,7 @@ _WAIT_FOR_OTHERS = 5.0
 """Seconds to wait for the leases of other processes, some of which may have been killed."""
 
 
-async def observe_by_hand(
+async def observe_now(
     engine: Engine,
     resource_id: str,
     thread_id: str | None = None,
@@ -68,7 +68,7 @@ async def observe_by_hand(
         await _Observing(turn, thread_id, progress).run()
 
 
-async def reflect_by_hand(
+async def reflect_now(
     engine: Engine,
     thread_id: str,
     resource_id: str,
@@ -146,7 +146,7 @@ class _Observing:
         self._busy: list[str] = []
 
     async def run(self) -> None:
-        """See ``observe_by_hand``."""
+        """See ``observe_now``."""
         turn = self._turn
         await turn.settled()
         if self._thread_id is not None:

@@ -54,10 +54,10 @@ class LibraryModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         from pydantic_ai.direct import model_request_stream
 
-        from diarist.models.library_call import parameters_for, settings_for
-        from diarist.models.library_errors import typed_errors, unreadable_answers
-        from diarist.models.library_prompt import to_messages
-        from diarist.models.library_reader import ChunkReader
+        from diarist.models.pydantic_ai.call import parameters_for, settings_for
+        from diarist.models.pydantic_ai.errors import typed_errors, unreadable_answers
+        from diarist.models.pydantic_ai.prompt import to_messages
+        from diarist.models.pydantic_ai.reader import ChunkReader
 
         with typed_errors(self.provider):
             async with self._client() as model:
