@@ -19,6 +19,7 @@ from diarist.messages import Message
 from diarist.storage import InMemoryStorage, SearchStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.sql.schema import SCHEMA
+from diarist.storage.sql.search import BATCH
 from diarist.testing import SearchConformance
 
 
@@ -140,7 +141,7 @@ def make_version_1(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.executescript(
         "DROP TABLE diarist_search_index; DROP TABLE diarist_search; ALTER TABLE diarist_threads DROP COLUMN stamp;"
-        "ALTER TABLE diarist_logs DROP COLUMN stamp;"
+        "ALTER TABLE diarist_threads DROP COLUMN indexed_seq; ALTER TABLE diarist_logs DROP COLUMN stamp;"
         "UPDATE diarist_schema SET version = 1 WHERE name = 'storage'"
     )
     connection.close()
@@ -176,7 +177,7 @@ async def test_a_file_of_version_1_is_searched_once_it_is_opened(tmp_path: Path)
     connection.close()
 
 
-async def test_a_file_of_version_2_has_the_words_of_live_runs_taken_out(tmp_path: Path) -> None:
+async def test_a_file_of_version_2_finds_no_words_of_live_runs(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     async with SQLiteStorage(path) as storage:
         await fill(storage, ["old word"])
@@ -197,7 +198,7 @@ def make_version_2(path: Path) -> None:
         "INSERT INTO diarist_search SELECT thread_id, seq, seq, 1, 1, 'new word' FROM diarist_messages WHERE seq > 1;"
         "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
         " WHERE terms = 'new word';"
-        "ALTER TABLE diarist_threads DROP COLUMN stamp;"
+        "ALTER TABLE diarist_threads DROP COLUMN stamp; ALTER TABLE diarist_threads DROP COLUMN indexed_seq;"
         "ALTER TABLE diarist_logs DROP COLUMN stamp;"
         "UPDATE diarist_schema SET version = 2 WHERE name = 'storage'"
     )
@@ -217,9 +218,28 @@ def words_in_index(path: Path) -> set[str]:
 async def test_the_index_of_a_file_follows_every_removal(tmp_path: Path) -> None:
     async with SQLiteStorage(tmp_path / "memory.db") as storage:
         await fill(storage, ["one word", "two words"])
+        assert await find(storage, "one word") == ["one word"]
         await storage.delete_messages("t", ["0"])
         run = await storage.begin_run("more", Thread(id="t", resource_id="ada"))
         await storage.append_messages(run, [Message.user("three", id="3"), Message.user("four", id="4")])
         await storage.rewrite_messages(run, [Message.user("five", id="3"), Message.user("six", id="1")], remove=["4"])
         await storage.finish_run(run, "committed")
+        assert words_in_index(tmp_path / "memory.db") == {"six"}
+        assert await find(storage, "five") == ["five"]
     assert words_in_index(tmp_path / "memory.db") == {"five", "six"}
+
+
+async def test_messages_are_indexed_by_the_first_search_and_each_only_once(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with SQLiteStorage(path) as storage:
+        await fill(storage, [f"old word {number}" for number in range(2 * BATCH + 1)])
+        assert words_in_index(path) == set()
+        await storage.search_messages("word", resource_id="grace")
+        assert words_in_index(path) == set()
+        assert await find(storage, f"word {2 * BATCH}") == [f"old word {2 * BATCH}"]
+        run = await storage.begin_run("more", Thread(id="t", resource_id="ada"))
+        await storage.append_messages(run, [Message.user("new word", id="new")])
+        assert await find(storage, "new") == []
+        await storage.finish_run(run, "committed")
+        assert await find(storage, "new") == ["new word"]
+        assert len((await storage.search_messages("word", resource_id="ada", limit=5000)).items) == 2 * BATCH + 2

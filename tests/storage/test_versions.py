@@ -19,6 +19,7 @@ OLD: dict[str, dict[str, Any]] = {
 }
 DOWN = [
     "ALTER TABLE diarist_threads DROP COLUMN stamp",
+    "ALTER TABLE diarist_threads DROP COLUMN indexed_seq",
     "ALTER TABLE diarist_logs DROP COLUMN stamp",
     "DROP TABLE diarist_working_memories",
     "UPDATE diarist_schema SET version = 3 WHERE name = 'storage'",

@@ -6,7 +6,6 @@ from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, ThreadBusyError
 from diarist.storage.codec import lost_run, require_resource, require_state
 from diarist.storage.records import EndState, Run, Thread
-from diarist.storage.sql.search import index_run
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
 
 _COLUMNS = "id, thread_id, resource_id, state, token, guarded"
@@ -96,7 +95,6 @@ async def end_run(connection: Connection, run: Run, state: EndState, *, locked: 
         return False
     if state == "interrupted" and guarded:
         await connection.execute("DELETE FROM diarist_messages WHERE run_id = :run AND source <> 'input'", run=run.id)
-    await index_run(connection, run)
     await connection.execute("UPDATE diarist_threads SET updated_at = {now} WHERE id = :thread", thread=thread_id)
     return True
 

@@ -10,9 +10,9 @@ from diarist.databases.base import Connection, Schema
 from diarist.storage.codec import from_json, to_json
 from diarist.storage.records import WorkingMemory
 from diarist.storage.sql.resources import save_working_memory
-from diarist.storage.sql.search import index_all, leave_out_live
 
 # threads.created_by: the run that created the thread; the thread is visible only if that run's messages are.
+# threads.indexed_seq: messages up to this number are in the search index, if their run has ended.
 # threads.stamp: a random number, replaced when existing messages change. See ``KnownRows``.
 # runs: if a run creates a thread and is discarded, its row remains; it has the final state and the token.
 # logs.stamp: a random number, replaced with the body, so that readers can cache it.
@@ -20,7 +20,7 @@ _TABLES = (
     """CREATE TABLE diarist_threads (
         id {key} NOT NULL PRIMARY KEY, resource_id {key} NOT NULL, title TEXT NOT NULL, metadata TEXT NOT NULL,
         created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, last_seq BIGINT NOT NULL, created_by {key},
-        stamp BIGINT DEFAULT 0 NOT NULL
+        stamp BIGINT DEFAULT 0 NOT NULL, indexed_seq BIGINT DEFAULT 0 NOT NULL
     )""",
     "CREATE INDEX diarist_threads_by_time ON diarist_threads (created_at, id)",
     "CREATE INDEX diarist_threads_by_resource ON diarist_threads (resource_id, created_at, id)",
@@ -69,7 +69,7 @@ _FORGOTTEN = """CREATE TABLE IF NOT EXISTS diarist_forgotten (
     thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, id {key} NOT NULL,
     seq BIGINT NOT NULL, rank BIGINT NOT NULL, role TEXT NOT NULL, PRIMARY KEY (thread_id, id)
 )"""
-# One row per visible message, deleted together with the message. Rows are added and deleted, never changed.
+# One row per indexed message, deleted together with the message. Rows are added and deleted, never changed.
 # position: rises with the message's time in seconds, then with the order of storing.
 # owner: derived from the resource's id, and not unique; the thread's row has the resource itself.
 # tie: derived from the thread's id; orders messages of several threads with the same position.
@@ -111,12 +111,6 @@ async def _create_search(connection: Connection) -> None:
         await connection.execute(statement)
 
 
-async def _add_search(connection: Connection) -> None:
-    """Migrate to version 2, which adds search."""
-    await _create_search(connection)
-    await index_all(connection)
-
-
 async def _move_working_memory(connection: Connection) -> None:
     """Migrate to version 4, which stores working memory, for threads as well, in a table of its own."""
     await connection.execute(_WORKING_MEMORIES)
@@ -133,15 +127,29 @@ async def _add_stamps(connection: Connection) -> None:
         await connection.execute(f"ALTER TABLE {table} ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0")
 
 
+async def _renew_search(connection: Connection) -> None:
+    """Migrate to version 7, in which searches fill the search index: begin with an empty one."""
+    if connection.dialect == "sqlite":
+        await connection.execute("DROP TABLE IF EXISTS diarist_search_index")
+    await connection.execute("DROP TABLE IF EXISTS diarist_search")
+    await _create_search(connection)
+    await connection.execute("ALTER TABLE diarist_threads ADD COLUMN indexed_seq BIGINT NOT NULL DEFAULT 0")
+
+
+async def _nothing(connection: Connection) -> None:
+    """Migrate to version 2 or 3, which changed only the search index; version 7 creates it."""
+
+
 SCHEMA = Schema(
     name="storage",
-    version=6,
+    version=7,
     create=_create,
     migrations={
-        1: _add_search,
-        2: leave_out_live,  # since version 3, messages are added to the search index when their run ends
+        1: _nothing,
+        2: _nothing,
         3: _move_working_memory,
         4: _add_stamps,
         5: lambda connection: connection.execute(_FORGOTTEN),
+        6: _renew_search,
     },
 )

@@ -1,7 +1,7 @@
-"""Full-text search in SQL: a row of terms per visible message, written when its run ends.
+"""Full-text search in SQL: a row of terms per visible message, written by the first search that needs it.
 
-The row is not written earlier because a discarded run must leave no words behind, and SQLite's index keeps the words of
-a deleted row until it merges the segment that contains them.
+A turn does not pay for a search that may never come. Messages of live runs are not indexed: a discarded run must leave
+no words behind, and SQLite's index keeps the words of a deleted row until it merges the segment that contains them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from diarist.databases.base import Connection, Row
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.records import Hit, Page, Run
 from diarist.storage.search_cursors import POSITIONS_PER_SECOND, Place, encode_place, first_position, hash63, moves
+from diarist.storage.sql.threads import COUNTING
 from diarist.storage.words import make_hit, message_terms
 
-BATCH = 1000
+BATCH = 200
+"""Number of messages that one transaction indexes; other writers wait."""
 NEWEST = 500
 """Number of newest rows that PostgreSQL reads before it uses its index of terms."""
 _MESSAGE = ", ".join(f"m.{name}" for name in MessageRow._fields)
@@ -40,21 +42,40 @@ _TO_INDEX = (
 )
 
 
-async def index_run(connection: Connection, run: Run) -> None:
-    """Index the messages of a run that has just ended. Messages without a time get the current time."""
-    seq, more = 0, True
-    while more:
-        found = await connection.fetch(
-            f"SELECT {_MESSAGE} FROM diarist_messages m WHERE m.run_id = :run AND m.seq > :seq"
-            f" ORDER BY m.seq LIMIT {BATCH}",
-            run=run.id,
-            seq=seq,
+async def unindexed_threads(connection: Connection, resource_id: str, thread_id: str | None) -> list[str]:
+    """Return the ids of the resource's threads that have messages to index; with ``thread_id``, at most this one."""
+    of_thread = "" if thread_id is None else " AND t.id = :thread"
+    found = await connection.fetch(
+        f"SELECT t.id FROM diarist_threads t WHERE t.resource_id = :resource{of_thread} AND t.last_seq > t.indexed_seq"
+        " AND EXISTS (SELECT 1 FROM diarist_messages m JOIN diarist_runs r ON r.id = m.run_id"
+        f" WHERE m.thread_id = t.id AND m.seq > t.indexed_seq AND r.{COUNTING})",
+        resource=resource_id,
+        thread=thread_id,
+    )
+    return [row[0] for row in found]
+
+
+async def index_thread(connection: Connection, thread_id: str) -> None:
+    """Index the next messages of a thread. Messages without a time get the time at which their run ended."""
+    thread = await connection.first(
+        "SELECT resource_id, indexed_seq FROM diarist_threads WHERE id = :thread {for update}", thread=thread_id
+    )
+    if thread is None:
+        return
+    resource_id, seq = thread
+    found = await connection.fetch(
+        f"SELECT coalesce(r.ended_at, r.created_at), {_MESSAGE} FROM diarist_messages m"
+        f" JOIN diarist_runs r ON r.id = m.run_id WHERE m.thread_id = :thread AND m.seq > :seq AND r.{COUNTING}"
+        f" ORDER BY m.seq LIMIT {BATCH}",
+        thread=thread_id,
+        seq=seq,
+    )
+    if found:
+        rows = [(ended_at, MessageRow(*columns)) for ended_at, *columns in found]
+        await _add(connection, [_values(thread_id, resource_id, row, ended_at) for ended_at, row in rows])
+        await connection.execute(
+            "UPDATE diarist_threads SET indexed_seq = :seq WHERE id = :thread", thread=thread_id, seq=rows[-1][1].seq
         )
-        rows = [MessageRow(*row) for row in found]
-        more = len(rows) == BATCH
-        if rows:
-            seq = rows[-1].seq
-            await _add(connection, await _dated(connection, run, rows))
 
 
 async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> None:
@@ -62,7 +83,7 @@ async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> 
 
     The position changes only if the time of the message is now in another second.
 
-    Messages of the live run itself are not indexed yet.
+    Does nothing if the message is not indexed yet.
     """
     found = await connection.first(
         "SELECT s.seq, s.position, s.terms FROM diarist_messages m"
@@ -85,38 +106,6 @@ async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> 
     if known != values["terms"]:
         await connection.execute(remove, thread=run.thread_id, seq=seq)
         await _add(connection, [{**values, "position": position}], there=True)
-
-
-async def index_all(connection: Connection) -> None:
-    """Index all visible messages. Messages without a time get the time at which their run began."""
-    thread_id, seq = "", 0
-    while True:
-        batch = await connection.fetch(
-            f"SELECT t.resource_id, r.created_at, m.thread_id, {_MESSAGE} FROM diarist_messages m"
-            " JOIN diarist_runs r ON r.id = m.run_id JOIN diarist_threads t ON t.id = m.thread_id"
-            " WHERE r.state IN ('committed', 'interrupted') AND (m.thread_id, m.seq) > (:thread, :seq)"
-            f" ORDER BY m.thread_id, m.seq LIMIT {BATCH}",
-            thread=thread_id,
-            seq=seq,
-        )
-        if not batch:
-            return
-        values: list[dict[str, Any]] = []
-        for resource_id, stored_at, thread_id, *columns in batch:
-            row = MessageRow(*columns)
-            seq = row.seq
-            values.append(_values(thread_id, resource_id, row, stored_at))
-        await _add(connection, values)
-
-
-async def leave_out_live(connection: Connection) -> None:
-    """Remove messages of live runs from the index."""
-    await connection.execute(
-        "DELETE FROM diarist_search WHERE EXISTS (SELECT 1 FROM diarist_messages m JOIN diarist_runs r"
-        " ON r.id = m.run_id WHERE m.thread_id = diarist_search.thread_id AND m.seq = diarist_search.seq"
-        " AND r.state = 'live')"
-    )
-    await purge_index(connection)
 
 
 async def purge_index(connection: Connection) -> None:

@@ -195,6 +195,9 @@ class SQLStorage(Storage, SearchStorage):
         cursor: str | None = None,
     ) -> Page[Hit]:
         terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
+        while behind := await self._database.read(search.unindexed_threads, resource_id, thread_id):
+            for id in behind:
+                await self._database.write(search.index_thread, id)
         return await self._database.read(search.search_messages, terms, resource_id, thread_id, limit, after)
 
     # Resources and logs
