@@ -11,7 +11,12 @@ _CHAT_FINISH = {"stop": "stop", "length": "length", "filter": "content_filter", 
 
 
 class OpenAIServer(LoopbackServer):
-    paths = ("/v1/chat/completions", "/v1/responses")
+    paths = (
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/openai/v1/chat/completions",  # Azure
+        "/openai/deployments/{name}/chat/completions",
+    )
 
     @property
     def base_url(self) -> str:

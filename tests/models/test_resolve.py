@@ -5,12 +5,14 @@ import sys
 
 import pytest
 
+from diarist import Agent
 from diarist.exceptions import ConfigError
 from diarist.messages import Prompt
 from diarist.models import LibraryModel, Model, ModelRequest, has_credentials, providers, resolve
 from diarist.models.openai_chat import OpenAIChatModel
 from diarist.models.resolve import Client
 from diarist.testing import ScriptedModel
+from tests.loopback.openai_server import OpenAIServer
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +127,17 @@ def test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(resolve("openai/gpt-5"), Model)
     with pytest.raises(ConfigError, match="unknown provider"):
         has_credentials("nobody/at-all")
+
+
+@pytest.mark.parametrize(("model_id", "path"), [("azure/mine", ""), ("openai/mine", "/openai/v1")])
+async def test_azure_by_the_address_of_a_resource(
+    model_id: str, path: str, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_VERSION", "2024-10-21")
+    model = resolve(model_id, base_url=f"{openai_server.url}{path}", api_key="k")
+    async with Agent(model=model) as agent:
+        assert (await agent.generate("Hi")).text == "ok"
+    assert openai_server.requests[-1].path == f"{path or '/openai/deployments/mine'}/chat/completions"
 
 
 @pytest.mark.parametrize("provider", sorted(providers.PROVIDERS))

@@ -77,6 +77,10 @@ def has_credentials(model_id: str) -> bool:
     return providers.has_key(provider)
 
 
+_ADDRESSES = {"litellm": "api_base", "azure": "azure_endpoint"}
+"""The library's names of ``base_url``, where they differ."""
+
+
 def _build(provider: str, name: str, base_url: str | None, api_key: str | None) -> LibModel:
     if provider in ("openai", "openai-responses"):
         from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -88,8 +92,8 @@ def _build(provider: str, name: str, base_url: str | None, api_key: str | None) 
     from pydantic_ai.providers import infer_provider_class
 
     options = {"api_key": api_key, "base_url": base_url}
-    if provider == "litellm":
-        options["api_base"] = options.pop("base_url")
+    if provider in _ADDRESSES:
+        options[_ADDRESSES[provider]] = options.pop("base_url")
     given = {key: value for key, value in options.items() if value is not None}
     try:
         return infer_model(f"{provider}:{name}", lambda kind: infer_provider_class(kind)(**given))
