@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "tracing",
         "databases",
         "concurrency",
+        "sync",
     ),
     ("models", "storage", "vectors"),
     ("processors",),

@@ -23,7 +23,6 @@ from diarist.agent.options import (
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import check_approvals
 from diarist.agent.stream import AgentStream
-from diarist.agent.sync import run_sync
 from diarist.checks import text_list
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
@@ -36,6 +35,7 @@ from diarist.processors.pipeline import Pipeline, closable
 from diarist.processors.placement import check, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
+from diarist.sync import run_sync
 from diarist.tools import Tool
 
 logger = logging.getLogger("diarist")

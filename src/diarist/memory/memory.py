@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -26,6 +26,7 @@ from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.processor import SemanticRecall
 from diarist.memory.semantic.setup import Vector, semantic_index
+from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.working.config import WorkingMemoryConfig
@@ -39,6 +40,7 @@ from diarist.processors.base import Processor
 from diarist.prompt_cache import PromptHistory
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page
+from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
 
 if TYPE_CHECKING:  # loaded if there is observational memory
@@ -88,6 +90,7 @@ class Memory:
         messages: Read, save, change and search messages.
         diary: Read and change the diary, and observe or reflect on demand.
         working: Read and change the working memory.
+        sync: The same for synchronous code.
 
     Raises:
         ConfigError: Options contradict each other, or a named model cannot be used.
@@ -183,6 +186,15 @@ class Memory:
         self.messages = Messages(*shared, self._embedding, thread_wait=thread_wait)
         self.diary = Diary(*shared, self.config, engine=lambda: self._engine(None), thread_wait=thread_wait)
         self.working = Working(self.storage, working, self._addressing)
+
+    @cached_property
+    def sync(self) -> SyncMemory:
+        """The same methods for synchronous code, such as scripts and notebooks: ``memory.sync.threads.list()``.
+
+        They take the same arguments, return the results themselves, and work beside a running event loop, which they
+        block. They share the event loop of ``generate_sync``.
+        """
+        return SyncMemory(self, self._background)
 
     # -- for the agent
 
@@ -382,6 +394,33 @@ class Memory:
     ) -> None:
         self._holders -= 1
         await (self.settled() if self._holders else self.close())
+
+
+class SyncMemory:
+    """The methods of a ``Memory`` for synchronous code: ``memory.sync``.
+
+    Attributes:
+        threads, messages, diary, working: As for ``Memory``.
+    """
+
+    def __init__(self, memory: Memory, background: Background) -> None:
+        self._memory, self._background = memory, background
+        self.threads = SyncThreads(memory.threads)
+        self.messages = SyncMessages(memory.messages)
+        self.diary = SyncDiary(memory.diary)
+        self.working = SyncWorking(memory.working)
+        self.recall = blocking(memory.recall)
+        self.forget = blocking(memory.forget)
+
+    def settled(self) -> None:
+        """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.settled())
+
+    def close(self) -> None:
+        """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.close())
 
 
 def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:
