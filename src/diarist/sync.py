@@ -49,8 +49,8 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     if threading.current_thread() is _thread:
         work.close()
         raise DiaristError(
-            "this call came from the event loop that would have to run it; use the async method there, such as "
-            "'await agent.generate(...)' instead of generate_sync"
+            "a synchronous call was made from the event loop that runs such calls; use the async method there, such "
+            "as 'await generate(...)'"
         )
     try:
         return asyncio.run_coroutine_threadsafe(to_its_end(), loop).result()
