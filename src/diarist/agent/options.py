@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, Literal, Protocol, TypedDict, cast
 
 from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError
@@ -56,8 +56,9 @@ class CallOptions(TypedDict, total=False):
     ``processors`` replace the agent's lists for this call; memory's processors stay around them. ``extra_processors``
     are added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
     answer. ``stop_when``: functions of the steps so far; the run ends when one returns True. ``cancel``: a
-    ``CancelSignal``. ``on_step_finish`` is called with each finished step. At the end, one of three is called:
-    ``on_finish`` with the result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
+    ``CancelSignal``. ``on_stop``: ``"drop"`` or ``"keep"`` the text of an unfinished answer if the run is cancelled.
+    ``on_step_finish`` is called with each finished step. At the end, one of three is called: ``on_finish`` with the
+    result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
     """
 
     thread: str | ThreadRef | Thread
@@ -80,6 +81,7 @@ class CallOptions(TypedDict, total=False):
     output_type: Any
     stop_when: StopWhen | Sequence[StopWhen]
     cancel: CancelSignal
+    on_stop: Literal["drop", "keep"]
     on_step_finish: Callable[[StepResult], Any]
     on_finish: Callable[[Any], Any]
     on_error: Callable[[Exception], Any]
@@ -175,6 +177,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "prepare_step": _FUNCTION,
     "stop_when": (_functions, "a function of the steps, or a list of such functions"),
     "cancel": (_is(CancelSignal), "a CancelSignal"),
+    "on_stop": (lambda value: value in ("drop", "keep"), "'drop' or 'keep'"),
     "on_step_finish": _FUNCTION,
     "on_finish": _FUNCTION,
     "on_error": _FUNCTION,
