@@ -27,7 +27,7 @@ from diarist.memory.transfer.importer import Existing, Importer
 from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
 from diarist.messages import Json, new_id
 from diarist.storage.base import Storage
-from diarist.storage.records import Page, Thread, is_own_resource, own_resource
+from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
 from diarist.tokens import TokenCounter
 
 
@@ -160,7 +160,7 @@ class Threads:
             limit: Only the newest ``limit`` of the messages that meet the other conditions.
 
         Returns:
-            The new thread. If the call fails, nothing of it remains.
+            The new thread; its ``cloned_from`` is the id of the source. If the call fails, nothing of it remains.
 
         Raises:
             NotFoundError: The thread does not exist, or lacks some of ``message_ids``.
@@ -183,7 +183,11 @@ class Threads:
             id=name,
             resource_id=own_resource(name) if is_own_resource(found.resource_id) else found.resource_id,
             title=found.title if title is None else title,
-            metadata={**(found.metadata if title is None else without_mark(found.metadata)), **changes},
+            metadata={
+                **(found.metadata if title is None else without_mark(found.metadata)),
+                CLONED_FROM: found.id,
+                **changes,
+            },
         )
         await self._forgetting.finished(found)
         copy = await clone(self._storage, self._counter, found, copy, selection, withdraw=self._embedding.withdraw)
