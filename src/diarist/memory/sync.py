@@ -19,6 +19,7 @@ class SyncThreads:
         self.update = blocking(threads.update)
         self.clone = blocking(threads.clone)
         self.delete = blocking(threads.delete)
+        self.prune = blocking(threads.prune)
         self.export = iterating(threads.export)
         self.export_all = iterating(threads.export_all)
         self.import_all = blocking(threads.import_all)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
 
 from diarist.checks import (
     check_ids,
@@ -14,18 +16,20 @@ from diarist.checks import (
     refuse_empty,
     refuse_own_resource,
 )
-from diarist.exceptions import InputError
+from diarist.exceptions import InputError, RunLostError, ThreadBusyError
 from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.generated_titles import without_mark
 from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
+from diarist.memory.rows import threads_of
+from diarist.memory.run_lifecycle import end_run, open_run
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
 from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
-from diarist.messages import Json, new_id
+from diarist.messages import Json, new_id, utc_now
 from diarist.storage.base import Storage
 from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
 from diarist.tokens import TokenCounter
@@ -199,6 +203,54 @@ class Threads:
         await self._addressing.thread(thread, resource)
         return await self._forgetting.forget(thread=thread, resource=resource)
 
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | datetime,
+        resource: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Receipt:
+        """Delete all threads that were last changed before a time, as ``memory.forget(thread=...)`` does.
+
+        A run, ``update`` and ``messages.save`` change a thread. A thread with a live run stays. Data of the resources,
+        such as their working memory, stays too; ``memory.forget(resource=...)`` deletes it.
+
+        Args:
+            older_than: An age, such as ``timedelta(days=90)``, or a datetime with time zone.
+            resource: Only threads of this resource; by default of all.
+            metadata: Only threads that have all these values.
+
+        Returns:
+            The data that this call deleted, as for ``forget``.
+
+        Raises:
+            InputError: ``older_than`` is neither, is negative, or has no time zone; or ``metadata`` is not JSON.
+            StorageError: Some threads are deleted, others are not; repeat the call.
+        """
+        limit = _moment(older_than)
+        check_names(resource=resource)
+        wanted = None if metadata is None else checked_metadata(metadata)
+        receipt = Receipt()
+        async for thread in threads_of(self._storage, resource, wanted):
+            if thread.updated_at is not None and thread.updated_at < limit:
+                receipt += await self._delete_unless_used(thread, limit)
+        return receipt + await self._forgetting.purge() if receipt.thread_ids else receipt
+
+    async def _delete_unless_used(self, thread: Thread, limit: datetime) -> Receipt:
+        """Delete a thread, unless a run is live or has changed it since."""
+        try:
+            run = await open_run(self._storage, new_id("run"), thread, wait=0)  # no other run can begin
+        except ThreadBusyError:
+            return Receipt()
+        try:
+            found = await self._storage.get_thread(thread.id)
+            if found is None or found.updated_at is None or found.updated_at >= limit:
+                return Receipt()
+            return await self._forgetting.forget(thread=thread.id, purge=False)
+        finally:
+            with suppress(RunLostError):  # deleted with the thread
+                await end_run(self._storage, run, "discarded")
+
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 
     async def export(self, thread: str, *, resource: str | None = None) -> AsyncGenerator[str, None]:
@@ -271,3 +323,15 @@ class Threads:
             on_progress=on_progress or (lambda moved: None),
         )
         return await importer.run(items_of(lines))
+
+
+def _moment(older_than: timedelta | datetime) -> datetime:
+    """Return the moment that an age or a datetime names. Raises InputError."""
+    given: Any = older_than
+    if isinstance(given, timedelta) and given >= timedelta():
+        return utc_now() - given
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InputError(
+            f"older_than must be an age such as timedelta(days=90), or a datetime with a time zone, not {given!r}"
+        )
+    return given
