@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "sync",
     ),
     ("models", "storage", "vectors"),
-    ("processors",),
+    ("processors", "convert"),
     ("agent", "memory"),
     ("testing",),
     ("cli",),

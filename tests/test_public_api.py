@@ -36,6 +36,7 @@ PUBLIC = {
         "tool",
     },
     "diarist.agent": {"Agent", "AgentResult", "AgentStream", "CallOptions", "Rejected", "Tripwire"},
+    "diarist.convert": {"to_anthropic", "to_openai", "to_ui"},
     "diarist.memory": {
         "DiaryUsage",
         "Memory",
