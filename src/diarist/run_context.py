@@ -239,9 +239,10 @@ class RunContext(Generic[D]):
         """Return True if ``on_end`` was called."""
         return bool(self._endings)
 
-    def on_end(self, callback: EndCallback) -> None:
-        """Await ``callback(outcome)`` when the run has ended, to commit or drop staged work."""
-        self._endings.append(callback)
+    def on_end(self, callback: EndCallback, *, first: bool = False) -> None:
+        """Await ``callback(outcome)`` when the run has ended, to commit or drop staged work. ``first``: before the
+        callbacks registered so far, for work that belongs to the run in storage, which one of them ends."""
+        self._endings.insert(0 if first else len(self._endings), callback)
 
     def wait_at_end(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Await ``wait()`` after all ``on_end`` callbacks, for work that continues without the run. A cancelled call

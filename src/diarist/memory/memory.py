@@ -16,7 +16,7 @@ from diarist.memory.addressing import Addressing
 from diarist.memory.background import Background
 from diarist.memory.diary import Diary
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.history import MessageHistory
+from diarist.memory.history import HistoryProcessor
 from diarist.memory.message_filter import MessageFilter, MessageRange, before_and_after, with_neighbours
 from diarist.memory.messages import Messages
 from diarist.memory.observational.config import ObservationalMemoryConfig
@@ -24,7 +24,7 @@ from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
-from diarist.memory.semantic.processor import SemanticRecall
+from diarist.memory.semantic.processor import RecallProcessor
 from diarist.memory.semantic.setup import Vector, semantic_index
 from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
 from diarist.memory.threads import Threads
@@ -161,7 +161,7 @@ class Memory:
         self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
         self._semantic: list[Processor[Any]] = []
         if self.semantic is not None:
-            recall = SemanticRecall(
+            recall = RecallProcessor(
                 self.semantic,
                 recalls,
                 self.storage,
@@ -236,7 +236,7 @@ class Memory:
 
     def _made_processor(self, model: Model) -> Processor[Any]:
         if self.config is None:
-            return MessageHistory(
+            return HistoryProcessor(
                 self.storage,
                 counter=self.counter,
                 last_messages=self._last,
