@@ -39,6 +39,21 @@ class ThreadRef:
     metadata: dict[str, Json] = field(default_factory=dict[str, Json])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOptions:
+    """Options of memory for one call. None: as the memory is configured.
+
+    Attributes:
+        read_only: True: store nothing of this call.
+        last_messages: Maximum number of the thread's messages to show; 0 shows none.
+        semantic_recall: Show messages close in meaning to the question.
+    """
+
+    read_only: bool | None = None
+    last_messages: int | None = None
+    semantic_recall: bool | None = None
+
+
 class CancelSignal:
     """Signal to cancel runs: pass it to a call as ``cancel=``, then call ``cancel()`` from any thread.
 

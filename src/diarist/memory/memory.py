@@ -38,6 +38,7 @@ from diarist.models.base import Model
 from diarist.models.embedders import Embedder
 from diarist.processors.base import Processor
 from diarist.prompt_cache import PromptHistory
+from diarist.run_context import MemoryOptions
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page
 from diarist.sync import blocking, run_sync
@@ -142,7 +143,8 @@ class Memory:
         if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:
             raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {last_messages!r}")
         self._last = int(last_messages)
-        self._working = [WorkingMemoryProcessor(self.storage, working, counter=self.counter)] if working else []
+        self._working_config = working
+        self._working = lru_cache(self._made_working)
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
@@ -159,19 +161,7 @@ class Memory:
             self._models.check()
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
         self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
-        self._semantic: list[Processor[Any]] = []
-        if self.semantic is not None:
-            recall = RecallProcessor(
-                self.semantic,
-                recalls,
-                self.storage,
-                counter=self.counter,
-                embed=self._embedding.start if not read_only else lambda thread: None,
-                settle=self._embedding.settled if await_background else None,
-                timezone=self.config.timezone if self.config is not None else "UTC",
-                obscured=self.config.obscures_threads if self.config is not None else False,
-            )
-            self._semantic.append(recall)
+        self._recalls = recalls
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
@@ -198,11 +188,30 @@ class Memory:
 
     # -- for the agent
 
-    def input_processors(self, model: Model) -> Sequence[Processor[Any]]:
-        """Return the processors to run before the user's. ``model``: the agent's, used where memory has no model of its
-        own."""
-        titles = [self._titles.processor(model)] if self._titles is not None else []
-        return [*self._working, *self._semantic, self._processor(model), *titles]
+    def input_processors(self, model: Model, options: MemoryOptions | None = None, /) -> Sequence[Processor[Any]]:
+        """Return the processors to run before the user's.
+
+        Args:
+            model: The agent's, used where memory has no model of its own.
+            options: The options of one call.
+
+        Raises:
+            ConfigError: ``last_messages`` with observational memory, or ``semantic_recall`` without an embedder.
+        """
+        options = MemoryOptions() if options is None else options
+        read_only = self.read_only or options.read_only is True
+        if options.last_messages is not None and self.config is not None:
+            raise ConfigError(
+                "last_messages has no effect with observational memory, which selects the messages itself"
+            )
+        last = self._last if options.last_messages is None else options.last_messages
+        titles = [self._titles.processor(model)] if self._titles is not None and not read_only else []
+        return [
+            *self._working(read_only),
+            *self._recalling(options.semantic_recall, read_only),
+            self._processor(model, read_only, last),
+            *titles,
+        ]
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]:
         """Return the processors to run after the user's: none, since messages are stored when the run ends."""
@@ -234,19 +243,47 @@ class Memory:
             raise ConfigError(f"grace must not be negative, not {grace!r}")
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
-    def _made_processor(self, model: Model) -> Processor[Any]:
+    def _made_working(self, read_only: bool) -> Sequence[Processor[Any]]:
+        config = self._working_config
+        if config is None:
+            return ()
+        if read_only:
+            config = replace(config, read_only=True, kept_by="actor")
+        return (WorkingMemoryProcessor(self.storage, config, counter=self.counter),)
+
+    def _recalling(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
+        """Return the processor of semantic recall, which embeds messages even if the call does not want to search."""
+        if self.semantic is None:
+            if wanted:
+                raise ConfigError("semantic_recall needs an embedder: pass embedder=... to Memory")
+            return ()
+        config = self._recalls or (SemanticRecallConfig() if wanted else None)
+        return (
+            RecallProcessor(
+                self.semantic,
+                None if wanted is False else config,
+                self.storage,
+                counter=self.counter,
+                embed=self._embedding.start if not read_only else lambda thread: None,
+                settle=self._embedding.settled if self._await_background else None,
+                timezone=self.config.timezone if self.config is not None else "UTC",
+                obscured=self.config.obscures_threads if self.config is not None else False,
+            ),
+        )
+
+    def _made_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
         if self.config is None:
             return HistoryProcessor(
                 self.storage,
                 counter=self.counter,
-                last_messages=self._last,
+                last_messages=last,
                 thread_wait=self._thread_wait,
-                read_only=self.read_only,
+                read_only=read_only,
             )
         from diarist.memory.observational.processor import DiaryProcessor
         from diarist.memory.read_only import ReadOnlyDiary
 
-        kind = ReadOnlyDiary if self.read_only else DiaryProcessor
+        kind = ReadOnlyDiary if read_only else DiaryProcessor
         return kind(
             self._engine(model),
             self.storage,
