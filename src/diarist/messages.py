@@ -24,6 +24,9 @@ from diarist.exceptions import InputError
 Json = Any
 """Any value that JSON can carry."""
 
+CUT_KEY = "diarist_cut"
+"""Metadata key of an answer that the user stopped before its end: True."""
+
 MAX_NESTING = 100
 """Levels of lists and objects that a value may have. Encoders refuse values with more than about 250 levels."""
 
@@ -203,6 +206,11 @@ class Message:
     def text(self) -> str:
         """Return the text of all text parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def is_cut(self) -> bool:
+        """Return True for an answer that the user stopped before its end, kept by a call with ``on_stop="keep"``."""
+        return self.metadata.get(CUT_KEY) is True
 
     @property
     def tool_parts(self) -> list[ToolPart]:

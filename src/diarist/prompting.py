@@ -31,6 +31,8 @@ APPROVED_KEY = "diarist_approved"
 
 _NOT_KEPT = "This call was approved and started, but its run failed, so its result is unknown."
 
+_CUT = "[The user stopped your answer here.]"
+
 Content = TextPart | ReasoningPart | FilePart
 
 
@@ -45,8 +47,9 @@ def build_prompt(
     """Return the prompt.
 
     Calls without a result, data parts and sources are left out. A call and its result become an assistant message
-    and a tool message right after it. ``feedback`` comes last, in the user role: some providers move system messages
-    to the front, which would break the cached prefix. ``cache_breakpoints`` sets up to four breakpoints: after the
+    and a tool message right after it. A short note in the user role follows an answer that the user stopped.
+    ``feedback`` comes last, in the user role: some providers move system messages to the front, which would break the
+    cached prefix. ``cache_breakpoints`` sets up to four breakpoints: after the
     instructions, the last system message, the last message of the previous request, and the last message. ``reuse``:
     nothing changes messages in place, so each is rendered only once, and all prompts share its prompt messages.
     """
@@ -179,8 +182,12 @@ def _from_message(message: Message) -> list[PromptMessage]:
         parts = _user_parts(message)
         return [PromptMessage(role=message.role, parts=parts, message_id=message.id)] if parts else []
     if len(message.parts) == 1 and isinstance(part := message.parts[0], TextPart):  # nearly always
-        return [PromptMessage(role="assistant", parts=[_own(part)], message_id=message.id)]
-    return _assistant_messages(message)
+        out = [PromptMessage(role="assistant", parts=[_own(part)], message_id=message.id)]
+    else:
+        out = _assistant_messages(message)
+    if message.is_cut and out:  # in the user role, so that the model does not imitate it
+        out.append(PromptMessage(role="user", parts=[TextPart(text=_CUT)], message_id=message.id))
+    return out
 
 
 def _user_parts(message: Message) -> list[PromptPart]:

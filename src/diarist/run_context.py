@@ -39,6 +39,21 @@ class ThreadRef:
     metadata: dict[str, Json] = field(default_factory=dict[str, Json])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOptions:
+    """Options of memory for one call. None: as the memory is configured.
+
+    Attributes:
+        read_only: True: store nothing of this call.
+        last_messages: Maximum number of the thread's messages to show; 0 shows none.
+        semantic_recall: Show messages close in meaning to the question.
+    """
+
+    read_only: bool | None = None
+    last_messages: int | None = None
+    semantic_recall: bool | None = None
+
+
 class CancelSignal:
     """Signal to cancel runs: pass it to a call as ``cancel=``, then call ``cancel()`` from any thread.
 
@@ -239,9 +254,10 @@ class RunContext(Generic[D]):
         """Return True if ``on_end`` was called."""
         return bool(self._endings)
 
-    def on_end(self, callback: EndCallback) -> None:
-        """Await ``callback(outcome)`` when the run has ended, to commit or drop staged work."""
-        self._endings.append(callback)
+    def on_end(self, callback: EndCallback, *, first: bool = False) -> None:
+        """Await ``callback(outcome)`` when the run has ended, to commit or drop staged work. ``first``: before the
+        callbacks registered so far, for work that belongs to the run in storage, which one of them ends."""
+        self._endings.insert(0 if first else len(self._endings), callback)
 
     def wait_at_end(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Await ``wait()`` after all ``on_end`` callbacks, for work that continues without the run. A cancelled call

@@ -86,6 +86,14 @@ class Draws(Model):
         yield ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
 
 
+async def test_a_step_lists_its_files_and_sources() -> None:
+    step = (await Agent(model=Draws()).generate("draw")).steps[0]
+    assert [(file.media_type, file.data) for file in step.files] == [("image/png", PNG)]
+    assert [(source.url, source.title) for source in step.sources] == [("https://example.com", "Here")]
+    step = (await Agent(model=ScriptedModel("Hello.")).generate("hi")).steps[0]
+    assert (step.files, step.sources) == ([], [])
+
+
 async def test_a_file_of_the_model_is_streamed_stored_and_shown_to_the_next(memory: Memory) -> None:
     draws, reads = Draws(), ScriptedModel("Nice.")
     chunks = await collect(Agent(model=draws, memory=memory).stream("draw", thread="t"))

@@ -51,6 +51,18 @@ async def check_covered_once(memory: Memory, thread: str) -> list[str]:
     return raw
 
 
+async def test_a_clone_names_its_source(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    await memory.messages.save("hello", thread="trip", resource="ada")
+    first = await memory.threads.clone("trip", new_thread="first")
+    second = await memory.threads.clone("first", new_thread="second")
+    assert ((await memory.threads.get("trip")).cloned_from, first.cloned_from) == (None, "trip")
+    assert (second.cloned_from, (await memory.threads.get("second")).cloned_from) == ("first", "first")
+    assert [copy.id for copy in (await memory.threads.list(metadata={"cloned_from": "trip"})).items] == ["first"]
+    anonymous = await memory.threads.clone("trip", metadata={"cloned_from": None})
+    assert anonymous.cloned_from is None
+
+
 async def test_a_clone_says_the_same_under_other_ids(storage: Storage) -> None:
     memory = Memory(storage=storage)
     await memory.threads.create("trip", resource="ada", title="Rome", metadata={"kind": "travel", "n": 1})
@@ -60,7 +72,7 @@ async def test_a_clone_says_the_same_under_other_ids(storage: Storage) -> None:
         "copy",
         "ada",
         "Rome",
-        {"kind": "travel", "n": 2},
+        {"kind": "travel", "n": 2, "cloned_from": "trip"},
     )
     old, new = [await memory.messages.list(thread=name) for name in ("trip", "copy")]
     assert [row.text for row in new] == [row.text for row in old]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +29,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SECRET = re.compile(r"\b(ada|bob)-secret-\d+\b")
 NOT_ASKED = {
     "close": "shuts down",
+    "sync": "the same methods for synchronous code",
     "settled": "waits",
     "run_worker": "serves a queue, for everybody",
     "input_processors": "the agent's, and driven by it",
@@ -240,6 +241,7 @@ CALLS: dict[str, Call] = {
         resource=world.who,
         text=f"The garden: {world.secret()}",
     ),
+    "threads.prune": lambda world: world.memory.threads.prune(older_than=timedelta(), resource=world.who),
     "threads.update": lambda world: world.memory.threads.update(
         world.thread(), resource=world.who, title=world.secret(), metadata={"garden": world.secret()}
     ),

@@ -13,17 +13,18 @@ from weakref import WeakValueDictionary
 
 from diarist.agent.loop import Run
 from diarist.agent.options import (
+    MEMORY_OPTIONS,
     CallOptions,
     MemoryLike,
     Processors,
     check_options,
     conversation,
+    memory_options,
     merge_options,
 )
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import check_approvals
 from diarist.agent.stream import AgentStream
-from diarist.agent.sync import run_sync
 from diarist.checks import text_list
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
@@ -35,7 +36,8 @@ from diarist.processors.base import Processor
 from diarist.processors.pipeline import Pipeline, closable
 from diarist.processors.placement import check, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
-from diarist.run_context import CancelSignal, RunContext, Writer
+from diarist.run_context import CancelSignal, MemoryOptions, RunContext, Writer
+from diarist.sync import run_sync
 from diarist.tools import Tool
 
 logger = logging.getLogger("diarist")
@@ -198,25 +200,36 @@ class Agent:
             if close_memory is not None:
                 await close_memory()  # first: background work may use the agent's model
 
-    def _compile(self, given: _Lists, request_context: dict[str, Any]) -> tuple[Pipeline, bool]:
+    def _compile(
+        self, given: _Lists, request_context: dict[str, Any], memory: MemoryOptions | None = None
+    ) -> tuple[Pipeline, bool]:
         """Put memory's processors around the given ones. Also returns True if a given one checks the final output."""
         input, output, error, both = given.resolved(request_context)
         lists = {"input_processors": input, "output_processors": output, "error_processors": error, "processors": both}
         for name, processors in lists.items():
             check(name, processors)
         check_places(lists)
-        first = _without(self.memory.input_processors(self.model) if self.memory else (), [*input, *both])
+        first = _without(self._from_memory(memory), [*input, *both])
         last = _without(self.memory.output_processors(self.model) if self.memory else (), [*output, *both])
         judged = any(p.hold_output or p.handles("process_output_result") for p in [*output, *both])
         pipeline = Pipeline([*first, *input, *both], [*output, *both, *last], [*error, *both])
         return pipeline, judged
 
+    def _from_memory(self, options: MemoryOptions | None) -> Sequence[Processor[Any]]:
+        if self.memory is None:
+            if options is not None:
+                raise ConfigError(
+                    f"{', '.join(MEMORY_OPTIONS)} are options of memory, and agent {self.name!r} has none"
+                )
+            return ()
+        return self.memory.input_processors(self.model, *(() if options is None else (options,)))
+
     def _pipeline(self, options: CallOptions) -> tuple[Pipeline, bool]:
-        """Return the agent's own pipeline, or a new one if the call has its own lists of processors."""
-        lists = self._lists.over(options)
-        if lists is self._lists and self._compiled is not None:
+        """Return the agent's own pipeline, or a new one if the call has its own processors or options of memory."""
+        lists, memory = self._lists.over(options), memory_options(options)
+        if lists is self._lists and memory is None and self._compiled is not None:
             return self._compiled
-        return self._compile(lists, dict(options.get("request_context", {})))
+        return self._compile(lists, dict(options.get("request_context", {})), memory)
 
     def _resumed(
         self,

@@ -278,8 +278,11 @@ class Run:
                 break
             except asyncio.CancelledError:
                 # Keep the results of tools, unless a processor has yet to check the answer.
-                if being_cancelled() and not context.guarded and (unfinished := attempt.cut_short()):
+                keep = self.options.get("on_stop") == "keep"
+                if being_cancelled() and not context.guarded and (unfinished := attempt.cut_short(keep=keep)):
                     self._add(unfinished)
+                    if keep:
+                        result.text = unfinished.text
                 raise
             except (ProcessorAbort, CallFailed) as failure:
                 broken = failure

@@ -17,6 +17,7 @@ from diarist.chunks import (
     ToolResultChunk,
 )
 from diarist.messages import (
+    CUT_KEY,
     MAX_NESTING,
     DataPart,
     FilePart,
@@ -98,6 +99,19 @@ class MessageAssembler:
     def begun(self) -> int:
         """The number of parts so far, including an unfinished one."""
         return len(self._parts) + (self._block is not None)
+
+    def cut(self) -> Message | None:
+        """Return the message so far of an answer that was stopped, marked as such; None if it says nothing.
+
+        Unfinished reasoning is left out, since providers refuse it.
+        """
+        if self._block is ReasoningPart:
+            self._block, self._pieces = None, []
+        message = self.message()
+        if message is None or not (message.text.strip() or message.tool_parts):
+            return None
+        message.metadata[CUT_KEY] = True
+        return message
 
     def message(self) -> Message | None:
         """Return the message so far; None if the model said nothing."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, Literal, Protocol, TypedDict, cast
 
 from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
 from diarist.processors.setup import checked_provider_options
-from diarist.run_context import CancelSignal, ThreadRef
+from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
 from diarist.storage.records import Thread, own_resource
 
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
@@ -27,10 +27,10 @@ Processors = Sequence[Processor[Any]] | Callable[[dict[str, Any]], Sequence[Proc
 class MemoryLike(Protocol):
     """The interface of an agent's memory: processors for its pipeline, opened and closed with the agent.
 
-    ``model`` is the agent's own, used where memory was given none.
+    ``model`` is the agent's own, used where memory was given none. ``options`` are passed if a call has some.
     """
 
-    def input_processors(self, model: Model) -> Sequence[Processor[Any]]: ...
+    def input_processors(self, model: Model, options: MemoryOptions | None = None, /) -> Sequence[Processor[Any]]: ...
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]: ...
 
@@ -48,20 +48,26 @@ class CallOptions(TypedDict, total=False):
 
     ``thread``: an id; a ``ThreadRef``, with title and metadata for a new thread; or a ``Thread``, which includes its
     resource. Without it, memory does nothing. ``resource``: the owner of the thread; without it, the thread belongs to
-    no resource and shares nothing with others. ``deps`` and
-    ``request_context`` are passed to tools and processors. ``max_steps``: limit of model calls in one run (5).
+    no resource and shares nothing with others. ``read_only``, ``last_messages`` and ``semantic_recall`` take the place
+    of memory's own options: True stores nothing of this call; a number of messages, or False; and True or False.
+    ``deps`` and ``request_context`` are passed to tools and processors. ``max_steps``: limit of model calls in one run
+    (5).
     ``max_processor_retries``: retries per step that processors may ask for; if unset, asking for one blocks the run.
     ``prepare_step``: called before each model call, after all processors.
     ``input_processors``, ``output_processors``, ``error_processors`` and
     ``processors`` replace the agent's lists for this call; memory's processors stay around them. ``extra_processors``
     are added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
     answer. ``stop_when``: functions of the steps so far; the run ends when one returns True. ``cancel``: a
-    ``CancelSignal``. ``on_step_finish`` is called with each finished step. At the end, one of three is called:
-    ``on_finish`` with the result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
+    ``CancelSignal``. ``on_stop``: ``"drop"`` or ``"keep"`` the text of an unfinished answer if the run is cancelled.
+    ``on_step_finish`` is called with each finished step. At the end, one of three is called: ``on_finish`` with the
+    result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
     """
 
     thread: str | ThreadRef | Thread
     resource: str
+    read_only: bool
+    last_messages: int | Literal[False]
+    semantic_recall: bool
     deps: Any
     request_context: dict[str, Any]
     model: str | Model | Any
@@ -80,6 +86,7 @@ class CallOptions(TypedDict, total=False):
     output_type: Any
     stop_when: StopWhen | Sequence[StopWhen]
     cancel: CancelSignal
+    on_stop: Literal["drop", "keep"]
     on_step_finish: Callable[[StepResult], Any]
     on_finish: Callable[[Any], Any]
     on_error: Callable[[Exception], Any]
@@ -119,6 +126,18 @@ def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
         raise ConfigError(f"thread: the title must be a text, not {ref.title!r}")
     checked_metadata(ref.metadata)
     return ref, owner or own_resource(ref.id)
+
+
+def memory_options(options: CallOptions) -> MemoryOptions | None:
+    """Return the options that the call has for memory; None if it has none."""
+    if options.keys().isdisjoint(MEMORY_OPTIONS):
+        return None
+    last = options.get("last_messages")
+    return MemoryOptions(
+        read_only=options.get("read_only"),
+        last_messages=None if last is None else int(last),
+        semantic_recall=options.get("semantic_recall"),
+    )
 
 
 def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
@@ -165,7 +184,14 @@ def _is(kind: type) -> Callable[[Any], bool]:
 
 _FUNCTION: tuple[Callable[[Any], bool], str] = (callable, "a function")
 
+_BOOL: tuple[Callable[[Any], bool], str] = (_is(bool), "True or False")
+
+MEMORY_OPTIONS = ("read_only", "last_messages", "semantic_recall")
+
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "read_only": _BOOL,
+    "last_messages": (lambda value: value is False or _whole(0)(value), "a whole number from 0 on, or False"),
+    "semantic_recall": _BOOL,
     "request_context": (_is(Mapping), "a dictionary"),
     "model_settings": (_is(ModelSettings), "ModelSettings(temperature=..., ...)"),
     "tool_choice": (_is(str), "'auto', 'none', 'required' or the name of a tool"),
@@ -175,6 +201,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "prepare_step": _FUNCTION,
     "stop_when": (_functions, "a function of the steps, or a list of such functions"),
     "cancel": (_is(CancelSignal), "a CancelSignal"),
+    "on_stop": (lambda value: value in ("drop", "keep"), "'drop' or 'keep'"),
     "on_step_finish": _FUNCTION,
     "on_finish": _FUNCTION,
     "on_error": _FUNCTION,

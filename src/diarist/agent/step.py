@@ -14,7 +14,7 @@ from diarist.agent.options import CallOptions, listed
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
 from diarist.agent.stream_writer import StreamWriter
-from diarist.agent.tools import ToolCalls, WaitsFor
+from diarist.agent.tools import ToolCalls, WaitsFor, cancel
 from diarist.chunks import (
     Chunk,
     ModelFinish,
@@ -110,9 +110,8 @@ class StepAttempt:
         resumed, guards = self.approvals is not None, self.guards
         for chunk in () if resumed else self.stream.unkept:
             self._assembler.add(chunk)
-        passed = guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)
         hold = self.pipeline.hold_output and not resumed
-        self.stream.begin_step(self._assembler, self._added, hold=hold, guards=not passed)
+        self.stream.begin_step(self._assembler, self._added, hold=hold, guards=not _passed(guards))
 
     @property
     def repeatable(self) -> bool:
@@ -131,12 +130,22 @@ class StepAttempt:
         message = self._message or self._assembler.message()
         return "" if message is None else message.text
 
-    def cut_short(self) -> StepResult | None:
-        """Return the unfinished step of a cancelled run, with unfinished calls as errors; None without tool calls."""
-        if self._calls is None:
+    def cut_short(self, *, keep: bool) -> StepResult | None:
+        """Return the unfinished step of a cancelled run, with unfinished calls as errors.
+
+        None if no tools ran, unless ``keep`` asks for the text so far, and nothing has yet to check it.
+        """
+        if self._calls is not None:
+            self._calls.cut_short()
+            return self.result()
+        unchecked = self.pipeline.has(OnOutputStep.hook) or not _passed(self.guards)
+        if not keep or unchecked or self.approvals is not None:
             return None
-        self._calls.cut_short()
-        return self.result()
+        if not self.answered and (message := self._assembler.cut()) is not None:
+            self.finish = replace(self.finish, reason="other")
+            self.context.messages.add(message, "response")
+        cancel(part for part in self._tool_parts() if part.state == "call" and not part.provider_executed)
+        return self.result() if self._added() else None
 
     async def run(self) -> StepResult:
         """Make the attempt. Raises ProcessorAbort if a processor blocks or asks for a retry, and CallFailed."""
@@ -374,3 +383,8 @@ class StepAttempt:
 
     def _tool_parts(self) -> list[ToolPart]:
         return [part for message in self._added() for part in message.tool_parts]
+
+
+def _passed(guards: asyncio.Task[None] | None) -> bool:
+    """Return True if there are no input guards, or all have passed."""
+    return guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)

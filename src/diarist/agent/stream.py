@@ -27,7 +27,7 @@ class AgentStream(Generic[OutputT]):
 
     Iterate it for its chunks, or ``text()`` for text alone; ``await result()`` runs it to its end, also after
     an early break. Leaving ``async with`` before the end, or cancelling the task that reads, cancels the run.
-    Its finished steps and the results of finished tools are kept.
+    Its finished steps and the results of finished tools are kept; with ``on_stop="keep"``, also the text so far.
     """
 
     def __init__(self, run: Run) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Literal
@@ -30,6 +30,12 @@ CANCELLED = "cancelled"
 """The result of a cancelled tool call, as the model sees it in a later run."""
 
 logger = logging.getLogger("diarist")
+
+
+def cancel(calls: Iterable[ToolPart]) -> None:
+    """Give each call the result of a cancelled call."""
+    for call in calls:
+        call.state, call.result = "error", CANCELLED
 
 
 class ToolCalls:
@@ -105,9 +111,7 @@ class ToolCalls:
 
     def cut_short(self) -> None:
         """Mark the calls that have no judged result as cancelled."""
-        for call in self._calls:
-            if call.call_id not in self._done:
-                call.state, call.result = "error", CANCELLED
+        cancel(call for call in self._calls if call.call_id not in self._done)
 
     async def _one(self, call: ToolPart) -> None:
         async with self._running:

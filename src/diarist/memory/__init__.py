@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.memory import Memory
     from diarist.memory.observational.standalone_processor import ObservationalMemory
+    from diarist.memory.standalone import MessageHistory, SemanticRecall, WorkingMemory
     from diarist.memory.titles import TitleConfig
     from diarist.memory.transfer.format import Moved
     from diarist.memory.transfer.mastra import mastra_lines
@@ -29,6 +30,7 @@ __all__ = [
     "DiaryUsage",
     "Memory",
     "MemoryHooks",
+    "MessageHistory",
     "Moved",
     "ObservationConfig",
     "ObservationalMemory",
@@ -36,8 +38,10 @@ __all__ = [
     "Receipt",
     "ReflectionConfig",
     "RetrievalConfig",
+    "SemanticRecall",
     "SemanticRecallConfig",
     "TitleConfig",
+    "WorkingMemory",
     "WorkingMemoryConfig",
     "mastra_lines",
     "read_conversation",
@@ -47,9 +51,12 @@ __all__ = [
 
 _LAZY = {
     "Memory": "memory",
+    "MessageHistory": "standalone",
     "Moved": "transfer.format",
     "ObservationalMemory": "observational.standalone_processor",
+    "SemanticRecall": "standalone",
     "TitleConfig": "titles",
+    "WorkingMemory": "standalone",
     "mastra_lines": "transfer.mastra",
     "read_conversation": "conversations",
     "read_conversations": "conversations",

@@ -12,6 +12,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from diarist.concurrency import inner_cancel_as_error, program_is_ending
+from diarist.exceptions import DiaristError
 
 logger = logging.getLogger("diarist")
 
@@ -74,6 +75,19 @@ class Background:
         while names := self._names():
             for name in names:
                 await self.wait(name)
+
+    def check_elsewhere(self) -> None:
+        """Raise DiaristError if a job runs on the event loop of this thread: a synchronous wait would block it."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        with self._lock:
+            if any(job.loop is here for job in self._jobs.values()):
+                raise DiaristError(
+                    "background work runs on the event loop of this thread, which a synchronous call would block; "
+                    "await the async method instead, such as 'await memory.settled()'"
+                )
 
     def _running(self, name: str) -> _Job | None:
         with self._lock:

@@ -24,7 +24,7 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
     has (``known``), matches only the row with this id. The repeated messages must contain an answer, and end with the
     last message of the thread. The last message of ``given`` is never one of them: a question that a user repeats is
     new. Between matches there may be stored rows that clients do not keep: steps with tool calls, and unanswered
-    questions. A deleted or changed message matches any message of its role, or none.
+    questions. A deleted, changed or stopped message matches any message of its role, or none.
     """
     sent = given[:-1]
     unknown = {message.id for message in sent if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)} - set(known)
@@ -38,7 +38,7 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
         if isinstance(place, Forgotten):
             history.take_gap(place)
         else:
-            history.take_row(place, changed=place.id in changed)
+            history.take_row(place, changed=place.id in changed or place.is_cut)
     count = (history.open | history.unanswered).bit_length() - 1
     return {message.id for message in sent[:count]} if count >= answers[0] else set()
 
@@ -102,7 +102,7 @@ class _History:
                 self._by_call[min(told)][told] |= bit
 
     def take_row(self, row: Message, *, changed: bool) -> None:
-        """Continue after a stored row. ``changed``: the row's content has changed since it was sent."""
+        """Continue after a stored row. ``changed``: the client may have other content than the row."""
         self.open |= 1  # the client's history may begin here
         here = self._by_id.get(row.id, 0)
         for key in _keys(row):
@@ -154,8 +154,8 @@ def _and_behind(ends: int, places: int) -> int:
 
 
 def _may_lack(row: Message) -> bool:
-    """Return True for a row that clients may not keep: an intermediate step before an answer."""
-    return row.role != "assistant" or bool(row.tool_parts) or not row.text.strip()
+    """Return True for a row that clients may not keep: an intermediate step before an answer, or a stopped answer."""
+    return row.role != "assistant" or bool(row.tool_parts) or row.is_cut or not row.text.strip()
 
 
 def _keys(message: Message) -> Iterator[Hashable]:

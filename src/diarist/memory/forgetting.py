@@ -45,8 +45,9 @@ class Forgetting:
         message_ids: Collection[str] | None = None,
         thread: str | None = None,
         resource: str | None = None,
+        purge: bool = True,
     ) -> Receipt:
-        """Delete data; see ``Memory.forget``."""
+        """Delete data; see ``Memory.forget``. ``purge=False``: the caller purges the files afterwards."""
         check_names(thread=thread, resource=resource)
         if message_ids is not None and thread is None:
             raise InputError("message_ids needs thread=, since message ids are unique only within a thread")
@@ -79,7 +80,7 @@ class Forgetting:
             receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
         # Again, for messages embedded since the first removal.
         receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
-        return receipt + await self.purge()
+        return receipt + await self.purge() if purge else receipt
 
     async def purge(self) -> Receipt:
         """Remove deleted data from files too; the receipt lists the files that may still contain some."""

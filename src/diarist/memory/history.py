@@ -20,7 +20,7 @@ from diarist.tokens import TokenCounter
 _LONGEST_TURN = 200
 
 
-class MessageHistory(Processor[Any]):
+class HistoryProcessor(Processor[Any]):
     """Loads the last messages of the thread and stores those of the run, step by step.
 
     Args:

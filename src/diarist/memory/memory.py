@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -16,7 +16,7 @@ from diarist.memory.addressing import Addressing
 from diarist.memory.background import Background
 from diarist.memory.diary import Diary
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.history import MessageHistory
+from diarist.memory.history import HistoryProcessor
 from diarist.memory.message_filter import MessageFilter, MessageRange, before_and_after, with_neighbours
 from diarist.memory.messages import Messages
 from diarist.memory.observational.config import ObservationalMemoryConfig
@@ -24,8 +24,9 @@ from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
-from diarist.memory.semantic.processor import SemanticRecall
+from diarist.memory.semantic.processor import RecallProcessor
 from diarist.memory.semantic.setup import Vector, semantic_index
+from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.working.config import WorkingMemoryConfig
@@ -37,8 +38,10 @@ from diarist.models.base import Model
 from diarist.models.embedders import Embedder
 from diarist.processors.base import Processor
 from diarist.prompt_cache import PromptHistory
+from diarist.run_context import MemoryOptions
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page
+from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
 
 if TYPE_CHECKING:  # loaded if there is observational memory
@@ -88,6 +91,7 @@ class Memory:
         messages: Read, save, change and search messages.
         diary: Read and change the diary, and observe or reflect on demand.
         working: Read and change the working memory.
+        sync: The same for synchronous code.
 
     Raises:
         ConfigError: Options contradict each other, or a named model cannot be used.
@@ -139,7 +143,8 @@ class Memory:
         if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:
             raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {last_messages!r}")
         self._last = int(last_messages)
-        self._working = [WorkingMemoryProcessor(self.storage, working, counter=self.counter)] if working else []
+        self._working_config = working
+        self._working = lru_cache(self._made_working)
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
@@ -156,19 +161,7 @@ class Memory:
             self._models.check()
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
         self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
-        self._semantic: list[Processor[Any]] = []
-        if self.semantic is not None:
-            recall = SemanticRecall(
-                self.semantic,
-                recalls,
-                self.storage,
-                counter=self.counter,
-                embed=self._embedding.start if not read_only else lambda thread: None,
-                settle=self._embedding.settled if await_background else None,
-                timezone=self.config.timezone if self.config is not None else "UTC",
-                obscured=self.config.obscures_threads if self.config is not None else False,
-            )
-            self._semantic.append(recall)
+        self._recalls = recalls
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
@@ -184,13 +177,41 @@ class Memory:
         self.diary = Diary(*shared, self.config, engine=lambda: self._engine(None), thread_wait=thread_wait)
         self.working = Working(self.storage, working, self._addressing)
 
+    @cached_property
+    def sync(self) -> SyncMemory:
+        """The same methods for synchronous code, such as scripts and notebooks: ``memory.sync.threads.list()``.
+
+        They take the same arguments, return the results themselves, and work beside a running event loop, which they
+        block. They share the event loop of ``generate_sync``.
+        """
+        return SyncMemory(self, self._background)
+
     # -- for the agent
 
-    def input_processors(self, model: Model) -> Sequence[Processor[Any]]:
-        """Return the processors to run before the user's. ``model``: the agent's, used where memory has no model of its
-        own."""
-        titles = [self._titles.processor(model)] if self._titles is not None else []
-        return [*self._working, *self._semantic, self._processor(model), *titles]
+    def input_processors(self, model: Model, options: MemoryOptions | None = None, /) -> Sequence[Processor[Any]]:
+        """Return the processors to run before the user's.
+
+        Args:
+            model: The agent's, used where memory has no model of its own.
+            options: The options of one call.
+
+        Raises:
+            ConfigError: ``last_messages`` with observational memory, or ``semantic_recall`` without an embedder.
+        """
+        options = MemoryOptions() if options is None else options
+        read_only = self.read_only or options.read_only is True
+        if options.last_messages is not None and self.config is not None:
+            raise ConfigError(
+                "last_messages has no effect with observational memory, which selects the messages itself"
+            )
+        last = self._last if options.last_messages is None else options.last_messages
+        titles = [self._titles.processor(model)] if self._titles is not None and not read_only else []
+        return [
+            *self._working(read_only),
+            *self._recalling(options.semantic_recall, read_only),
+            self._processor(model, read_only, last),
+            *titles,
+        ]
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]:
         """Return the processors to run after the user's: none, since messages are stored when the run ends."""
@@ -222,19 +243,47 @@ class Memory:
             raise ConfigError(f"grace must not be negative, not {grace!r}")
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
-    def _made_processor(self, model: Model) -> Processor[Any]:
-        if self.config is None:
-            return MessageHistory(
+    def _made_working(self, read_only: bool) -> Sequence[Processor[Any]]:
+        config = self._working_config
+        if config is None:
+            return ()
+        if read_only:
+            config = replace(config, read_only=True, kept_by="actor")
+        return (WorkingMemoryProcessor(self.storage, config, counter=self.counter),)
+
+    def _recalling(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
+        """Return the processor of semantic recall, which embeds messages even if the call does not want to search."""
+        if self.semantic is None:
+            if wanted:
+                raise ConfigError("semantic_recall needs an embedder: pass embedder=... to Memory")
+            return ()
+        config = self._recalls or (SemanticRecallConfig() if wanted else None)
+        return (
+            RecallProcessor(
+                self.semantic,
+                None if wanted is False else config,
                 self.storage,
                 counter=self.counter,
-                last_messages=self._last,
+                embed=self._embedding.start if not read_only else lambda thread: None,
+                settle=self._embedding.settled if self._await_background else None,
+                timezone=self.config.timezone if self.config is not None else "UTC",
+                obscured=self.config.obscures_threads if self.config is not None else False,
+            ),
+        )
+
+    def _made_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
+        if self.config is None:
+            return HistoryProcessor(
+                self.storage,
+                counter=self.counter,
+                last_messages=last,
                 thread_wait=self._thread_wait,
-                read_only=self.read_only,
+                read_only=read_only,
             )
         from diarist.memory.observational.processor import DiaryProcessor
         from diarist.memory.read_only import ReadOnlyDiary
 
-        kind = ReadOnlyDiary if self.read_only else DiaryProcessor
+        kind = ReadOnlyDiary if read_only else DiaryProcessor
         return kind(
             self._engine(model),
             self.storage,
@@ -382,6 +431,33 @@ class Memory:
     ) -> None:
         self._holders -= 1
         await (self.settled() if self._holders else self.close())
+
+
+class SyncMemory:
+    """The methods of a ``Memory`` for synchronous code: ``memory.sync``.
+
+    Attributes:
+        threads, messages, diary, working: As for ``Memory``.
+    """
+
+    def __init__(self, memory: Memory, background: Background) -> None:
+        self._memory, self._background = memory, background
+        self.threads = SyncThreads(memory.threads)
+        self.messages = SyncMessages(memory.messages)
+        self.diary = SyncDiary(memory.diary)
+        self.working = SyncWorking(memory.working)
+        self.recall = blocking(memory.recall)
+        self.forget = blocking(memory.forget)
+
+    def settled(self) -> None:
+        """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.settled())
+
+    def close(self) -> None:
+        """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.close())
 
 
 def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:

@@ -38,9 +38,13 @@ class NoteItem:
     lines: list[str]
 
 
-def asked_in(messages: MessageList) -> Message | None:
-    """Return the user message that gets the memory note: the last input message that is not stored yet."""
-    return next((m for m in reversed(messages.input) if m.role == "user" and m.seq is None), None)
+def asked_in(messages: MessageList, run_id: str | None = None) -> Message | None:
+    """Return the user message that gets the memory note: the last input message that was not stored before this run.
+
+    ``run_id``: the run, for processors that may stand behind the one that stores its messages.
+    """
+    asked = (m for m in reversed(messages.input) if m.role == "user")
+    return next((m for m in asked if m.seq is None or (run_id is not None and m.run_id == run_id)), None)
 
 
 def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:

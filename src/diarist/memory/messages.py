@@ -66,7 +66,7 @@ class Messages:
     ) -> builtins.list[Message]:
         """Return messages of a thread, oldest first: the newest ``limit``; with ``before``, the newest ``limit`` below
         that ``seq``, to page backwards; with ``after``, the oldest ``limit`` above that ``seq`` (0: from the first
-        message).
+        message). A thread that does not exist yet has none.
 
         Args:
             since: Only messages sent at this time or later; messages without a time are left out.
@@ -75,10 +75,14 @@ class Messages:
             newest_first: Return the newest ``limit`` within ``before`` and ``after``, newest first. For the next page,
                 set ``before`` to the last of them.
 
-        Raises NotFoundError; InputError, also for a time without a time zone and metadata that is not JSON.
+        Raises InputError if the thread belongs to another resource, for a time without a time zone, and for metadata
+        that is not JSON.
         """
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        await self._addressing.thread(thread, resource)
+        try:
+            await self._addressing.thread(thread, resource)
+        except NotFoundError:  # as before the first turn of a conversation
+            return []
         from_the_end = newest_first or after is None
         rows = await filtered_rows(
             self._storage, thread, wanted, after=after, before=before, limit=limit, newest_first=from_the_end

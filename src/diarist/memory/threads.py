@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
 
 from diarist.checks import (
     check_ids,
@@ -14,20 +16,22 @@ from diarist.checks import (
     refuse_empty,
     refuse_own_resource,
 )
-from diarist.exceptions import InputError
+from diarist.exceptions import InputError, RunLostError, ThreadBusyError
 from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.generated_titles import without_mark
 from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
+from diarist.memory.rows import threads_of
+from diarist.memory.run_lifecycle import end_run, open_run
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
 from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
-from diarist.messages import Json, new_id
+from diarist.messages import Json, new_id, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import Page, Thread, is_own_resource, own_resource
+from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
 from diarist.tokens import TokenCounter
 
 
@@ -160,7 +164,7 @@ class Threads:
             limit: Only the newest ``limit`` of the messages that meet the other conditions.
 
         Returns:
-            The new thread. If the call fails, nothing of it remains.
+            The new thread; its ``cloned_from`` is the id of the source. If the call fails, nothing of it remains.
 
         Raises:
             NotFoundError: The thread does not exist, or lacks some of ``message_ids``.
@@ -183,7 +187,11 @@ class Threads:
             id=name,
             resource_id=own_resource(name) if is_own_resource(found.resource_id) else found.resource_id,
             title=found.title if title is None else title,
-            metadata={**(found.metadata if title is None else without_mark(found.metadata)), **changes},
+            metadata={
+                **(found.metadata if title is None else without_mark(found.metadata)),
+                CLONED_FROM: found.id,
+                **changes,
+            },
         )
         await self._forgetting.finished(found)
         copy = await clone(self._storage, self._counter, found, copy, selection, withdraw=self._embedding.withdraw)
@@ -194,6 +202,54 @@ class Threads:
         """Delete an existing thread, as ``memory.forget(thread=...)`` does. Raises NotFoundError, InputError."""
         await self._addressing.thread(thread, resource)
         return await self._forgetting.forget(thread=thread, resource=resource)
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | datetime,
+        resource: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Receipt:
+        """Delete all threads that were last changed before a time, as ``memory.forget(thread=...)`` does.
+
+        A run, ``update`` and ``messages.save`` change a thread. A thread with a live run stays. Data of the resources,
+        such as their working memory, stays too; ``memory.forget(resource=...)`` deletes it.
+
+        Args:
+            older_than: An age, such as ``timedelta(days=90)``, or a datetime with time zone.
+            resource: Only threads of this resource; by default of all.
+            metadata: Only threads that have all these values.
+
+        Returns:
+            The data that this call deleted, as for ``forget``.
+
+        Raises:
+            InputError: ``older_than`` is neither, is negative, or has no time zone; or ``metadata`` is not JSON.
+            StorageError: Some threads are deleted, others are not; repeat the call.
+        """
+        limit = _moment(older_than)
+        check_names(resource=resource)
+        wanted = None if metadata is None else checked_metadata(metadata)
+        receipt = Receipt()
+        async for thread in threads_of(self._storage, resource, wanted):
+            if thread.updated_at is not None and thread.updated_at < limit:
+                receipt += await self._delete_unless_used(thread, limit)
+        return receipt + await self._forgetting.purge() if receipt.thread_ids else receipt
+
+    async def _delete_unless_used(self, thread: Thread, limit: datetime) -> Receipt:
+        """Delete a thread, unless a run is live or has changed it since."""
+        try:
+            run = await open_run(self._storage, new_id("run"), thread, wait=0)  # no other run can begin
+        except ThreadBusyError:
+            return Receipt()
+        try:
+            found = await self._storage.get_thread(thread.id)
+            if found is None or found.updated_at is None or found.updated_at >= limit:
+                return Receipt()
+            return await self._forgetting.forget(thread=thread.id, purge=False)
+        finally:
+            with suppress(RunLostError):  # deleted with the thread
+                await end_run(self._storage, run, "discarded")
 
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 
@@ -267,3 +323,15 @@ class Threads:
             on_progress=on_progress or (lambda moved: None),
         )
         return await importer.run(items_of(lines))
+
+
+def _moment(older_than: timedelta | datetime) -> datetime:
+    """Return the moment that an age or a datetime names. Raises InputError."""
+    given: Any = older_than
+    if isinstance(given, timedelta) and given >= timedelta():
+        return utc_now() - given
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InputError(
+            f"older_than must be an age such as timedelta(days=90), or a datetime with a time zone, not {given!r}"
+        )
+    return given

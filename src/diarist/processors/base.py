@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from diarist.chunks import Chunk, FinishReason, Usage
 from diarist.exceptions import InputError, ModelError, ProcessorAbort
 from diarist.message_list import MessageList, SystemMessage
-from diarist.messages import Json, Message, Prompt, ToolPart
+from diarist.messages import FilePart, Json, Message, Prompt, SourcePart, ToolPart
 from diarist.run_context import CancelSignal, RunContext, Writer
 
 if TYPE_CHECKING:
@@ -58,6 +58,16 @@ class StepResult:
     usage: Usage = field(default_factory=Usage)
     messages: list[Message] = field(default_factory=list[Message])
     model: str = ""
+
+    @property
+    def sources(self) -> list[SourcePart]:
+        """Return the sources that the model cited in this step."""
+        return [part for message in self.messages for part in message.parts if isinstance(part, SourcePart)]
+
+    @property
+    def files(self) -> list[FilePart]:
+        """Return the files that the model made in this step, such as images."""
+        return [part for message in self.messages for part in message.parts if isinstance(part, FilePart)]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -36,6 +36,10 @@ def is_own_resource(resource_id: str) -> bool:
     return resource_id.startswith(OWN_RESOURCE)
 
 
+CLONED_FROM = "cloned_from"
+"""Metadata key of a copied thread: the id of its source."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Thread:
     """A conversation. It never changes its resource: a user, a project, or by default ``own_resource`` of its id."""
@@ -46,6 +50,12 @@ class Thread:
     metadata: dict[str, Json] = field(default_factory=dict[str, Json])
     created_at: datetime | None = None
     updated_at: datetime | None = None
+
+    @property
+    def cloned_from(self) -> str | None:
+        """Return the id of the thread that this one was copied from, as its metadata has it; None if it is no copy."""
+        source = self.metadata.get(CLONED_FROM)
+        return source if isinstance(source, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

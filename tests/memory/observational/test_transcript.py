@@ -70,6 +70,14 @@ def test_tool_calls_tell_their_arguments_and_outcome() -> None:
     assert len(lines[7]) < 180
 
 
+def test_a_stopped_answer_says_so() -> None:
+    message = Message.assistant("Once upon", created_at=None, metadata={"diarist_cut": True})
+    assert render_transcript([message]).splitlines()[1:] == [
+        "[#1] Assistant: Once upon",
+        "[#1] Assistant: (the user stopped the answer here)",
+    ]
+
+
 def test_other_lines_are_left_out_and_counted() -> None:
     messages = [
         Message.system("secret instructions", created_at=MORNING),

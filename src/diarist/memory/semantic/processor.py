@@ -26,11 +26,11 @@ _SPARE = 4
 logger = logging.getLogger("diarist")
 
 
-class SemanticRecall(Processor[Any]):
+class RecallProcessor(Processor[Any]):
     """Puts messages close in meaning to the question into the memory note, and embeds the run's messages when it ends.
 
-    Place the processor among the input processors, before the one that stores the run's messages. A failing store or
-    embedder never fails the turn: the failure is logged and sent as a chunk ``data-recall-failed``.
+    Place the processor among the input processors. A failing store or embedder never fails the turn: the failure is
+    logged and sent as a chunk ``data-recall-failed``.
 
     Args:
         config: None: do not search, only embed messages.
@@ -68,7 +68,7 @@ class SemanticRecall(Processor[Any]):
             context.on_end(lambda outcome: self._after_end(context, outcome))
         if args.step_number:
             return
-        asked = asked_in(args.message_list)
+        asked = asked_in(args.message_list, context.run_id)
         if self._config is None or asked is None or not asked.text.strip():
             return
         known = told(message for message in args.message_list.messages if message is not asked)

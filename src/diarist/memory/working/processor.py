@@ -58,8 +58,7 @@ class RunState:
 class WorkingMemoryProcessor(Processor[Any]):
     """Shows the model the working memory, and gives it a tool to update it.
 
-    An update takes effect once its run has committed. Place the processor among the input processors, before the one
-    that stores the run's messages.
+    An update takes effect once its run has committed. Place the processor among the input processors.
     """
 
     id = TAG
@@ -82,7 +81,7 @@ class WorkingMemoryProcessor(Processor[Any]):
         if context.thread_id is None or context.resource_id is None:
             return
         state.keeps = self._config.kept_by == "actor" and not self._config.is_read_only(context.request_context)
-        context.on_end(lambda outcome: self._before_end(context, state, outcome))
+        context.on_end(lambda outcome: self._before_end(context, state, outcome), first=True)
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         context, state, messages = args.context, args.state, args.message_list
@@ -101,7 +100,7 @@ class WorkingMemoryProcessor(Processor[Any]):
             except StorageError as error:  # the turn continues without working memory
                 state.keeps = False
                 logger.warning("the working memory of %s cannot be read: %s", state.key, error)
-            asked = asked_in(messages)
+            asked = asked_in(messages, context.run_id)
             if asked is not None and state.text is not None:
                 earlier = records((message for message in messages.messages if message is not asked), state.key)
                 asked.sent = joined(sent_note(state.key, state.text, earlier, self._counter), asked.sent, self._counter)

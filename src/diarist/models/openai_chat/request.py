@@ -89,14 +89,16 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
         if derived is not None and derived.encoded is not None and derived.encoded[0] == key:
             out.append(derived.encoded[1])
             continue
-        encoded = b",".join(map(dumps, _encoded(message, dialect, provider, thought=thought)))
+        encoded = b",".join(map(dumps, chat_messages(message, dialect, provider, thought=thought)))
         if derived is not None:
             derived.encoded = (key, encoded)
         out.append(encoded)
     return [encoded for encoded in out if encoded]
 
 
-def _encoded(message: PromptMessage, dialect: Dialect, provider: str, *, thought: bool) -> Iterable[dict[str, Any]]:
+def chat_messages(
+    message: PromptMessage, dialect: Dialect, provider: str, *, thought: bool
+) -> Iterable[dict[str, Any]]:
     """Yield the messages to send for one message. ``thought``: True if the conversation has reasoning up to here."""
     match message.role:
         case "assistant":

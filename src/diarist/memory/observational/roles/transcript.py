@@ -186,6 +186,8 @@ def _entries(
                 blocks.append((f"{who} cited: ", f"{part.title} {part.url}".strip()))
             case _:
                 pass
+    if message.is_cut:
+        blocks.append((f"{who}: ", "(the user stopped the answer here)"))
     if limit is not None and sum(_bytes(text) for _, text in blocks) > limit:
         share = _fair_share([counter.count(text) for _, text in blocks], limit)
         blocks = [(title, cut_text(text, share, counter)) for title, text in blocks]

@@ -1,15 +1,17 @@
-"""Runs agents for synchronous callers: one event loop per process, in a thread of its own."""
+"""Runs async code for synchronous callers: one event loop per process, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from diarist.exceptions import DiaristError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_MOST = 5.0
@@ -46,7 +48,10 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     loop = _shared_loop()
     if threading.current_thread() is _thread:
         work.close()
-        raise DiaristError("generate_sync was called from its own event loop; use 'await generate(...)' there")
+        raise DiaristError(
+            "a synchronous call was made from the event loop that runs such calls; use the async method there, such "
+            "as 'await generate(...)'"
+        )
     try:
         return asyncio.run_coroutine_threadsafe(to_its_end(), loop).result()
     except BaseException:
@@ -55,6 +60,37 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
             loop.call_soon_threadsafe(cancel)
             ended.wait(AT_MOST)
         raise
+
+
+def blocking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a synchronous form of an async method: the same arguments, and the result itself."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_sync(method(*args, **kwargs))
+
+    return call
+
+
+def iterating(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, Iterator[T]]:
+    """Return a synchronous form of a method that yields its results."""
+
+    @wraps(method)
+    def iterate(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        results = method(*args, **kwargs)
+
+        async def following() -> list[T]:
+            async for result in results:
+                return [result]
+            return []
+
+        try:
+            while found := run_sync(following()):
+                yield found[0]
+        finally:
+            run_sync(results.aclose())
+
+    return iterate
 
 
 def _shared_loop() -> asyncio.AbstractEventLoop:

@@ -1,0 +1,175 @@
+"""Converts messages to the forms of OpenAI, Anthropic and user interfaces. Pure functions."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+
+from diarist.exceptions import BadRequestError, InputError
+from diarist.messages import (
+    DataPart,
+    FilePart,
+    Json,
+    Message,
+    Part,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    SourcePart,
+    TextPart,
+    ToolCallPart,
+    ToolPart,
+    ToolResultPart,
+)
+from diarist.models.openai_chat.dialects import Dialect
+from diarist.models.openai_chat.request import chat_messages
+from diarist.prompting import build_prompt, join_results
+
+__all__ = ["to_anthropic", "to_openai", "to_ui"]
+
+_CHAT = Dialect(maker="openai", echoes_reasoning=False)
+_OURS = "diarist_"
+
+
+def to_openai(messages: Sequence[Message]) -> list[dict[str, Json]]:
+    """Return messages in the form of chat completions: ``create(messages=to_openai(messages), ...)``.
+
+    A tool call is followed by its result, in a message of role ``tool``. Calls without a result are left out, and so
+    are reasoning, sources, data parts and memory notes.
+
+    Raises InputError for a file that chat completions do not support.
+    """
+    try:
+        return [out for said in _prompt(messages) for out in chat_messages(said, _CHAT, "openai", thought=False)]
+    except BadRequestError as error:
+        raise InputError(str(error)) from error
+
+
+def to_anthropic(messages: Sequence[Message]) -> dict[str, Json]:
+    """Return messages in Anthropic's form: ``create(**to_anthropic(messages), model=..., max_tokens=...)``.
+
+    The dictionary has ``messages``, in which users and assistants alternate, and ``system`` if there are system
+    messages. Results of tools are in the user message after their calls. Thinking is kept if Anthropic signed it. Calls
+    without a result are left out, and so are calls that a provider ran, sources, data parts and memory notes.
+
+    Raises InputError for a file other than an image, a PDF or text.
+    """
+    system: list[str] = []
+    turns: list[dict[str, Json]] = []
+    for said in _prompt(messages):
+        if said.role == "system":
+            system.append(said.text)
+            continue
+        role = "assistant" if said.role == "assistant" else "user"
+        content = [block for part in said.parts if (block := _block(part)) is not None]
+        if content and turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += content
+        elif content:
+            turns.append({"role": role, "content": content})
+    return {"messages": turns, **({"system": "\n\n".join(system)} if system else {})}
+
+
+def to_ui(messages: Sequence[Message]) -> list[dict[str, Json]]:
+    """Return messages in the form of the AI SDK's ``UIMessage``, as JSON values for a browser.
+
+    The steps of a run become one message with a ``step-start`` part before each, with the id of the first. A tool call
+    is one part with its result. ``metadata`` has the message's own metadata without the library's keys, ``createdAt``
+    as an ISO time, and ``cut: True`` for an answer that the user stopped. Memory notes are left out.
+    """
+    out: list[dict[str, Json]] = []
+    results = {message.id for message in messages if message.role == "tool"}
+    before: Message | None = None
+    for message in join_results(messages):
+        if message.id in results:  # a late result: text for the model only
+            continue
+        parts = [_ui_part(part, number) for number, part in enumerate(message.parts)]
+        metadata: dict[str, Json] = {key: value for key, value in message.metadata.items() if not key.startswith(_OURS)}
+        if message.created_at is not None:
+            metadata["createdAt"] = message.created_at.isoformat()
+        if message.is_cut:
+            metadata["cut"] = True
+        if message.role == "assistant":
+            parts.insert(0, {"type": "step-start"})
+        if out and before is not None and _one_run(before, message):
+            out[-1]["parts"] += parts
+            out[-1]["metadata"] = {**metadata, **out[-1]["metadata"]}
+        else:
+            out.append({"id": message.id, "role": message.role, "parts": parts, "metadata": metadata})
+        before = message
+    return out
+
+
+def _prompt(messages: Sequence[Message]) -> list[PromptMessage]:
+    return build_prompt((), [replace(message, sent=None) for message in messages]).messages
+
+
+def _one_run(before: Message, message: Message) -> bool:
+    both = message.role == before.role == "assistant"
+    return both and message.run_id is not None and message.run_id == before.run_id
+
+
+def _block(part: PromptPart) -> dict[str, Json] | None:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text} if part.text.strip() else None
+        case ReasoningPart():
+            if part.provider != "anthropic" or not part.signature or not part.text:
+                return None
+            return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        case ToolCallPart():
+            if part.provider_executed:
+                return None
+            return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": part.args}
+        case ToolResultPart():
+            if part.provider_executed:
+                return None
+            block = {"type": "tool_result", "tool_use_id": part.call_id, "content": part.text}
+            return {**block, "is_error": True} if part.is_error else block
+        case FilePart():
+            return _document(part)
+
+
+def _document(part: FilePart) -> dict[str, Json]:
+    kind, data = part.media_type.partition("/")[0], part.data
+    if kind == "text" and data is not None:
+        source = {"type": "text", "media_type": "text/plain", "data": data.decode("utf-8", "replace")}
+    elif kind != "image" and part.media_type != "application/pdf":
+        raise InputError(f"Anthropic's messages do not support {part.media_type} files")
+    elif data is not None:
+        source = {"type": "base64", "media_type": part.media_type, "data": b64encode(data).decode()}
+    else:
+        source = {"type": "url", "url": part.url}
+    return {"type": "image" if kind == "image" else "document", "source": source}
+
+
+def _ui_part(part: Part, number: int) -> dict[str, Json]:
+    match part:
+        case TextPart() | ReasoningPart():
+            return {"type": part.type, "text": part.text, "state": "done"}
+        case ToolPart():
+            return _ui_call(part)
+        case FilePart():
+            url = part.url
+            if part.data is not None:
+                url = f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
+            name = {} if part.name is None else {"filename": part.name}
+            return {"type": "file", "mediaType": part.media_type, "url": url, **name}
+        case SourcePart():
+            source = {"type": "source-url", "sourceId": part.id or f"source-{number}", "url": part.url}
+            return {**source, "title": part.title} if part.title else source
+        case DataPart():
+            return {"type": part.type, "data": part.data, **({"id": part.id} if part.id else {})}
+
+
+def _ui_call(part: ToolPart) -> dict[str, Json]:
+    call: dict[str, Json] = {"type": f"tool-{part.name}", "toolCallId": part.call_id, "input": part.args}
+    if part.provider_executed:
+        call["providerExecuted"] = True
+    match part.state:
+        case "call":
+            return {**call, "state": "input-available"}
+        case "result":
+            return {**call, "state": "output-available", "output": part.result}
+        case _:
+            return {**call, "state": "output-error", "errorText": part.result_text}

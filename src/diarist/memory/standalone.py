@@ -1,0 +1,150 @@
+"""Message history, working memory and semantic recall as standalone processors, to be ordered by hand."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from diarist.checks import flags, seconds, whole
+from diarist.exceptions import ConfigError
+from diarist.memory.background import Background
+from diarist.memory.history import HistoryProcessor
+from diarist.memory.semantic.config import SemanticRecallConfig
+from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.processor import RecallProcessor
+from diarist.memory.semantic.setup import Vector, semantic_index
+from diarist.memory.working.config import WorkingMemoryConfig
+from diarist.memory.working.processor import WorkingMemoryProcessor
+from diarist.models.embedders import Embedder
+from diarist.storage.base import Storage, checked_storage
+from diarist.tokens import TokenCounter, default_counter
+
+
+class MessageHistory(HistoryProcessor):
+    """Shows the model the last messages of the thread and stores those of the run, as ``Memory`` does.
+
+    List it among the input processors. In an agent with a ``Memory`` it takes the place of the memory's own history.
+    Closing the agent closes the storage, which opens again at its next use.
+
+    Args:
+        storage: The storage for the messages.
+        last_messages: Maximum number of the thread's messages to show; 0 shows none.
+        token_counter: Default: o200k_base.
+        thread_wait: Seconds to wait until another call of the same thread has ended.
+        read_only: Store nothing.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        last_messages: int = 10,
+        token_counter: TokenCounter | None = None,
+        thread_wait: float = 30.0,
+        read_only: bool = False,
+    ) -> None:
+        whole("MessageHistory", "last_messages", last_messages, least=0)
+        seconds("MessageHistory", "thread_wait", thread_wait, zero=True)
+        flags("MessageHistory", read_only=read_only)
+        super().__init__(
+            checked_storage(storage),
+            counter=token_counter or default_counter(),
+            last_messages=last_messages,
+            thread_wait=thread_wait,
+            read_only=read_only,
+        )
+
+    async def close(self) -> None:
+        await self._storage.close()
+
+
+class WorkingMemory(WorkingMemoryProcessor):
+    """Shows the model its working memory and gives it a tool to update it, as ``Memory(working_memory=...)`` does.
+
+    List it among the input processors, with the processor that stores the run's messages in the same storage
+    (``MessageHistory``, ``ObservationalMemory`` or the agent's ``Memory``). Closing the agent closes the storage, which
+    opens again at its next use.
+
+    Args:
+        storage: The storage of the run's messages.
+        config: As for ``Memory``; the Observer cannot keep this working memory.
+        token_counter: Default: o200k_base.
+
+    Raises:
+        ConfigError: An option is invalid, or ``config`` has ``kept_by="observer"``.
+    """
+
+    def __init__(
+        self, storage: Storage, config: WorkingMemoryConfig | None = None, *, token_counter: TokenCounter | None = None
+    ) -> None:
+        config = WorkingMemoryConfig() if config is None else config
+        if config.kept_by == "observer":
+            raise ConfigError("kept_by='observer' needs Memory(working_memory=..., observational_memory=...)")
+        super().__init__(checked_storage(storage), config, counter=token_counter or default_counter())
+
+    async def close(self) -> None:
+        await self._storage.close()
+
+
+class SemanticRecall(RecallProcessor):
+    """Shows the model messages close in meaning to the question, as ``Memory(semantic_recall=...)`` does, and embeds
+    the run's messages in the background.
+
+    List it among the input processors, with one that stores the run's messages in the same storage. Closing the agent
+    finishes the background work, and closes the storage, the vector store and an embedder created from an id.
+
+    Args:
+        storage: The storage of the messages.
+        config: As for ``Memory``.
+        embedder: An ``Embedder`` or its id, such as ``openai/text-embedding-3-small``; ``wordllama`` works offline.
+        vector: The vector store. Default: next to the messages, as for ``Memory``.
+        token_counter: Default: o200k_base.
+        timezone: Time zone of the dates that the model is shown, as an IANA name.
+        await_background: Let every call wait at its end until its messages are embedded.
+
+    Raises:
+        ConfigError: An option is invalid, or the storage has no default vector store.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: SemanticRecallConfig | None = None,
+        *,
+        embedder: str | Embedder,
+        vector: Vector = None,
+        token_counter: TokenCounter | None = None,
+        timezone: str = "UTC",
+        await_background: bool = False,
+    ) -> None:
+        flags("SemanticRecall", await_background=await_background)
+        config = SemanticRecallConfig() if config is None else config
+        storage, counter = checked_storage(storage), token_counter or default_counter()
+        index = semantic_index(storage, config, vector, embedder)
+        if index is None:
+            raise ConfigError("semantic recall needs a vector store: leave out vector=False")
+        self._background = Background()
+        self._embedding = Embedding(index, vector, storage, counter, self._background)
+        super().__init__(
+            index,
+            config,
+            storage,
+            counter=counter,
+            embed=self._embedding.start,
+            settle=self._embedding.settled if await_background else None,
+            timezone=timezone,
+        )
+
+    async def settled(self) -> None:
+        """Wait until all background work is done."""
+        await self._background.settled()
+
+    async def close(self) -> None:
+        """Finish background work, and close the storage, the vector store, and an embedder created from an id."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._storage.close)
+            stack.push_async_callback(self._embedding.close)
+            stack.push_async_callback(self._index.close)
+            await self.settled()

@@ -1,0 +1,105 @@
+"""``MessageHistory``, ``WorkingMemory`` and ``SemanticRecall`` as processors in the application's own order."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diarist import Agent, Memory
+from diarist.exceptions import ConfigError, ProcessorError
+from diarist.memory import MessageHistory, SemanticRecall, WorkingMemory, WorkingMemoryConfig
+from diarist.processors.base import ProcessInputArgs, Processor
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.memory.semantic.kit import TopicEmbedder
+
+KINDS = ("history", "working", "recall")
+
+
+def processors(storage: Storage) -> dict[str, Processor[Any]]:
+    return {
+        "history": MessageHistory(storage, last_messages=2),
+        "working": WorkingMemory(storage),
+        "recall": SemanticRecall(storage, embedder=TopicEmbedder(), await_background=True),
+    }
+
+
+@pytest.mark.parametrize("order", list(permutations(KINDS)), ids="-".join)
+async def test_every_order_remembers_updates_and_recalls(order: tuple[str, ...], tmp_path: Path) -> None:
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    made = processors(storage)
+    model = ScriptedModel(
+        ToolCall("update_working_memory", {"memory": "Name: Ada"}), "Noted.", lambda request: "I see."
+    )
+    async with Agent(model=model, input_processors=[made[kind] for kind in order]) as agent:
+        await agent.generate("My garden has roses.", thread="one", resource="ada")
+        await agent.generate("It rains.", thread="two", resource="ada")
+        await agent.generate("What grows in my garden?", thread="two", resource="ada")
+    prompt = model.requests[-1].text
+    assert "Name: Ada" in prompt
+    assert "My garden has roses." in prompt
+    assert "It rains." in prompt
+    memory = Memory(storage=storage, working_memory=True)
+    assert await memory.working.get(resource="ada") == "Name: Ada"
+    rows = await memory.messages.list(thread="two")
+    assert [row.text for row in rows] == ["It rains.", "I see.", "What grows in my garden?", "I see."]
+    assert "roses" in (rows[2].sent.text if rows[2].sent else "")
+    await memory.close()
+
+
+async def test_a_guard_before_the_history_sees_the_new_input_alone() -> None:
+    seen: list[int] = []
+
+    class Counts(Processor[None]):
+        def process_input(self, args: ProcessInputArgs[None]) -> None:
+            seen.append(len(args.messages))
+
+    model = ScriptedModel("one", "two")
+    agent = Agent(model=model, input_processors=[Counts(), MessageHistory(InMemoryStorage())])
+    await agent.generate("first", thread="t")
+    await agent.generate("second", thread="t")
+    assert seen == [1, 1]
+    assert [message.text for message in model.requests[-1].prompt] == ["first", "one", "second"]
+
+
+async def test_it_takes_the_place_of_the_history_of_a_memory() -> None:
+    storage, model = InMemoryStorage(), ScriptedModel(lambda request: "ok")
+    memory = Memory(storage=storage, last_messages=10)
+    agent = Agent(model=model, memory=memory, input_processors=[MessageHistory(storage, last_messages=2)])
+    for number in range(4):
+        await agent.generate(f"number {number}", thread="t")
+    assert [message.text for message in model.requests[-1].prompt][-3:] == ["number 2", "ok", "number 3"]
+    assert "number 0" not in model.requests[-1].text
+    assert len(await memory.messages.list(thread="t")) == 8
+
+
+async def test_a_read_only_history_stores_nothing() -> None:
+    storage = InMemoryStorage()
+    agent = Agent(model=ScriptedModel("ok"), processors=[MessageHistory(storage, read_only=True)])
+    await agent.generate("hi", thread="t")
+    assert await storage.list_messages("t") == []
+
+
+async def test_working_memory_without_a_history_is_refused() -> None:
+    agent = Agent(model=ScriptedModel("ok"), processors=[WorkingMemory(InMemoryStorage())])
+    with pytest.raises((ConfigError, ProcessorError), match="must be in the same storage"):
+        await agent.generate("hi", thread="t")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: MessageHistory(InMemoryStorage(), last_messages=-1), "last_messages"),
+        (lambda: MessageHistory(InMemoryStorage(), thread_wait=-1), "thread_wait"),
+        (lambda: MessageHistory("memory.db"), "SQLiteStorage"),  # type: ignore[arg-type]
+        (lambda: WorkingMemory("memory.db"), "SQLiteStorage"),  # type: ignore[arg-type]
+        (lambda: WorkingMemory(InMemoryStorage(), WorkingMemoryConfig(kept_by="observer")), "kept_by='observer'"),
+        (lambda: SemanticRecall(InMemoryStorage(), embedder=TopicEmbedder(), vector=False), "vector=False"),
+    ],
+)
+def test_wrong_options_are_refused(make: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
