@@ -88,14 +88,18 @@ def test_ordinary_text_is_counted_exactly(text: str) -> None:
     assert default_counter().count(text * 500) == exact(text * 500)
 
 
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn"]))
+"""Texts of assigned characters: the patterns of the two tokenizers know different versions of Unicode."""
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(st.text(), st.lists(st.sampled_from(SAMPLES)).map(" ".join)))
+@given(st.one_of(TEXT, st.lists(st.sampled_from(SAMPLES)).map(" ".join)))
 def test_any_text_without_a_long_run_is_counted_exactly(text: str) -> None:
     assert default_counter().count(text) == exact(text)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.text(), st.sampled_from([" ", "a", "字", "\n", "!", "\u0301"]), st.text())
+@given(TEXT, st.sampled_from([" ", "a", "字", "\n", "!", "\u0301"]), TEXT)
 def test_text_with_a_run_just_below_the_cut_is_counted_exactly(before: str, letter: str, after: str) -> None:
     run = letter * (tokens._MAX_RUN - len(before) - len(after))
     text = before + run + after
