@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime
@@ -29,15 +28,15 @@ app = typer.Typer(
 
 @contextmanager
 def exit_status() -> Generator[None]:
-    """Turn errors of diarist into one line on standard error and an exit status."""
+    """Turn errors of diarist and missing packages into one line on standard error and an exit status."""
     try:
         yield
     except KeyboardInterrupt:
         typer.echo("Error: interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    except DiaristError as error:
+    except (DiaristError, ImportError) as error:
         typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT if isinstance(error, (InputError, ConfigError)) else FAILED) from None
+        raise typer.Exit(BAD_INPUT if isinstance(error, (InputError, ConfigError, ImportError)) else FAILED) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,13 +57,23 @@ def options(
     """Long memory for agents: a dated diary that stays small, cheap and cacheable."""
 
 
+_BaseUrl = Annotated[str | None, typer.Option(help="URL of the model's server; for openai/… any compatible one.")]
+_ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Environment variable that holds the API key. Default: the provider's usual variable."
+    ),
+]
+
+
 @app.command()
 def demo(
     model: Annotated[
         str | None,
         typer.Option(help="A model for the agent and its diary, such as openai/gpt-5-mini. Default: a script."),
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Server of the model; any that is OpenAI-compatible.")] = None,
+    base_url: _BaseUrl = None,
+    api_key_env: _ApiKeyEnv = None,
     storage: Annotated[Path, typer.Option(help="The SQLite file.")] = Path("diarist-demo.db"),
     message_tokens: Annotated[int, typer.Option(min=100, help="Observe messages at this many tokens.")] = 8_000,
     observation_tokens: Annotated[int, typer.Option(min=100, help="Condense the diary at this many tokens.")] = 6_000,
@@ -77,16 +86,17 @@ def demo(
 
     from diarist.cli.demo.play import play
     from diarist.cli.demo.replay import Settings
-    from diarist.models import resolve
+    from diarist.cli.models import model_at
 
-    if base_url and not model:
-        raise typer.BadParameter("it has no effect without --model; add --model", param_hint="--base-url")
+    for name, value in (("--base-url", base_url), ("--api-key-env", api_key_env)):
+        if value and not model:
+            raise typer.BadParameter("it has no effect without --model; add --model", param_hint=name)
     with exit_status():
         settings = Settings(
             path=storage,
             message_tokens=message_tokens,
             observation_tokens=observation_tokens,
-            model=resolve(model, base_url=base_url) if model else None,
+            model=model_at(model, base_url=base_url, api_key_env=api_key_env) if model else None,
         )
         asyncio.run(play(settings, limit=turns, pace=pace, fresh=fresh))
 
@@ -122,16 +132,8 @@ def observe(
             "fixed rules pick facts out of the text."
         ),
     ] = "extractive",
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of the model's server; for openai/… any compatible one.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Environment variable that holds the API key. Default: the provider's usual variable.",
-        ),
-    ] = None,
+    base_url: _BaseUrl = None,
+    api_key_env: _ApiKeyEnv = None,
     select: Annotated[
         int | None,
         typer.Option(metavar="N", help="Read conversation N of the file, counted from 1. Default: the first."),
@@ -164,11 +166,11 @@ def observe(
         typer.Option(min=1, help="Read only this many tokens from the start of the conversation."),
     ] = None,
     storage: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="PATH",
-            help="Store messages and diary in this SQLite database. Observing a file again adds "
-            "only its new messages. Default: nothing is stored.",
+            metavar="DATABASE",
+            help="Store messages and diary in this database: an SQLite file, or postgresql://…, libsql://…, "
+            "mongodb://…. Observing a file again adds only its new messages. Default: nothing is stored.",
         ),
     ] = None,
     thread: Annotated[
@@ -192,15 +194,12 @@ def observe(
     from diarist.memory.conversations import read_conversation
 
     with exit_status():
-        api_key = None if api_key_env is None else os.environ.get(api_key_env)
-        if api_key_env is not None and not api_key:
-            raise InputError(f"--api-key-env: the environment variable {api_key_env} is not set")
         observing = Observing(
             file,
             read_conversation(file, select=select, date=date, timezone=timezone, format=format),
             model=model,
             base_url=base_url,
-            api_key=api_key,
+            api_key_env=api_key_env,
             timezone=timezone,
             message_tokens=message_tokens,
             batch_tokens=batch_tokens,
