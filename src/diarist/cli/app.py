@@ -122,7 +122,7 @@ def observe(
         typer.Argument(
             show_default=False,
             help="Messages in OpenAI's form (JSON or JSON lines), a Claude Code session, plain "
-            "{role, content, created_at} lines, LoCoMo's JSON, or tau-bench's list of runs.",
+            "{role, content, created_at} lines, LoCoMo's JSON, or tau-bench's list of runs. - for standard input.",
         ),
     ],
     model: Annotated[
@@ -189,14 +189,15 @@ def observe(
     """
     import asyncio
 
+    from diarist.cli.inputs import opened_input
     from diarist.cli.observation import Observing
     from diarist.cli.report import Reporter, diary_json, diary_text
     from diarist.memory.conversations import read_conversation
 
-    with exit_status():
+    with exit_status(), opened_input(file) as path:
         observing = Observing(
-            file,
-            read_conversation(file, select=select, date=date, timezone=timezone, format=format),
+            path,
+            read_conversation(path, select=select, date=date, timezone=timezone, format=format),
             model=model,
             base_url=base_url,
             api_key_env=api_key_env,

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
 from diarist.cli.databases import storage_at
+from diarist.cli.inputs import check_thread
 from diarist.cli.models import model_at
 from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError
@@ -115,6 +116,8 @@ class Observing:
         storage: str | None,
         thread: str | None,
     ) -> None:
+        if storage is not None:
+            check_thread(path, thread)
         self._storage = InMemoryStorage() if storage is None else storage_at(storage, new=True)
         self.storage = None if storage is None else self._storage.location
         self.path = path

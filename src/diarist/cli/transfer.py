@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryDirectory
 from typing import Any, TextIO, cast
 
 import typer
@@ -18,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from diarist.cli.databases import files_of, storage_at
+from diarist.cli.inputs import check_thread, opened_input
 from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.conversations import read_conversations, thread_id_of
 from diarist.memory.memory import Memory
@@ -25,7 +24,6 @@ from diarist.memory.transfer.format import Moved
 from diarist.memory.transfer.mastra import is_mastra, mastra_lines
 from diarist.storage.codec import from_json
 
-STANDARD_INPUT = "standard-input"
 _SHOW_EVERY = 500
 
 
@@ -105,13 +103,11 @@ def _target(file: Path) -> Generator[TextIO]:
 
 def import_file(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     """Import a file of any known kind into a database; ``-`` is standard input."""
-    if str(file) == "-":
-        # Copy it to a temporary file, since detecting the kind of file reads it more than once.
-        with TemporaryDirectory(prefix="diarist-") as folder:
-            copy = Path(folder, STANDARD_INPUT)
-            with copy.open("wb") as target:
-                shutil.copyfileobj(sys.stdin.buffer, target)
-            return import_file(copy, address, how, skip_existing=skip_existing)
+    with opened_input(file) as path:
+        _import_path(path, address, how, skip_existing=skip_existing)
+
+
+def _import_path(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     if not file.is_file():
         raise InputError(f"the file {file} does not exist")
     try:
@@ -171,8 +167,7 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
     )
     if how.thread is not None and len(chats) > 1:
         raise InputError(f"--thread: {file} holds {len(chats)} conversations; choose one with --select")
-    if how.thread is None and file.name == STANDARD_INPUT:
-        raise InputError("add --thread: standard input has no path from which a thread id can be derived")
+    check_thread(file, how.thread)
     moved = Moved()
     with _progress("Importing"):
         async with _filling(address) as memory:
