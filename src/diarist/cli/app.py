@@ -115,6 +115,12 @@ def _output(value: str) -> str:
     return value
 
 
+_SkipBrokenLines = Annotated[
+    bool,
+    typer.Option("--skip-broken-lines", help="Leave out lines and messages that cannot be read, and count them."),
+]
+
+
 @app.command()
 def observe(
     file: Annotated[
@@ -152,6 +158,7 @@ def observe(
         ),
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of the diary, and of time stamps without a zone.")] = "UTC",
+    skip_broken_lines: _SkipBrokenLines = False,
     message_tokens: Annotated[
         int | None, typer.Option(min=1, help="Observe when this many tokens of messages are new.")
     ] = None,
@@ -197,7 +204,14 @@ def observe(
     with exit_status(), opened_input(file) as path:
         observing = Observing(
             path,
-            read_conversation(path, select=select, date=date, timezone=timezone, format=format),
+            read_conversation(
+                path,
+                select=select,
+                date=date,
+                timezone=timezone,
+                format=format,
+                skip_broken_lines=skip_broken_lines,
+            ),
             model=model,
             base_url=base_url,
             api_key_env=api_key_env,
@@ -284,6 +298,7 @@ def import_(
         str | None,
         typer.Option(metavar="NAME", help="For a conversation: time zone of time stamps without a zone. Default: UTC."),
     ] = None,
+    skip_broken_lines: _SkipBrokenLines = False,
 ) -> None:
     """Import threads from a file into a database.
 
@@ -294,7 +309,14 @@ def import_(
     from diarist.cli.transfer import Conversations, import_file
 
     with exit_status():
-        how = Conversations(thread=thread, resource=resource, select=select, format=format, timezone=timezone)
+        how = Conversations(
+            thread=thread,
+            resource=resource,
+            select=select,
+            format=format,
+            timezone=timezone,
+            skip_broken_lines=skip_broken_lines,
+        )
         import_file(file, database, how, skip_existing=skip_existing)
 
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
 from diarist.cli.databases import storage_at
-from diarist.cli.inputs import check_thread
+from diarist.cli.inputs import thread_of
 from diarist.cli.models import model_at
 from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.conversations import Conversation, thread_id_of
+from diarist.memory.conversations import Conversation
 from diarist.memory.memory import Memory
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.events import OBSERVATION_END
@@ -116,15 +116,13 @@ class Observing:
         storage: str | None,
         thread: str | None,
     ) -> None:
-        if storage is not None:
-            check_thread(path, thread)
         self._storage = InMemoryStorage() if storage is None else storage_at(storage, new=True)
         self.storage = None if storage is None else self._storage.location
         self.path = path
         self.conversation = conversation
         self.messages, self.message_tokens = _take(conversation, limit_tokens)
         self.model = model
-        self.thread = thread or thread_id_of(path, conversation)
+        self.thread = thread_of(path, conversation, thread or ("" if storage is None else None))
         self.observer = Work()
         self.reflector = Work()
         self.stored = False

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import binascii
+import json
 import mimetypes
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import as_list, as_object
+from diarist.memory.conversations.loading import as_list, as_object, parse
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 
@@ -73,7 +75,7 @@ class ContentReader:
                 return self._text(block.get("refusal"))
             case "thinking" | "reasoning":
                 # The signature is left out: it is long, and of no use after the turn.
-                thought = block.get("thinking") or block.get("text")
+                thought = block.get("thinking") or block.get("reasoning") or block.get("text")
                 return [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
             case "tool_use":
                 if not isinstance(block.get("name"), str):
@@ -91,6 +93,18 @@ class ContentReader:
                     return [image]
                 self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
                 return [TextPart(text=f"[{kind}]")]
+
+
+def read_arguments(given: Json, builder: Builder, where: str) -> dict[str, Json]:
+    """Return the arguments of a tool call, which may be a JSON object as text. Other values are kept as one text."""
+    if isinstance(given, str):
+        with suppress(json.JSONDecodeError):
+            given = parse(given) if given.strip() else {}
+    args = {} if given is None else as_object(given)
+    if args is None:
+        builder.note("tool arguments that cannot be used, kept as text", where)
+        args = {"arguments": given}
+    return args
 
 
 def has_results(content: Json) -> bool:
