@@ -12,7 +12,10 @@ import typer
 
 from diarist.exceptions import ConfigError, DiaristError, InputError
 
-FORMAT_NAMES = "claude-code, locomo, tau-bench, plain or openai"
+FORMAT_NAMES = (
+    "claude-code, codex, gemini-cli, chatgpt, claude-ai, pydantic-ai, langchain, locomo, tau-bench, responses, plain "
+    "or openai"
+)
 """Names of the conversation formats. Reading ``FORMATS`` instead would import every reader."""
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -127,8 +130,9 @@ def observe(
         Path,
         typer.Argument(
             show_default=False,
-            help="Messages in OpenAI's form (JSON or JSON lines), a Claude Code session, plain "
-            "{role, content, created_at} lines, LoCoMo's JSON, or tau-bench's list of runs. - for standard input.",
+            help="An export of ChatGPT or Claude.ai; a session of Claude Code, Codex or Gemini CLI; messages of "
+            "OpenAI, LangChain or Pydantic AI (JSON or JSON lines); plain {role, content, created_at} lines; LoCoMo's "
+            "JSON; or tau-bench's list of runs. - for standard input.",
         ),
     ],
     model: Annotated[
@@ -182,7 +186,10 @@ def observe(
     ] = None,
     thread: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Thread id in the database. Default: derived from the path."),
+        typer.Option(
+            metavar="ID",
+            help="Thread id in the database. Default: the conversation's own, or one from the path.",
+        ),
     ] = None,
     output: Annotated[
         str,
@@ -267,8 +274,9 @@ def import_(
         Path,
         typer.Argument(
             show_default=False,
-            help="A file from 'diarist export'; a conversation in a format of 'diarist observe' (OpenAI's form, a "
-            "Claude Code session and others); or Mastra's SQLite or libSQL database. - for standard input.",
+            help="A file from 'diarist export'; conversations in a format of 'diarist observe' (exports of ChatGPT and "
+            "Claude.ai, sessions, messages of other libraries); or Mastra's SQLite or libSQL database. - for standard "
+            "input.",
         ),
     ],
     database: _Database,
@@ -277,7 +285,9 @@ def import_(
     ] = False,
     thread: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="For a conversation: its thread id. Default: derived from the path."),
+        typer.Option(
+            metavar="ID", help="For a conversation: its thread id. Default: its own id, or one from the path."
+        ),
     ] = None,
     resource: Annotated[
         str | None,

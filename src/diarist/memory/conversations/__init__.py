@@ -5,7 +5,14 @@ The format is detected from the content, never from the file's name:
 =============  ================================================================================
 ``openai``     Chat-completion messages: a JSON array, ``{"messages": [...]}``, or JSON lines with
                one message or one such object per line. Anthropic's content blocks are read too.
+``responses``  Items of OpenAI's Responses API.
+``chatgpt``    ChatGPT's data export.
+``claude-ai``  Claude.ai's data export.
 ``claude-code``  Session files of Claude Code (JSON lines).
+``codex``      Session files of OpenAI's Codex CLI (JSON lines).
+``gemini-cli``  Sessions and checkpoints of Gemini CLI.
+``langchain``  Messages of LangChain and LangGraph.
+``pydantic-ai``  Messages of Pydantic AI.
 ``plain``      ``{role, content, created_at}`` objects, as JSON lines or as an array.
 ``locomo``     The LoCoMo benchmark's JSON.
 ``tau-bench``  tau-bench's list of runs.
@@ -23,7 +30,20 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import claude_code, locomo, openai, plain, tau_bench
+from diarist.memory.conversations import (
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    gemini_cli,
+    langchain,
+    locomo,
+    openai,
+    plain,
+    pydantic_ai,
+    responses,
+    tau_bench,
+)
 from diarist.memory.conversations.building import BROKEN, Builder
 from diarist.memory.conversations.loading import Source, load
 from diarist.messages import Message
@@ -50,8 +70,15 @@ class _Reader(Protocol):
 # The most specific format first: the openai reader would also accept plain messages.
 _READERS: dict[str, _Reader] = {
     "claude-code": claude_code,
+    "codex": codex,
+    "gemini-cli": gemini_cli,
+    "chatgpt": chatgpt,
+    "claude-ai": claude_ai,
+    "pydantic-ai": pydantic_ai,
+    "langchain": langchain,
     "locomo": locomo,
     "tau-bench": tau_bench,
+    "responses": responses,
     "plain": plain,
     "openai": openai,
 }

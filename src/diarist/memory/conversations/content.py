@@ -128,8 +128,16 @@ def _image(block: dict[str, Json]) -> FilePart | None:
     return _decoded(data, head.split(";")[0] or "image/*")
 
 
-def _decoded(data: str, media_type: str) -> FilePart | None:
-    try:
-        return FilePart(media_type=media_type, data=b64decode(data, validate=True))
-    except binascii.Error:
+def decode_base64(data: Json) -> bytes | None:
+    """Return the bytes of a text in base64, of either alphabet; None for other values."""
+    if not isinstance(data, str):
         return None
+    try:
+        return b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _decoded(data: str, media_type: str) -> FilePart | None:
+    decoded = decode_base64(data)
+    return None if decoded is None else FilePart(media_type=media_type, data=decoded)
