@@ -187,6 +187,15 @@ def test_a_file_of_conversations(folder: Path) -> None:
     assert "--select" in run("import", "chats.json", "one.db", "--thread", "oslo", status=2).stderr
 
 
+def test_broken_messages_can_be_left_out(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps([{"role": "user", "content": "hello"}, {"role": "nobody"}]))
+    refused = run("import", "chat.json", "memory.db", status=2)
+    assert refused.stderr.endswith("; --skip-broken-lines leaves such lines out\n")
+    told = run("import", "chat.json", "memory.db", "--skip-broken-lines")
+    assert "broken lines or messages, left out: 1 (first: item 2)" in told.stderr
+    assert list(threads(folder / "memory.db").values()) == [["hello"]]
+
+
 @pytest.mark.parametrize(
     "options", [("--thread", "x"), ("--select", "1"), ("--timezone", "UTC"), ("--format", "plain")]
 )

@@ -88,6 +88,22 @@ def test_json_holds_the_diary_its_entries_and_the_numbers(file: Path):
     assert (told["cost_usd"], told["storage"]) == (0, None)
 
 
+def test_standard_input_is_read(file: Path):
+    result = CliRunner().invoke(app, ["observe", "-"], input=file.read_text())
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == observe(file).stdout
+    storage = str(file.with_name("memory.db"))
+    unnamed = CliRunner().invoke(app, ["observe", "-", "--storage", storage], input=file.read_text())
+    assert (unnamed.exit_code, unnamed.stderr.startswith("Error: add --thread: standard input")) == (2, True)
+    for new in (8, 0):
+        named = CliRunner().invoke(
+            app, ["observe", "-", "--storage", storage, "--thread", "t", "--output", "json"], input=file.read_text()
+        )
+        assert json.loads(named.stdout)["new_messages"] == new
+    broken = CliRunner().invoke(app, ["observe", "-"], input="{")
+    assert broken.stderr.startswith("Error: standard input: line 1, column")
+
+
 def test_undated_messages_stay_undated_without_a_date(tmp_path: Path):
     path = tmp_path / "chat.json"
     path.write_text(json.dumps([{"role": "user", "content": text} for text in FACTS[2:]]))
@@ -181,6 +197,16 @@ def test_a_bad_file_is_one_line_with_its_place_and_leaves_nothing(file: Path):
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"Error: {file}: line 9, column")
     assert not storage.exists()
+
+
+def test_a_refusal_names_the_option_that_skips_broken_lines(file: Path):
+    file.write_text(chat(*FACTS) + '{"role": "nobody", "content": "x"}\n')
+    refused = observe(file)
+    assert refused.stderr.endswith("; --skip-broken-lines leaves such lines out\n")
+    told = observe(file, "--skip-broken-lines")
+    assert told.exit_code == 0
+    assert "Note: broken lines or messages, left out: 1 (first: line 9)" in told.stderr
+    assert tells(told.stdout)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import FORMATS, Conversation, read_conversation
+from diarist.memory.conversations import FORMATS, Conversation, read_conversation, read_conversations
 from diarist.messages import FilePart, ReasoningPart, TextPart
 
 
@@ -449,6 +449,51 @@ def test_bad_options_are_refused(read: Any):
 
 def test_a_format_can_be_named(read: Any):
     assert read([user("a")], format="openai").format == "openai"
+
+
+SESSION_WITH_ODD_LINES = (
+    '{"type": "user", "uuid": "a", "message": {"role": "user", "content": "My flight is AZ 204."}}\n'
+    '{"type": "user", "uuid": "b"}\n'
+    '{"type": "assist\n'
+    '{"type": "assistant", "uuid": "c", "message": {"role": "assistant", "content": "Noted."}}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        (SESSION_WITH_ODD_LINES, ["line 2", "1"]),
+        (lines(user("My flight is AZ 204."), {"role": "nobody", "content": "x"}, 7, assistant("Noted.")), ["2"]),
+        ([user("My flight is AZ 204."), assistant({"no": "text"}), assistant("Noted.")], ["1 (first: item 2)"]),
+        (lines(user("My flight is AZ 204."), assistant("Noted.")) + "{cut", ["1"]),
+    ],
+)
+def test_broken_lines_can_be_left_out(read: Any, content: Any, places: list[str]):
+    with pytest.raises(InputError):
+        read(content)
+    chat = read(content, skip_broken_lines=True)
+    assert [message.text for message in chat.messages] == ["My flight is AZ 204.", "Noted."]
+    notes = [note for note in chat.notes if note.startswith("broken lines or messages, left out: ")]
+    assert len(notes) == len(places)
+    assert all(place in note for place, note in zip(places, notes, strict=True))
+
+
+def test_a_file_of_broken_lines_only_is_refused_nevertheless(read: Any):
+    with pytest.raises(InputError, match="holds no messages"):
+        read([{"role": "nobody", "content": "x"}], skip_broken_lines=True)
+
+
+def test_empty_conversations_of_many_are_left_out(read: Any, tmp_path: Path):
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([{"messages": []}, {"messages": [user("x")]}, {"messages": []}]))
+    (chat,) = read_conversations(path)
+    assert (chat.number, chat.conversations_in_file) == (2, 3)
+    assert "conversations without messages, left out: 2" in chat.notes
+
+
+def test_an_archive_has_to_be_unpacked(read: Any):
+    with pytest.raises(InputError, match=r"is a zip archive; unpack it, and name .*conversations\.json"):
+        read(b"PK\x03\x04\x14\0\0\0")
 
 
 def test_odd_but_legal_text_survives(read: Any):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime
@@ -13,7 +12,10 @@ import typer
 
 from diarist.exceptions import ConfigError, DiaristError, InputError
 
-FORMAT_NAMES = "claude-code, locomo, tau-bench, plain or openai"
+FORMAT_NAMES = (
+    "claude-code, codex, gemini-cli, chatgpt, claude-ai, pydantic-ai, langchain, locomo, tau-bench, responses, plain "
+    "or openai"
+)
 """Names of the conversation formats. Reading ``FORMATS`` instead would import every reader."""
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -29,15 +31,15 @@ app = typer.Typer(
 
 @contextmanager
 def exit_status() -> Generator[None]:
-    """Turn errors of diarist into one line on standard error and an exit status."""
+    """Turn errors of diarist and missing packages into one line on standard error and an exit status."""
     try:
         yield
     except KeyboardInterrupt:
         typer.echo("Error: interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    except DiaristError as error:
+    except (DiaristError, ImportError) as error:
         typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT if isinstance(error, (InputError, ConfigError)) else FAILED) from None
+        raise typer.Exit(BAD_INPUT if isinstance(error, (InputError, ConfigError, ImportError)) else FAILED) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,13 +60,23 @@ def options(
     """Long memory for agents: a dated diary that stays small, cheap and cacheable."""
 
 
+_BaseUrl = Annotated[str | None, typer.Option(help="URL of the model's server; for openai/… any compatible one.")]
+_ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Environment variable that holds the API key. Default: the provider's usual variable."
+    ),
+]
+
+
 @app.command()
 def demo(
     model: Annotated[
         str | None,
         typer.Option(help="A model for the agent and its diary, such as openai/gpt-5-mini. Default: a script."),
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Server of the model; any that is OpenAI-compatible.")] = None,
+    base_url: _BaseUrl = None,
+    api_key_env: _ApiKeyEnv = None,
     storage: Annotated[Path, typer.Option(help="The SQLite file.")] = Path("diarist-demo.db"),
     message_tokens: Annotated[int, typer.Option(min=100, help="Observe messages at this many tokens.")] = 8_000,
     observation_tokens: Annotated[int, typer.Option(min=100, help="Condense the diary at this many tokens.")] = 6_000,
@@ -77,16 +89,17 @@ def demo(
 
     from diarist.cli.demo.play import play
     from diarist.cli.demo.replay import Settings
-    from diarist.models import resolve
+    from diarist.cli.models import model_at
 
-    if base_url and not model:
-        raise typer.BadParameter("it has no effect without --model; add --model", param_hint="--base-url")
+    for name, value in (("--base-url", base_url), ("--api-key-env", api_key_env)):
+        if value and not model:
+            raise typer.BadParameter("it has no effect without --model; add --model", param_hint=name)
     with exit_status():
         settings = Settings(
             path=storage,
             message_tokens=message_tokens,
             observation_tokens=observation_tokens,
-            model=resolve(model, base_url=base_url) if model else None,
+            model=model_at(model, base_url=base_url, api_key_env=api_key_env) if model else None,
         )
         asyncio.run(play(settings, limit=turns, pace=pace, fresh=fresh))
 
@@ -105,14 +118,21 @@ def _output(value: str) -> str:
     return value
 
 
+_SkipBrokenLines = Annotated[
+    bool,
+    typer.Option("--skip-broken-lines", help="Leave out lines and messages that cannot be read, and count them."),
+]
+
+
 @app.command()
 def observe(
     file: Annotated[
         Path,
         typer.Argument(
             show_default=False,
-            help="Messages in OpenAI's form (JSON or JSON lines), a Claude Code session, plain "
-            "{role, content, created_at} lines, LoCoMo's JSON, or tau-bench's list of runs.",
+            help="An export of ChatGPT or Claude.ai; a session of Claude Code, Codex or Gemini CLI; messages of "
+            "OpenAI, LangChain or Pydantic AI (JSON or JSON lines); plain {role, content, created_at} lines; LoCoMo's "
+            "JSON; or tau-bench's list of runs. - for standard input.",
         ),
     ],
     model: Annotated[
@@ -122,16 +142,8 @@ def observe(
             "fixed rules pick facts out of the text."
         ),
     ] = "extractive",
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of the model's server; for openai/… any compatible one.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Environment variable that holds the API key. Default: the provider's usual variable.",
-        ),
-    ] = None,
+    base_url: _BaseUrl = None,
+    api_key_env: _ApiKeyEnv = None,
     select: Annotated[
         int | None,
         typer.Option(metavar="N", help="Read conversation N of the file, counted from 1. Default: the first."),
@@ -150,6 +162,7 @@ def observe(
         ),
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of the diary, and of time stamps without a zone.")] = "UTC",
+    skip_broken_lines: _SkipBrokenLines = False,
     message_tokens: Annotated[
         int | None, typer.Option(min=1, help="Observe when this many tokens of messages are new.")
     ] = None,
@@ -164,16 +177,19 @@ def observe(
         typer.Option(min=1, help="Read only this many tokens from the start of the conversation."),
     ] = None,
     storage: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="PATH",
-            help="Store messages and diary in this SQLite database. Observing a file again adds "
-            "only its new messages. Default: nothing is stored.",
+            metavar="DATABASE",
+            help="Store messages and diary in this database: an SQLite file, or postgresql://…, libsql://…, "
+            "mongodb://…. Observing a file again adds only its new messages. Default: nothing is stored.",
         ),
     ] = None,
     thread: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Thread id in the database. Default: derived from the path."),
+        typer.Option(
+            metavar="ID",
+            help="Thread id in the database. Default: the conversation's own, or one from the path.",
+        ),
     ] = None,
     output: Annotated[
         str,
@@ -187,20 +203,25 @@ def observe(
     """
     import asyncio
 
+    from diarist.cli.inputs import opened_input
     from diarist.cli.observation import Observing
     from diarist.cli.report import Reporter, diary_json, diary_text
     from diarist.memory.conversations import read_conversation
 
-    with exit_status():
-        api_key = None if api_key_env is None else os.environ.get(api_key_env)
-        if api_key_env is not None and not api_key:
-            raise InputError(f"--api-key-env: the environment variable {api_key_env} is not set")
+    with exit_status(), opened_input(file) as path:
         observing = Observing(
-            file,
-            read_conversation(file, select=select, date=date, timezone=timezone, format=format),
+            path,
+            read_conversation(
+                path,
+                select=select,
+                date=date,
+                timezone=timezone,
+                format=format,
+                skip_broken_lines=skip_broken_lines,
+            ),
             model=model,
             base_url=base_url,
-            api_key=api_key,
+            api_key_env=api_key_env,
             timezone=timezone,
             message_tokens=message_tokens,
             batch_tokens=batch_tokens,
@@ -253,8 +274,9 @@ def import_(
         Path,
         typer.Argument(
             show_default=False,
-            help="A file from 'diarist export'; a conversation in a format of 'diarist observe' (OpenAI's form, a "
-            "Claude Code session and others); or Mastra's SQLite or libSQL database. - for standard input.",
+            help="A file from 'diarist export'; conversations in a format of 'diarist observe' (exports of ChatGPT and "
+            "Claude.ai, sessions, messages of other libraries); or Mastra's SQLite or libSQL database. - for standard "
+            "input.",
         ),
     ],
     database: _Database,
@@ -263,7 +285,9 @@ def import_(
     ] = False,
     thread: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="For a conversation: its thread id. Default: derived from the path."),
+        typer.Option(
+            metavar="ID", help="For a conversation: its thread id. Default: its own id, or one from the path."
+        ),
     ] = None,
     resource: Annotated[
         str | None,
@@ -284,6 +308,7 @@ def import_(
         str | None,
         typer.Option(metavar="NAME", help="For a conversation: time zone of time stamps without a zone. Default: UTC."),
     ] = None,
+    skip_broken_lines: _SkipBrokenLines = False,
 ) -> None:
     """Import threads from a file into a database.
 
@@ -294,7 +319,14 @@ def import_(
     from diarist.cli.transfer import Conversations, import_file
 
     with exit_status():
-        how = Conversations(thread=thread, resource=resource, select=select, format=format, timezone=timezone)
+        how = Conversations(
+            thread=thread,
+            resource=resource,
+            select=select,
+            format=format,
+            timezone=timezone,
+            skip_broken_lines=skip_broken_lines,
+        )
         import_file(file, database, how, skip_existing=skip_existing)
 
 

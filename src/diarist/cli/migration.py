@@ -26,12 +26,12 @@ def migrate_database(address: str) -> str:
             from diarist.vectors.postgres import SCHEMA as VECTORS
         case "libsql":
             from diarist.databases.libsql import LibSQLDatabase as database
-            from diarist.vectors.sqlite import SCHEMA as VECTORS
+            from diarist.vectors.sqlite_tables import SCHEMA as VECTORS
         case "mongodb":
             raise InputError("MongoDB has no tables to migrate: every version of diarist reads the stored data")
         case "file":
             from diarist.databases.sqlite import SQLiteDatabase as database
-            from diarist.vectors.sqlite import SCHEMA as VECTORS
+            from diarist.vectors.sqlite_tables import SCHEMA as VECTORS
 
             check_file(Path(address), new=False)
     versions: dict[str, int | None] = {}

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
+from diarist.cli.databases import storage_at
+from diarist.cli.inputs import thread_of
+from diarist.cli.models import model_at
 from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.conversations import Conversation, thread_id_of
+from diarist.memory.conversations import Conversation
 from diarist.memory.memory import Memory
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.events import OBSERVATION_END
 from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Message
-from diarist.models import cost, resolve
+from diarist.models import cost
 from diarist.models.base import Model, ModelRequest
-from diarist.storage import InMemoryStorage, ObservationLog, SQLiteStorage
+from diarist.storage import InMemoryStorage, ObservationLog
 from diarist.tokens import default_counter
 
 
@@ -75,6 +78,7 @@ class Observing:
     """One run of the command. None as an option keeps the library's default.
 
     Attributes:
+        storage: Location of the database, without a password; None if nothing is stored.
         messages: Messages to observe, up to ``limit_tokens``; without system messages, and without calls at the end
             that still wait for results.
         message_tokens: Tokens of these messages.
@@ -103,35 +107,31 @@ class Observing:
         *,
         model: str,
         base_url: str | None,
-        api_key: str | None,
+        api_key_env: str | None,
         timezone: str,
         message_tokens: int | None,
         batch_tokens: int | None,
         observation_tokens: int | None,
         limit_tokens: int | None,
-        storage: Path | None,
+        storage: str | None,
         thread: str | None,
     ) -> None:
-        if storage is not None:
-            if storage.is_dir():
-                raise InputError(f"--storage {storage}: is a folder; name a database file")
-            if not storage.parent.is_dir():
-                raise InputError(f"--storage {storage}: the folder {storage.parent} does not exist")
+        self._storage = InMemoryStorage() if storage is None else storage_at(storage, new=True)
+        self.storage = None if storage is None else self._storage.location
         self.path = path
         self.conversation = conversation
         self.messages, self.message_tokens = _take(conversation, limit_tokens)
         self.model = model
-        self.storage = storage
-        self.thread = thread or thread_id_of(path, conversation)
+        self.thread = thread_of(path, conversation, thread or ("" if storage is None else None))
         self.observer = Work()
         self.reflector = Work()
         self.stored = False
         self._has_price = base_url is None
         roles: tuple[Model | str, Model | str] = (EXTRACTIVE, EXTRACTIVE)
         if model != EXTRACTIVE:
-            called = resolve(model, base_url=base_url, api_key=api_key)
+            called = model_at(model, base_url=base_url, api_key_env=api_key_env)
             roles = MeteredModel(called, self.observer), MeteredModel(called, self.reflector)
-        elif base_url or api_key:
+        elif base_url or api_key_env:
             raise ConfigError(
                 "--base-url and --api-key-env have no effect without a model; "
                 "add --model, for example openai/gpt-5-mini"
@@ -172,8 +172,7 @@ class Observing:
                 work.calls += self.model == EXTRACTIVE
 
         started = time.monotonic()
-        storage = InMemoryStorage() if self.storage is None else SQLiteStorage(self.storage)
-        async with Memory(storage=storage, observational_memory=self._config) as memory:
+        async with Memory(storage=self._storage, observational_memory=self._config) as memory:
             self.new_messages = await memory.messages.save(self.messages, thread=self.thread)
             self.stored = True
             await memory.diary.observe(thread=self.thread, on_progress=on_progress, on_event=count)

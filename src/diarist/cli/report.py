@@ -77,7 +77,7 @@ def diary_json(observing: Observing) -> str:
         "reflector": reflector,
         "cost_usd": observing.cost,
         "seconds": round(observing.seconds, 3),
-        "storage": None if observing.storage is None else str(observing.storage),
+        "storage": observing.storage,
         "thread": observing.thread,
     }
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
@@ -153,7 +153,7 @@ class Reporter:
         """Print the warnings, except those about ``error``, and whether messages were stored."""
         self._warn(but=str(error))
         if observing.storage is None:
-            self._console.print("Nothing is stored; use --storage PATH to store finished work.")
+            self._console.print("Nothing is stored; use --storage DATABASE to store finished work.")
         elif observing.stored:
             messages = _count(len(observing.messages), "message", "messages")
             calls = _count(observing.observer.finished, "finished call", "finished calls")
@@ -200,5 +200,5 @@ def _work_text(model: str, work: Work) -> str:
 
 def _place(observing: Observing) -> str:
     if observing.storage is None:
-        return "memory only; use --storage PATH to store messages and diary"
+        return "memory only; use --storage DATABASE to store messages and diary"
     return f"{observing.storage}, thread {observing.thread}"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryDirectory
 from typing import Any, TextIO, cast
 
 import typer
@@ -18,14 +16,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from diarist.cli.databases import files_of, storage_at
+from diarist.cli.inputs import opened_input, thread_of
 from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.conversations import read_conversations, thread_id_of
+from diarist.memory.conversations import read_conversations
 from diarist.memory.memory import Memory
 from diarist.memory.transfer.format import Moved
 from diarist.memory.transfer.mastra import is_mastra, mastra_lines
 from diarist.storage.codec import from_json
 
-STANDARD_INPUT = "standard-input"
 _SHOW_EVERY = 500
 
 
@@ -38,6 +36,7 @@ class Conversations:
     select: int | None = None
     format: str | None = None
     timezone: str | None = None
+    skip_broken_lines: bool = False
 
 
 def export_file(address: str, file: Path, *, thread: str | None, resource: str | None) -> None:
@@ -105,13 +104,11 @@ def _target(file: Path) -> Generator[TextIO]:
 
 def import_file(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     """Import a file of any known kind into a database; ``-`` is standard input."""
-    if str(file) == "-":
-        # Copy it to a temporary file, since detecting the kind of file reads it more than once.
-        with TemporaryDirectory(prefix="diarist-") as folder:
-            copy = Path(folder, STANDARD_INPUT)
-            with copy.open("wb") as target:
-                shutil.copyfileobj(sys.stdin.buffer, target)
-            return import_file(copy, address, how, skip_existing=skip_existing)
+    with opened_input(file) as path:
+        _import_path(path, address, how, skip_existing=skip_existing)
+
+
+def _import_path(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     if not file.is_file():
         raise InputError(f"the file {file} does not exist")
     try:
@@ -123,9 +120,11 @@ def import_file(file: Path, address: str, how: Conversations, *, skip_existing: 
     notes: list[str] = []
     if of_mastra or of_diarist:
         kind = "a database of Mastra" if of_mastra else "an export of diarist"
-        for name in ("thread", "select", "format", "timezone"):
-            if getattr(how, name) is not None:
-                raise InputError(f"--{name} applies to conversations only, and {file} is {kind}: leave it out")
+        for name in ("thread", "select", "format", "timezone", "skip_broken_lines"):
+            if getattr(how, name) not in (None, False):
+                raise InputError(
+                    f"--{name.replace('_', '-')} applies to conversations only, and {file} is {kind}: leave it out"
+                )
         lines = mastra_lines(file, on_note=notes.append) if of_mastra else _lines(file)
         moved = asyncio.run(_import_threads(lines, address, how.resource, skip_existing=skip_existing))
     else:
@@ -167,19 +166,21 @@ async def _import_threads(
 
 async def _import_conversations(file: Path, address: str, how: Conversations) -> Moved:
     chats = read_conversations(  # before a database file is created
-        file, select=how.select, format=how.format, timezone="UTC" if how.timezone is None else how.timezone
+        file,
+        select=how.select,
+        format=how.format,
+        timezone="UTC" if how.timezone is None else how.timezone,
+        skip_broken_lines=how.skip_broken_lines,
     )
     if how.thread is not None and len(chats) > 1:
         raise InputError(f"--thread: {file} holds {len(chats)} conversations; choose one with --select")
-    if how.thread is None and file.name == STANDARD_INPUT:
-        raise InputError("add --thread: standard input has no path from which a thread id can be derived")
+    threads = [thread_of(file, chat, how.thread) for chat in chats]
     moved = Moved()
     with _progress("Importing"):
         async with _filling(address) as memory:
-            for chat in chats:
+            for chat, thread in zip(chats, threads, strict=True):
                 for note in chat.notes:
                     typer.echo(f"Note: {chat.title}: {note}", err=True)
-                thread = how.thread or thread_id_of(file, chat)
                 new = await memory.messages.save(chat.messages, thread=thread, resource=how.resource, title=chat.title)
                 moved.messages += new
                 moved.threads += bool(new)

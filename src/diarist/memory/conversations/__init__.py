@@ -5,7 +5,14 @@ The format is detected from the content, never from the file's name:
 =============  ================================================================================
 ``openai``     Chat-completion messages: a JSON array, ``{"messages": [...]}``, or JSON lines with
                one message or one such object per line. Anthropic's content blocks are read too.
+``responses``  Items of OpenAI's Responses API.
+``chatgpt``    ChatGPT's data export.
+``claude-ai``  Claude.ai's data export.
 ``claude-code``  Session files of Claude Code (JSON lines).
+``codex``      Session files of OpenAI's Codex CLI (JSON lines).
+``gemini-cli``  Sessions and checkpoints of Gemini CLI.
+``langchain``  Messages of LangChain and LangGraph.
+``pydantic-ai``  Messages of Pydantic AI.
 ``plain``      ``{role, content, created_at}`` objects, as JSON lines or as an array.
 ``locomo``     The LoCoMo benchmark's JSON.
 ``tau-bench``  tau-bench's list of runs.
@@ -23,8 +30,21 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import claude_code, locomo, openai, plain, tau_bench
-from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations import (
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    gemini_cli,
+    langchain,
+    locomo,
+    openai,
+    plain,
+    pydantic_ai,
+    responses,
+    tau_bench,
+)
+from diarist.memory.conversations.building import BROKEN, Builder
 from diarist.memory.conversations.loading import Source, load
 from diarist.messages import Message
 
@@ -50,8 +70,15 @@ class _Reader(Protocol):
 # The most specific format first: the openai reader would also accept plain messages.
 _READERS: dict[str, _Reader] = {
     "claude-code": claude_code,
+    "codex": codex,
+    "gemini-cli": gemini_cli,
+    "chatgpt": chatgpt,
+    "claude-ai": claude_ai,
+    "pydantic-ai": pydantic_ai,
+    "langchain": langchain,
     "locomo": locomo,
     "tau-bench": tau_bench,
+    "responses": responses,
     "plain": plain,
     "openai": openai,
 }
@@ -67,6 +94,7 @@ class Conversation:
     Attributes:
         format: One of ``FORMATS``.
         title: Title in the file, else the file's name.
+        id: The conversation's own id in the file, such as a session's; empty if it has none.
         messages: Messages in the file's order; a tool call and its result are one part.
         number: Number of this conversation in the file, counted from 1.
         conversations_in_file: Number of conversations in the file.
@@ -76,6 +104,7 @@ class Conversation:
     format: str
     title: str
     messages: list[Message]
+    id: str = ""
     number: int = 1
     conversations_in_file: int = 1
     notes: list[str] = field(default_factory=list[str])
@@ -88,6 +117,7 @@ def read_conversation(
     date: Date | datetime | None = None,
     timezone: str = "UTC",
     format: str | None = None,
+    skip_broken_lines: bool = False,
 ) -> Conversation:
     """Read one conversation of a file completely.
 
@@ -101,12 +131,15 @@ def read_conversation(
             given, the messages have ``created_at=None``.
         timezone: IANA time zone of ``date`` and of time stamps without a zone.
         format: One of ``FORMATS``. Default: detected.
+        skip_broken_lines: Leave out lines and messages that cannot be read, with a note, instead of raising.
 
     Raises:
         InputError: The file cannot be read as a conversation; names the path, the place and the remedy.
     """
     number = 1 if select is None else select
-    (chat,) = read_conversations(path, select=number, date=date, timezone=timezone, format=format)
+    (chat,) = read_conversations(
+        path, select=number, date=date, timezone=timezone, format=format, skip_broken_lines=skip_broken_lines
+    )
     if select is None and chat.conversations_in_file > 1:
         chat.notes.insert(0, f"the file holds {chat.conversations_in_file} conversations; this is the first")
     return chat
@@ -119,8 +152,13 @@ def read_conversations(
     date: Date | datetime | None = None,
     timezone: str = "UTC",
     format: str | None = None,
+    skip_broken_lines: bool = False,
 ) -> list[Conversation]:
-    """Read all conversations of a file, or the selected one; otherwise as ``read_conversation``."""
+    """Read all conversations of a file, or the selected one; otherwise as ``read_conversation``.
+
+    Conversations without messages, which exports of chat programs contain, are left out with a note, unless there is
+    no other.
+    """
     path = Path(path)
     try:
         zone = ZoneInfo(timezone)
@@ -129,7 +167,7 @@ def read_conversations(
     if format is not None and format not in _READERS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     try:
-        source = load(path)
+        source = load(path, skip_broken=skip_broken_lines)
         format = format or next((name for name, reader in _READERS.items() if reader.detect(source)), None)
         if format is None:
             raise InputError(f"not a conversation in a known format ({source.describe()}); known: {', '.join(FORMATS)}")
@@ -141,32 +179,43 @@ def read_conversations(
             holds = "1 conversation" if len(found) == 1 else f"{len(found)} conversations"
             raise InputError(f"holds {holds}; select one from 1 to {len(found)}, not {select}")
         chats: list[Conversation] = []
+        empty = 0
         for number in range(1, len(found) + 1) if select is None else [select]:
-            builder = Builder(zone=zone, scope=format)
+            builder = Builder(zone=zone, scope=format, skip_broken=skip_broken_lines)
             title = reader.build(found[number - 1], builder)
             builder.finish()
             if not builder.messages:
+                if select is None and (chats or number < len(found)):
+                    empty += 1
+                    continue
                 raise InputError(f"conversation {number} holds no messages")
             _set_dates(builder, date, zone)
             chat = Conversation(
                 format=format,
                 title=title or path.stem,
                 messages=builder.messages,
+                id=builder.conversation_id,
                 number=number,
                 conversations_in_file=len(found),
                 notes=builder.notes,
             )
             chats.append(chat)
+        for count, text in ((len(source.broken), BROKEN), (empty, "conversations without messages, left out")):
+            if count:
+                chats[0].notes.append(f"{text}: {count}")
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
     return chats
 
 
 def thread_id_of(path: Path, conversation: Conversation) -> str:
-    """Return a thread id made of the file's name, the conversation's number and a digest of the whole path.
+    """Return the conversation's own id, or an id made of the file's name, the conversation's number and a digest of the
+    whole path.
 
     The digest distinguishes files of the same name in different folders.
     """
+    if conversation.id:
+        return conversation.id
     number = f"-{conversation.number}" if conversation.conversations_in_file > 1 else ""
     digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
     return f"{path.stem}{number}-{digest[:8]}"

@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 
+import orjson
+
 from diarist.exceptions import InputError
+from diarist.memory.conversations.loading import BrokenLine
 from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState
+
+BROKEN = "broken lines or messages, left out"
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -35,10 +41,16 @@ class Builder:
     Args:
         zone: Time zone of time stamps without one.
         scope: Name of the format; makes message ids differ between formats.
+        skip_broken: Leave out lines and messages that cannot be read.
+
+    Attributes:
+        conversation_id: The conversation's own id in the file; empty if it has none.
     """
 
-    def __init__(self, *, zone: tzinfo, scope: str) -> None:
+    def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
+        self.conversation_id = ""
+        self._skip_broken = skip_broken
         self._zone = zone
         self._scope = scope
         self._pending: dict[str, ToolPart] = {}
@@ -58,6 +70,16 @@ class Builder:
         if where:
             self._first.setdefault(text, where)
         self._counts[text] += 1
+
+    @contextmanager
+    def reading(self, where: str) -> Generator[None]:
+        """Read one line or message in the block. If it is broken, leave it out with a note, or raise BrokenLine."""
+        try:
+            yield
+        except InputError as error:
+            if not self._skip_broken:
+                raise BrokenLine(str(error)) from error
+            self.note(BROKEN, where)
 
     def add(
         self,
@@ -121,6 +143,15 @@ class Builder:
         """Return the message id for ``key``: the same each time the file is read."""
         digest = hashlib.sha256(f"{self._scope}\0{key}".encode("utf-8", "replace"))
         return f"msg_{digest.hexdigest()[:32]}"
+
+
+def content_key(position: int, value: Json, where: str) -> str:
+    """Return a key for a message without an id of its own, from its position and content. Additions at the end of the
+    file do not change it. Raises InputError."""
+    try:
+        return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
+    except orjson.JSONEncodeError as error:
+        raise InputError(f"{where}: cannot be stored as JSON: {error}") from error
 
 
 def read_role(value: Json, where: str) -> Role:

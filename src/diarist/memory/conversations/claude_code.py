@@ -46,35 +46,36 @@ def build(found: list[Item], builder: Builder) -> str:
     turns: dict[str, Message] = {}
     side_only = all((as_object(item.value) or {}).get("isSidechain") for item in found if _is_event(item.value))
     for item in found:
-        where, event = item.where, as_object(item.value)
-        if event is None:
-            raise InputError(f"{where}: every line must be a JSON object")
-        if event.get("type") == "summary":
-            titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
-        if reason := _left_out(event, seen, side_only=side_only):
-            builder.note(f"{reason}, left out", where)
-            continue
-        message = as_object(event.get("message"))
-        if message is None:
-            raise InputError(f"{where}: a line of type {event['type']} without a message")
-        uuid = str(event.get("uuid") or where)
-        seen.add(uuid)
-        parts = content.parts(message.get("content"), where)
-        if event["type"] == "user":
-            said = [part for part in map(_own_words, parts) if part is not None]
-            if said:
-                builder.add("user", said, key=uuid, where=where, created_at=builder.time_of(event, where))
-            elif not has_results(message.get("content")):
-                builder.note("user lines with nothing but Claude Code's own output, left out", where)
-            continue
-        key = str(message.get("id") or uuid)
-        if (begun := turns.get(key)) is not None:
-            builder.extend(begun, parts)
-        elif parts:  # a line without parts is thinking that was not recorded; a later line continues the message
-            moment = builder.time_of(event, where)
-            added = builder.add("assistant", parts, key=key, where=where, created_at=moment)
-            if added is not None:
-                turns[key] = added
+        with builder.reading(item.where):
+            where, event = item.where, as_object(item.value)
+            if event is None:
+                raise InputError(f"{where}: every line must be a JSON object")
+            if event.get("type") == "summary":
+                titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
+            if reason := _left_out(event, seen, side_only=side_only):
+                builder.note(f"{reason}, left out", where)
+                continue
+            message = as_object(event.get("message"))
+            if message is None:
+                raise InputError(f"{where}: a line of type {event['type']} without a message")
+            uuid = str(event.get("uuid") or where)
+            seen.add(uuid)
+            parts = content.parts(message.get("content"), where)
+            if event["type"] == "user":
+                said = [part for part in map(_own_words, parts) if part is not None]
+                if said:
+                    builder.add("user", said, key=uuid, where=where, created_at=builder.time_of(event, where))
+                elif not has_results(message.get("content")):
+                    builder.note("user lines with nothing but Claude Code's own output, left out", where)
+                continue
+            key = str(message.get("id") or uuid)
+            if (begun := turns.get(key)) is not None:
+                builder.extend(begun, parts)
+            elif parts:  # a line without parts is thinking that was not recorded; a later line continues the message
+                moment = builder.time_of(event, where)
+                added = builder.add("assistant", parts, key=key, where=where, created_at=moment)
+                if added is not None:
+                    turns[key] = added
     for key, turn in turns.items():
         # The id contains the number of parts: if the file is read in the middle of a turn, the longer turn gets another
         # id, so a later reading adds it.

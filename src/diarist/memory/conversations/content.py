@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import binascii
+import json
 import mimetypes
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import as_list, as_object
+from diarist.memory.conversations.loading import as_list, as_object, parse
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 
@@ -73,7 +75,7 @@ class ContentReader:
                 return self._text(block.get("refusal"))
             case "thinking" | "reasoning":
                 # The signature is left out: it is long, and of no use after the turn.
-                thought = block.get("thinking") or block.get("text")
+                thought = block.get("thinking") or block.get("reasoning") or block.get("text")
                 return [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
             case "tool_use":
                 if not isinstance(block.get("name"), str):
@@ -91,6 +93,18 @@ class ContentReader:
                     return [image]
                 self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
                 return [TextPart(text=f"[{kind}]")]
+
+
+def read_arguments(given: Json, builder: Builder, where: str) -> dict[str, Json]:
+    """Return the arguments of a tool call, which may be a JSON object as text. Other values are kept as one text."""
+    if isinstance(given, str):
+        with suppress(json.JSONDecodeError):
+            given = parse(given) if given.strip() else {}
+    args = {} if given is None else as_object(given)
+    if args is None:
+        builder.note("tool arguments that cannot be used, kept as text", where)
+        args = {"arguments": given}
+    return args
 
 
 def has_results(content: Json) -> bool:
@@ -114,8 +128,16 @@ def _image(block: dict[str, Json]) -> FilePart | None:
     return _decoded(data, head.split(";")[0] or "image/*")
 
 
-def _decoded(data: str, media_type: str) -> FilePart | None:
-    try:
-        return FilePart(media_type=media_type, data=b64decode(data, validate=True))
-    except binascii.Error:
+def decode_base64(data: Json) -> bytes | None:
+    """Return the bytes of a text in base64, of either alphabet; None for other values."""
+    if not isinstance(data, str):
         return None
+    try:
+        return b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _decoded(data: str, media_type: str) -> FilePart | None:
+    decoded = decode_base64(data)
+    return None if decoded is None else FilePart(media_type=media_type, data=decoded)

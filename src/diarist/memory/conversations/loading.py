@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,10 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST = 2**63
 
 
+class BrokenLine(InputError):
+    """A line or a message that cannot be read; the rest of the file may be fine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One line, or one element of the file's array. ``where``: its place in words, or empty."""
@@ -28,9 +32,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of JSON. ``items``: its lines, the elements of its array, or its one object."""
+    """A file of JSON. ``items``: its lines, the elements of its array, or its one object. ``broken``: places of lines
+    that are not JSON."""
 
     items: list[Item]
+    broken: list[str] = field(default_factory=list[str])
 
     @property
     def first(self) -> Json:
@@ -43,8 +49,11 @@ class Source:
         return f"its first object has the keys {keys}" if keys else "no JSON objects"
 
 
-def load(path: Path) -> Source:
-    """Read the file completely. Raises InputError with the place in the file."""
+def load(path: Path, *, skip_broken: bool = False) -> Source:
+    """Read the file completely. Raises InputError with the place in the file.
+
+    ``skip_broken``: leave out lines that are not JSON.
+    """
     text = _read_text(path)
     if not text.strip():
         raise InputError("the file is empty")
@@ -56,16 +65,20 @@ def load(path: Path) -> Source:
         if not _is_lines(lines):
             raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
         items: list[Item] = []
+        broken: list[str] = []
         for number, line in lines:
             try:
                 items.append(Item(f"line {number}", parse(line)))
             except json.JSONDecodeError as error:
+                if skip_broken:
+                    broken.append(f"line {number}")
+                    continue
                 remedy = "repair or remove that line"
                 if number == lines[-1][0]:
                     remedy = "if the file is still being written, try again, else remove that line"
                     remedy = f"the last line looks cut off; {remedy}"
-                raise InputError(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error
-        return Source(items)
+                raise BrokenLine(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error
+        return Source(items, broken)
     elements = as_list(value)
     if elements is None:
         return Source([Item("", value)])
@@ -125,6 +138,8 @@ def _read_text(path: Path) -> str:
         raise InputError(f"cannot be read: {error.strerror or error}") from error
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError("is UTF-16; save it as UTF-8")
+    if data[:4] == b"PK\x03\x04":
+        raise InputError("is a zip archive; unpack it, and name the file in it, such as conversations.json")
     if b"\0" in data:
         raise InputError("is a binary file; a conversation is JSON or JSON lines")
     try:

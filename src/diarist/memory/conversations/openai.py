@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from contextlib import suppress
-
-import orjson
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, read_role
-from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object, parse
+from diarist.memory.conversations.building import Builder, content_key, read_role
+from diarist.memory.conversations.content import ContentReader, has_results, read_arguments
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, ToolPart
 
 Found = tuple[str, list[Item]]
@@ -51,35 +47,32 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
     """Add all messages. Raises InputError that names the place."""
     reader = ContentReader(builder)
     for position, item in enumerate(items):
-        value = as_object(item.value)
-        if value is None:
-            raise InputError(f"{item.where}: a message must be an object with role and content")
-        role = read_role(value.get("role"), item.where)
-        if role == "tool":
-            result = reader.result(value.get("content"))
-            builder.answer(value.get("tool_call_id"), value.get("name"), result, "result", item.where)
-            continue
-        thought = value.get("reasoning_content") or value.get("reasoning")
-        parts: list[Part] = []
-        if isinstance(thought, str) and thought.strip():
-            parts.append(ReasoningPart(text=thought))
-        parts += reader.parts(value.get("content"), item.where)
-        parts += _calls(value, builder, item.where)
-        if not parts and has_results(value.get("content")):
-            continue
-        try:
-            content = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-        except orjson.JSONEncodeError as error:
-            raise InputError(f"{item.where}: cannot be stored as JSON: {error}") from error
-        name = value.get("name")
-        builder.add(
-            role,
-            parts,
-            key=f"{position}\0{content}",  # additions at the end of the file do not change the key
-            where=item.where,
-            created_at=builder.time_of(value, item.where),
-            metadata={"name": name} if isinstance(name, str) and name else None,
-        )
+        with builder.reading(item.where):
+            value = as_object(item.value)
+            if value is None:
+                raise InputError(f"{item.where}: a message must be an object with role and content")
+            role = read_role(value.get("role"), item.where)
+            if role == "tool":
+                result = reader.result(value.get("content"))
+                builder.answer(value.get("tool_call_id"), value.get("name"), result, "result", item.where)
+                continue
+            thought = value.get("reasoning_content") or value.get("reasoning")
+            parts: list[Part] = []
+            if isinstance(thought, str) and thought.strip():
+                parts.append(ReasoningPart(text=thought))
+            parts += reader.parts(value.get("content"), item.where)
+            parts += _calls(value, builder, item.where)
+            if not parts and has_results(value.get("content")):
+                continue
+            name = value.get("name")
+            builder.add(
+                role,
+                parts,
+                key=content_key(position, value, item.where),
+                where=item.where,
+                created_at=builder.time_of(value, item.where),
+                metadata={"name": name} if isinstance(name, str) and name else None,
+            )
 
 
 def numbered(messages: list[Json], where: str = "") -> list[Item]:
@@ -101,13 +94,6 @@ def _calls(value: dict[str, Json], builder: Builder, where: str) -> list[Part]:
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise InputError(f"{where}: a tool call without a name")
-        given: Json = function.get("arguments", function.get("input"))
-        if isinstance(given, str):
-            with suppress(json.JSONDecodeError):
-                given = parse(given) if given.strip() else {}
-        args = {} if given is None else as_object(given)
-        if args is None:
-            builder.note("tool arguments that cannot be used, kept as text", where)
-            args = {"arguments": given}
+        args = read_arguments(function.get("arguments", function.get("input")), builder, where)
         parts.append(ToolPart(call_id=str(call.get("id") or ""), name=name, args=args))
     return parts

@@ -25,10 +25,13 @@ def split(source: Source) -> list[list[Item]]:
 
 
 def build(found: list[Item], builder: Builder) -> str:
-    items = [Item(item.where or "message 1", item.value) for item in found]
-    for item in items:
-        value = as_object(item.value) or {}
-        if read_role(value.get("role"), item.where) == "tool" or not isinstance(value.get("content"), str):
-            raise InputError(f"{item.where}: a plain message has a text as content and no tool results")
+    items: list[Item] = []
+    for item in found:
+        where = item.where or "message 1"
+        with builder.reading(where):
+            value = as_object(item.value) or {}
+            if read_role(value.get("role"), where) == "tool" or not isinstance(value.get("content"), str):
+                raise InputError(f"{where}: a plain message has a text as content and no tool results")
+            items.append(Item(where, value))
     read_messages(items, builder)
     return ""

@@ -1,0 +1,45 @@
+"""Files that commands read: a path, or ``-`` for standard input."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations import Conversation, thread_id_of
+from diarist.memory.conversations.loading import BrokenLine
+
+_COPY = "standard-input"
+
+
+@contextmanager
+def opened_input(file: Path) -> Generator[Path]:
+    """Yield the path of a file to read; for ``-``, of a temporary copy of standard input, since detecting the kind of
+    file reads it more than once. Errors of the block name the file and the command's options."""
+    with TemporaryDirectory(prefix="diarist-") as folder:
+        path = file
+        if str(file) == "-":
+            path = Path(folder, _COPY)
+            with path.open("wb") as target:
+                shutil.copyfileobj(sys.stdin.buffer, target)
+        try:
+            yield path
+        except BrokenLine as error:
+            raise InputError(f"{_named(error, path)}; --skip-broken-lines leaves such lines out") from error
+        except InputError as error:
+            raise InputError(_named(error, path)) from error
+
+
+def _named(error: InputError, path: Path) -> str:
+    return str(error).replace(str(path), "standard input") if path.name == _COPY else str(error)
+
+
+def thread_of(path: Path, chat: Conversation, thread: str | None) -> str:
+    """Return ``thread``, or an id for a conversation of ``path``. Raises InputError if standard input has none."""
+    if thread is None and not chat.id and path.name == _COPY:
+        raise InputError("add --thread: standard input has no path from which a thread id can be derived")
+    return thread or thread_id_of(path, chat)

@@ -1,0 +1,110 @@
+"""Reads ChatGPT's data export: ``conversations.json``, in large exports ``conversations-000.json`` and so on.
+
+OpenAI does not document the form. These facts come from public parsers of it, such as
+https://github.com/mitkury/chatgpt-export-parser: a list of conversations, each with a ``mapping`` of nodes that have a
+``message``, a ``parent`` and ``children``. Edited questions and repeated answers make branches; ``current_node`` is the
+end of the branch that ChatGPT shows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder, read_role
+from diarist.memory.conversations.content import read_arguments
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.messages import Json, Part, ReasoningPart, TextPart, ToolPart
+
+# References to sources of a search, between characters of Unicode's private use area.
+_CITATION = re.compile("\ue200(?:url\ue202([^\ue201\ue202]*)\ue202)?[^\ue201]*\ue201")
+# Settings of the user and ChatGPT's own notes, which are repeated in every conversation.
+_CONTEXT = ("user_editable_context", "model_editable_context")
+
+
+def detect(source: Source) -> bool:
+    return as_object((as_object(source.first) or {}).get("mapping")) is not None
+
+
+def split(source: Source) -> list[Item]:
+    return source.items
+
+
+def build(found: Item, builder: Builder) -> str:
+    """Add the messages of the branch that ChatGPT shows; return the conversation's title."""
+    chat = as_object(found.value) or {}
+    mapping = as_object(chat.get("mapping"))
+    if mapping is None:
+        raise InputError(f"{found.where or 'conversation'}: a conversation must have a mapping")
+    nodes = {id: node for id, value in mapping.items() if (node := as_object(value)) is not None}
+    branch = _branch(nodes, chat.get("current_node"))
+    for id in branch:
+        message = as_object(nodes[id].get("message"))
+        if message is not None:
+            where = f"{found.where or 'conversation'}, message {id}"
+            with builder.reading(where):
+                _add(id, message, builder, where)
+    others = sum(_is_said(node) for id, node in nodes.items() if id not in branch)
+    if others:
+        builder.note(f"messages of other branches, left out: {others}")
+    builder.conversation_id = str(chat.get("conversation_id") or chat.get("id") or "")
+    return str(chat.get("title") or "")
+
+
+def _branch(nodes: dict[str, dict[str, Json]], last: Json) -> dict[str, None]:
+    """Return the ids from the root to the current node; without one, to the node that was added last."""
+    id = last if isinstance(last, str) and last in nodes else next(reversed(nodes), None)
+    path: dict[str, None] = {}
+    while isinstance(id, str) and id in nodes and id not in path:
+        path[id] = None
+        id = nodes[id].get("parent")
+    return dict.fromkeys(reversed(path))
+
+
+def _is_said(node: dict[str, Json]) -> bool:
+    message = as_object(node.get("message")) or {}
+    return (as_object(message.get("author")) or {}).get("role") in ("user", "assistant")
+
+
+def _add(id: str, message: dict[str, Json], builder: Builder, where: str) -> None:
+    author, content = as_object(message.get("author")) or {}, as_object(message.get("content")) or {}
+    metadata, kind = as_object(message.get("metadata")) or {}, content.get("content_type")
+    role, recipient = read_role(author.get("role"), where), message.get("recipient")
+    if kind in _CONTEXT or metadata.get("is_user_system_message"):
+        builder.note("custom instructions and saved memories, left out", where)
+    elif role == "tool":
+        text = "\n".join(part.text for part in _parts(content, metadata) if isinstance(part, TextPart))
+        state = "error" if kind == "system_error" else "result"
+        builder.answer(None, str(author.get("name") or "") or None, text, state, where)
+    elif role == "system" or metadata.get("is_visually_hidden_from_conversation"):
+        builder.note("hidden messages, left out", where)
+    else:
+        parts = _parts(content, metadata)
+        if role == "assistant" and isinstance(recipient, str) and recipient not in ("all", ""):
+            given = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+            args = read_arguments(given, builder, where) if given.startswith("{") else {"input": given}
+            parts = [ToolPart(call_id=id, name=recipient, args=args)]
+        moment = builder.time_of({"created_at": message.get("create_time")}, where)
+        builder.add(role, parts, key=str(message.get("id") or id), where=where, created_at=moment)
+
+
+def _parts(content: dict[str, Json], metadata: dict[str, Json]) -> list[Part]:
+    thoughts = [as_object(value) or {} for value in as_list(content.get("thoughts")) or []]
+    parts: list[Part] = [ReasoningPart(text=str(thought["content"])) for thought in thoughts if thought.get("content")]
+    if content.get("content_type") == "reasoning_recap":  # "Thought for 12 seconds"
+        return parts
+    values = as_list(content.get("parts")) or [content.get(key) for key in ("text", "result") if content.get(key)]
+    texts = [_text(value) for value in values]
+    files = [as_object(file) or {} for file in as_list(metadata.get("attachments")) or []]
+    texts += [f"[file: {file['name']}]" for file in files if file.get("name")]
+    return parts + [TextPart(text=text) for text in texts if text.strip()]
+
+
+def _text(value: Json) -> str:
+    if isinstance(value, str):
+        return _CITATION.sub(lambda match: match[1] or "", value)
+    part = as_object(value) or {}
+    if isinstance(part.get("text"), str):  # what was said, in words
+        return str(part["text"])
+    kind = str(part.get("content_type") or "part")
+    return "" if "audio" in kind else f"[{kind.removesuffix('_asset_pointer')}]"

@@ -1,0 +1,94 @@
+"""Reads Claude.ai's data export: ``conversations.json``.
+
+Anthropic does not document the form. These facts come from public parsers of it, such as
+https://github.com/Sinity/polylogue (``docs/providers/claude-ai.md``): a list of conversations with ``uuid``, ``name``
+and ``chat_messages``. A message has a ``sender``, blocks of content in the form of Anthropic's API, and the text of
+attached files. Its ``parent_message_uuid`` makes a tree, if the user edited a message.
+"""
+
+from __future__ import annotations
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder, read_role
+from diarist.memory.conversations.content import ContentReader
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.messages import Json, Message, Part, TextPart, ToolState
+
+
+def detect(source: Source) -> bool:
+    return as_list((as_object(source.first) or {}).get("chat_messages")) is not None
+
+
+def split(source: Source) -> list[Item]:
+    return source.items
+
+
+def build(found: Item, builder: Builder) -> str:
+    """Add the messages of the branch that was continued last; return the conversation's name."""
+    chat = as_object(found.value) or {}
+    values = as_list(chat.get("chat_messages"))
+    if values is None:
+        raise InputError(f"{found.where or 'conversation'}: a conversation must have a list chat_messages")
+    messages = [as_object(value) or {} for value in values]
+    branch = _branch(messages)
+    for number, message in enumerate(messages, 1):
+        where = f"{found.where or 'conversation'}, message {number}"
+        with builder.reading(where):
+            if number - 1 in branch:
+                _add(message, builder, where)
+            else:
+                builder.note("messages of other branches, left out", where)
+    builder.conversation_id = str(chat.get("uuid") or "")
+    return str(chat.get("name") or "")
+
+
+def _branch(messages: list[dict[str, Json]]) -> set[int]:
+    """Return the indexes of the last message and of its parents; all indexes if the file does not name parents."""
+    places = {str(message.get("uuid")): place for place, message in enumerate(messages)}
+    path: set[int] = set()
+    place = len(messages) - 1 if messages else None
+    while place is not None and place not in path:
+        path.add(place)
+        if "parent_message_uuid" not in messages[place]:
+            return set(range(len(messages)))
+        place = places.get(str(messages[place]["parent_message_uuid"]))
+    return path
+
+
+def _add(message: dict[str, Json], builder: Builder, where: str) -> None:
+    role = read_role(message.get("sender"), where)
+    reader = ContentReader(builder)
+    moment, key = builder.time_of(message, where), str(message.get("uuid") or where)
+    added: Message | None = None
+    # A call and its result stand in one message. The call must be known before the result can be added to it.
+    for block in as_list(message.get("content")) or [message.get("text")]:
+        result = as_object(block) or {}
+        if result.get("type") == "tool_result":
+            state: ToolState = "error" if result.get("is_error") else "result"
+            call_id, name = (str(result.get(key) or "") or None for key in ("tool_use_id", "name"))
+            builder.answer(call_id, name, reader.result(result.get("content")), state, where)
+            continue
+        if result.get("type") in ("token_budget", "flag"):
+            continue
+        parts = reader.parts(block if isinstance(block, str) else [block], where)
+        if added is not None:
+            builder.extend(added, parts)
+        elif parts:
+            added = builder.add(role, parts, key=key, where=where, created_at=moment)
+    files = _files(message)
+    if added is not None:
+        builder.extend(added, files)
+    else:
+        builder.add(role, files, key=key, where=where, created_at=moment)
+
+
+def _files(message: dict[str, Json]) -> list[Part]:
+    """Return the text of attached files; of others, their names."""
+    parts: list[Part] = []
+    for key in ("attachments", "files"):
+        for value in as_list(message.get(key)) or []:
+            file = as_object(value) or {}
+            text = str(file.get("extracted_content") or "")
+            if file.get("file_name") or text:
+                parts.append(TextPart(text=f"[file: {file.get('file_name') or 'without a name'}]\n{text}".rstrip()))
+    return parts

@@ -1,0 +1,176 @@
+"""Reads sessions of Gemini CLI (``~/.gemini/tmp/…/chats/session-*.json`` and ``.jsonl``) and its checkpoints.
+
+A session is a ``ConversationRecord``: an object with ``messages``, or, in newer versions, a line of metadata and a line
+per message, where a later line with the same id replaces the earlier one, ``{"$rewindTo": id}`` removes a message and
+all after it, and ``{"$set": …}`` changes the metadata (``packages/core/src/services/chatRecordingTypes.ts`` and
+``chatRecordingService.ts`` of https://github.com/google-gemini/gemini-cli). A checkpoint of ``/chat save`` is a list of
+the Gemini API's ``Content``, alone or under ``history`` (``packages/core/src/core/logger.ts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder, content_key
+from diarist.memory.conversations.content import decode_base64
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
+
+_CONTEXT = ("This is the Gemini CLI. We are setting up the context for our chat", "<session_context>")
+_CONTEXT_ANSWER = "Got it. Thanks for the context!"
+_STATES: dict[str, ToolState] = {"success": "result", "error": "error", "cancelled": "denied"}
+
+
+@dataclass(slots=True)
+class _Session:
+    meta: dict[str, Json] = field(default_factory=dict[str, Json])
+    records: list[Item] = field(default_factory=list[Item])
+    contents: list[Item] = field(default_factory=list[Item])
+
+
+def detect(source: Source) -> bool:
+    first = as_object(source.first) or {}
+    history = as_list(first.get("history"))
+    return "projectHash" in first or _is_content((history or [None])[0] if history else source.first)
+
+
+def split(source: Source) -> list[_Session]:
+    first = as_object(source.first)
+    if first is None:
+        return []
+    if (history := as_list(first.get("history"))) is not None:
+        return [_Session(contents=_numbered(history))]
+    if "projectHash" not in first:
+        return [_Session(contents=source.items)]
+    records = as_list(first.get("messages"))
+    if records is not None and len(source.items) == 1:
+        return [_Session(first, _numbered(records))]
+    session, found = _Session(), dict[str, Item]()
+    for item in source.items:
+        line = as_object(item.value) or {}
+        if "$rewindTo" in line:
+            ids = list(found)
+            to = str(line["$rewindTo"])
+            start = ids.index(to) if to in found else 0
+            found = {id: found[id] for id in ids[:start]}
+        elif "$set" in line or ("projectHash" in line and "type" not in line):
+            session.meta |= as_object(line.get("$set", line)) or {}
+        else:
+            found[str(line.get("id") or item.where)] = item
+    replaced = as_list(session.meta.get("messages"))
+    session.records = _numbered(replaced) if replaced else list(found.values())
+    return [session]
+
+
+def build(found: _Session, builder: Builder) -> str:
+    """Add the messages; return the session's summary as its title."""
+    for item in found.records:
+        with builder.reading(item.where):
+            _add_record(item, builder)
+    _add_contents(found.contents, builder)
+    builder.conversation_id = str(found.meta.get("sessionId") or "")
+    return str(found.meta.get("summary") or "")
+
+
+def _add_record(item: Item, builder: Builder) -> None:
+    where, record = item.where, as_object(item.value)
+    if record is None or not isinstance(record.get("type"), str):
+        raise InputError(f"{where}: a message must be an object with a type")
+    kind, key, moment = record["type"], str(record.get("id") or where), builder.time_of(record, where)
+    if kind == "user":
+        # What the user typed. The content may also have the text of files that the user mentioned.
+        parts = _parts(record.get("displayContent") or record.get("content"), builder, where)
+        builder.add("user", parts, key=key, where=where, created_at=moment)
+    elif kind == "gemini":
+        parts = [_thought(as_object(thought) or {}) for thought in as_list(record.get("thoughts")) or []]
+        parts += _parts(record.get("content"), builder, where)
+        parts += [_call(as_object(call) or {}, where) for call in as_list(record.get("toolCalls")) or []]
+        # The session is saved while a turn runs. A later reading of the longer turn adds it under another id.
+        answered = sum(isinstance(part, ToolPart) and part.state != "call" for part in parts)
+        builder.add("assistant", parts, key=f"{key}\0{len(parts)}\0{answered}", where=where, created_at=moment)
+    else:
+        builder.note(f"messages of type {kind}, left out", where)
+
+
+def _thought(thought: dict[str, Json]) -> Part:
+    return ReasoningPart(text=": ".join(str(thought[key]) for key in ("subject", "description") if thought.get(key)))
+
+
+def _call(call: dict[str, Json], where: str) -> ToolPart:
+    if not isinstance(call.get("name"), str):
+        raise InputError(f"{where}: a tool call without a name")
+    part = ToolPart(call_id=str(call.get("id") or ""), name=call["name"], args=as_object(call.get("args")) or {})
+    part.state = _STATES.get(str(call.get("status")), "call")
+    if part.state != "call":
+        results = [_response(result) for result in as_list(call.get("result")) or [] if _response(result) is not None]
+        part.result = results[0] if results else call.get("resultDisplay") or ""
+    return part
+
+
+def _response(value: Json) -> Json:
+    """Return the output of a ``functionResponse``, or None for other parts."""
+    found = as_object((as_object(value) or {}).get("functionResponse"))
+    if found is None:
+        return None
+    response = as_object(found.get("response")) or {}
+    return next((response[key] for key in ("output", "error") if key in response), response)
+
+
+def _add_contents(items: Iterable[Item], builder: Builder) -> None:
+    in_context = False
+    for position, item in enumerate(items):
+        where = item.where or "message 1"
+        with builder.reading(where):
+            content = as_object(item.value)
+            if content is None or content.get("role") not in ("user", "model"):
+                raise InputError(f"{where}: a message must have the role user or model")
+            parts = _parts(content.get("parts"), builder, where)
+            text = parts[0].text.lstrip() if parts and isinstance(parts[0], TextPart) else ""
+            if text.startswith(_CONTEXT) or (in_context and text.startswith(_CONTEXT_ANSWER)):
+                in_context = True
+                builder.note("messages that Gemini CLI added at the start, left out", where)
+                continue
+            if parts or not content.get("parts"):
+                role = "user" if content["role"] == "user" else "assistant"
+                builder.add(role, parts, key=content_key(position, item.value, where), where=where)
+
+
+def _parts(content: Json, builder: Builder, where: str) -> list[Part]:
+    """Return the parts of a ``PartListUnion``: a text, a part, or a list of them. Adds results to their calls."""
+    parts: list[Part] = []
+    values = as_list(content)
+    for value in [content] if values is None else values:
+        part = {"text": value} if isinstance(value, str) else as_object(value) or {}
+        call, data = as_object(part.get("functionCall")), as_object(part.get("inlineData"))
+        answer, file = as_object(part.get("functionResponse")), as_object(part.get("fileData"))
+        if isinstance(part.get("text"), str):
+            if part["text"].strip():
+                parts.append((ReasoningPart if part.get("thought") else TextPart)(text=part["text"]))
+        elif call is not None:
+            parts.append(_call(call, where))
+        elif answer is not None:
+            failed = "error" in (as_object(answer.get("response")) or {})
+            name, state = str(answer.get("name") or ""), "error" if failed else "result"
+            call_id = str(answer.get("id") or "")
+            builder.answer(call_id, name, _response(value), state, where)
+        elif data is not None and (decoded := decode_base64(data.get("data"))) is not None:
+            parts.append(FilePart(media_type=str(data.get("mimeType") or "application/octet-stream"), data=decoded))
+        elif file is not None and file.get("fileUri"):
+            media_type = str(file.get("mimeType") or "application/octet-stream")
+            parts.append(FilePart(media_type=media_type, url=str(file["fileUri"])))
+        elif part:
+            kind = next(iter(part))
+            builder.note(f"parts of type {kind}, kept as a placeholder", where)
+            parts.append(TextPart(text=f"[{kind}]"))
+    return parts
+
+
+def _is_content(value: Json) -> bool:
+    content = as_object(value) or {}
+    return content.get("role") in ("user", "model") and as_list(content.get("parts")) is not None
+
+
+def _numbered(values: list[Json]) -> list[Item]:
+    return [Item(f"message {number}", value) for number, value in enumerate(values, 1)]

@@ -1,0 +1,106 @@
+"""Reads histories of LangChain and LangGraph.
+
+A message is ``{type, data}`` as written by ``messages_to_dict`` (and by chat histories in files and databases), a
+constructor ``{lc, id, kwargs}`` as written by ``dumpd``, or the fields of ``model_dump``; in a list, in JSON lines, or
+under ``messages`` of a graph's state. (``langchain_core/messages`` and ``langchain_core/load/dump.py`` of
+https://github.com/langchain-ai/langchain.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diarist.exceptions import InputError
+from diarist.memory.conversations.building import Builder, content_key, read_role
+from diarist.memory.conversations.content import ContentReader, read_arguments
+from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.messages import Json, Part, ToolPart
+
+_KINDS = ("human", "ai", "system", "tool", "function", "chat")
+# Blocks of content that repeat the calls of ``tool_calls``.
+_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
+
+
+class _Message(NamedTuple):
+    kind: str
+    fields: dict[str, Json]
+
+
+def detect(source: Source) -> bool:
+    first = as_object(source.first) or {}
+    messages = as_list(first.get("messages"))
+    return _read(messages[0] if messages else source.first) is not None
+
+
+def split(source: Source) -> list[list[Item]]:
+    first = as_object(source.first) or {}
+    if "messages" not in first:
+        return [source.items] if source.items else []
+    states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in source.items]
+    return [[Item(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
+
+
+def build(found: list[Item], builder: Builder) -> str:
+    reader = ContentReader(builder)
+    for position, item in enumerate(found):
+        where = item.where or "message 1"
+        with builder.reading(where):
+            message = _read(item.value)
+            if message is None:
+                raise InputError(f"{where}: not a message of LangChain; known types: {', '.join(_KINDS)}")
+            _add(position, message, item.value, reader, builder, where)
+    return ""
+
+
+def _add(position: int, message: _Message, value: Json, reader: ContentReader, builder: Builder, where: str) -> None:
+    kind, fields = message
+    content = fields.get("content")
+    if kind in ("tool", "function"):
+        state = "error" if fields.get("status") == "error" else "result"
+        call_id, name = (str(fields.get(key) or "") or None for key in ("tool_call_id", "name"))
+        builder.answer(call_id, name, reader.result(content), state, where)
+        return
+    calls = _calls(fields, builder, where)
+    blocks = as_list(content)
+    if calls and blocks is not None:
+        content = [block for block in blocks if (as_object(block) or {}).get("type") not in _CALLS]
+    name = fields.get("name")
+    builder.add(
+        read_role(fields.get("role") if kind == "chat" else kind, where),
+        [*reader.parts(content, where), *calls],
+        key=content_key(position, value, where),
+        where=where,
+        created_at=builder.time_of(as_object(fields.get("additional_kwargs")) or {}, where),
+        metadata={"name": name} if isinstance(name, str) and name else None,
+    )
+
+
+def _calls(fields: dict[str, Json], builder: Builder, where: str) -> list[Part]:
+    more = as_object(fields.get("additional_kwargs")) or {}
+    calls = as_list(fields.get("tool_calls")) or as_list(more.get("tool_calls")) or []
+    if not calls and more.get("function_call"):
+        calls = [more["function_call"]]
+    parts: list[Part] = []
+    for value in [*calls, *(as_list(fields.get("invalid_tool_calls")) or [])]:
+        call = as_object(value) or {}
+        function = as_object(call.get("function")) or call  # OpenAI's form, in older histories
+        if not isinstance(function.get("name"), str):
+            raise InputError(f"{where}: a tool call without a name")
+        args = read_arguments(function.get("args", function.get("arguments")), builder, where)
+        parts.append(ToolPart(call_id=str(call.get("id") or ""), name=function["name"], args=args))
+    return parts
+
+
+def _read(value: Json) -> _Message | None:
+    """Return the kind and the fields of a message in one of the forms, or None."""
+    found = as_object(value) or {}
+    kind, fields = found.get("type"), found
+    if kind == "constructor" and (path := as_list(found.get("id"))):
+        kind, fields = str(path[-1]).removesuffix("Chunk").removesuffix("Message").lower(), found.get("kwargs")
+    elif "data" in found:
+        fields = found["data"]
+    elif "content" not in found or "role" in found:
+        return None
+    fields = as_object(fields)
+    kind = kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else ""
+    return _Message(kind, fields) if kind in _KINDS and fields is not None else None
