@@ -284,7 +284,7 @@ def test_migrating_says_what_it_did(database: Path) -> None:
     with sqlite3.connect(database) as connection:
         ((newest,),) = connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'")
         connection.execute("UPDATE diarist_schema SET version = ? WHERE name = 'storage'", [newest - 1])
-        connection.execute("DROP TABLE diarist_forgotten")
+        connection.execute("ALTER TABLE diarist_threads DROP COLUMN indexed_seq")
     connection.close()
     said = run("migrate", database).stdout
     assert f"migrated the tables from version {newest - 1} to {newest}" in said
