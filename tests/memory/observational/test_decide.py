@@ -223,6 +223,24 @@ def test_when_to_buffer_to_activate_and_to_wait(size: Sizes, expected: Action) -
 
 
 @pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (window(60, 1, chunks=(30,), gap=True), BUFFER),  # however small
+        (window(60, 1, chunks=(30,), gap=True, observing=True), WAIT),
+        (window(100, 1, chunks=(80,), gap=True), BUFFER),
+        (window(100, 1, chunks=(80,), gap=True, observing=True), WAIT),
+        (window(100, 1, chunks=(80,), gap=True, observer_ready=False), ACTIVATE),
+        (window(100, 1, chunks=(80,), gap=True, cold=True), ACTIVATE),
+        (window(120, 1, chunks=(80,), gap=True, observing=True), OBSERVE),
+        (window(120, 1, chunks=(80,), gap=True, observing=True, may_wait=False), ACTIVATE),
+        (window(120, 1, chunks=(80,), gap=True), ACTIVATE),
+    ],
+)
+def test_notes_wait_for_those_of_older_rows(size: Sizes, expected: Action) -> None:
+    assert decide_observation(size, BUFFERING) is expected
+
+
+@pytest.mark.parametrize(
     ("buffer_tokens", "tokens", "expected"),
     [(20, 77, 20), (20, 78, 10), (20, 500, 10), (30, 66, 30), (30, 67, 15), (95, 0, 47.5), (0.2, 77, 20)],
 )
