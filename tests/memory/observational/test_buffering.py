@@ -202,6 +202,39 @@ async def test_between_threshold_and_block_a_job_is_started_at_once(chat: Conver
     assert [id for call in chat.observer.calls for id in call] == ["u1", "a1", "huge", "more"]
 
 
+async def test_few_notes_wait_for_those_that_are_under_way(chat: Conversation) -> None:
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    await chat.turn(user("q1", 1))
+    await chat.settled()
+    assert chat.observer.calls == [["u1", "a1"]]
+    chat.observer.gate = gate = asyncio.Event()
+    await chat.commit(user("u2", 30), assistant("a2", 30))
+    memory = await chat.turn(user("q2", 19))  # 100
+    assert len(memory.window.messages()) == 6  # 20 tokens could leave, but 80 would be read again
+    assert chat.background.waits == []
+    turn = asyncio.create_task(chat.turn(user("q3", 20)))  # 120
+    await chat.background.waiting.wait()
+    gate.set()
+    memory = await turn
+    assert ids(memory.window.messages()) == ["q2", "q3"]
+    assert [activation["tokensActivated"] for activation in chat.data("activation")] == [81]
+    await assert_exactly_once(chat, memory)
+
+
+async def test_few_notes_are_activated_if_the_turn_may_not_wait_longer(storage: Storage) -> None:
+    chat = Conversation(storage, config=quick())
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    await chat.turn(user("q1", 1))
+    await chat.settled()
+    chat.observer.gate = gate = asyncio.Event()
+    await chat.commit(user("u2", 30), assistant("a2", 30))
+    await chat.turn(user("q2", 19))
+    memory = await chat.turn(user("q3", 20))
+    assert ids(memory.window.messages()) == ["q1", "u2", "a2", "q2", "q3"]
+    gate.set()
+    await chat.settled()
+
+
 # -- a turn waits
 
 

@@ -147,9 +147,10 @@ class Action(Enum):
 def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     """Decide what to do about the raw rows.
 
-    Chunks are activated at ``message_tokens``. If older rows have no notes yet, they first wait for these, until
-    ``block_tokens`` and then while the Observer is at work; not if the provider's cache has expired, or if the Observer
-    is backing off.
+    Chunks are activated at ``message_tokens``. After that the provider must read again what stays. So chunks that are
+    less than half of the window wait for more, and chunks wait for notes of older rows, until ``block_tokens`` and then
+    while the Observer is at work. They do not wait if the provider's cache has expired, or if the Observer is backing
+    off.
 
     Without chunks the turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering)
     and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be activated yet, would
@@ -157,8 +158,9 @@ def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
     full = sizes.message_tokens >= limits.block_tokens
-    if choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
-        if not sizes.gap or sizes.cold or not sizes.observer_ready:
+    if count := choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
+        enough = 2 * sum(sizes.chunks[:count]) >= sizes.message_tokens and not sizes.gap
+        if enough or sizes.cold or not sizes.observer_ready:
             return Action.ACTIVATE
         if full:
             return Action.OBSERVE if sizes.observing and sizes.may_wait else Action.ACTIVATE
