@@ -76,7 +76,11 @@ def keeping_diary(
     config = ObservationalMemoryConfig(
         scope=scope,
         observation=ObservationConfig(
-            model=observer_model or note_taker(echoes=echoes), message_tokens=100, buffer_tokens=20, thread_title=titles
+            model=observer_model or note_taker(echoes=echoes),
+            message_tokens=100,
+            buffer_tokens=20,
+            observer_batch_tokens=40,
+            thread_title=titles,
         ),
         reflection=ReflectionConfig(model=reflector_model or condenser(), observation_tokens=observation_tokens),
     )

@@ -50,7 +50,9 @@ def keeping(
     roles = observer or Interrupted(note_taker()), reflector or Interrupted(condenser())
     config = ObservationalMemoryConfig(
         scope=scope,
-        observation=ObservationConfig(model=roles[0], message_tokens=100, buffer_tokens=20, max_tokens_per_batch=40),
+        observation=ObservationConfig(
+            model=roles[0], message_tokens=100, buffer_tokens=20, observer_batch_tokens=40, max_tokens_per_batch=40
+        ),
         reflection=ReflectionConfig(model=roles[1], observation_tokens=observation_tokens),
     )
     memory = Memory(storage=storage, observational_memory=config, token_counter=WordCounter())

@@ -443,7 +443,9 @@ async def test_of_a_discarded_run_no_worker_leaves_a_note(
         await until(lambda: idle(postgres_url))
         log = await memory.storage.get_log("thread:trip")
         assert log is not None
-        assert (log.entries, len(log.tombstones)) == ((), 1)
+        assert len(log.tombstones) == 1
+        noted = [source for entry in log.entries for source in entry.sources]
+        assert all(source.last_seq <= 2 for source in noted)  # "hello" may be noted: its run has ended well
         assert bool(openai_server.requests) is not late  # a slow run may have been noted twice before its end
 
 

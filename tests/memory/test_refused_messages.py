@@ -63,7 +63,7 @@ def observer(error: Exception | None, *, control: Exception | None = None) -> Sc
 def keeping(storage: SQLiteStorage, model: ScriptedModel, hooks: MemoryHooks | None = None) -> Memory:
     config = ObservationalMemoryConfig(
         model=model,
-        observation=ObservationConfig(message_tokens=100, buffer_tokens=20),
+        observation=ObservationConfig(message_tokens=100, buffer_tokens=20, observer_batch_tokens=40),
         hooks=hooks or MemoryHooks(),
     )
     return Memory(storage=storage, observational_memory=config, token_counter=WordCounter())

@@ -167,6 +167,7 @@ async def test_notes_that_were_saved_between_the_repair_and_the_end_of_its_run_g
     memory = observational(storage, observer_model=ScriptedModel(write, name="observer"))
     agent = Agent(model=answering(), memory=memory, processors=[releases])
     await talk(agent, 1)
+    await memory.settled()  # so that the next turn starts a job of its own
     await agent.generate(words("poison", 20), thread="t")
     await agent.generate("go on", thread="t")
     await agent.generate("look", thread="t", model=ScriptedModel(strict))

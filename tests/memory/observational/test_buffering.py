@@ -202,6 +202,39 @@ async def test_between_threshold_and_block_a_job_is_started_at_once(chat: Conver
     assert [id for call in chat.observer.calls for id in call] == ["u1", "a1", "huge", "more"]
 
 
+async def test_few_notes_wait_for_those_that_are_under_way(chat: Conversation) -> None:
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    await chat.turn(user("q1", 1))
+    await chat.settled()
+    assert chat.observer.calls == [["u1", "a1"]]
+    chat.observer.gate = gate = asyncio.Event()
+    await chat.commit(user("u2", 30), assistant("a2", 30))
+    memory = await chat.turn(user("q2", 19))  # 100
+    assert len(memory.window.messages()) == 6  # 20 tokens could leave, but 80 would be read again
+    assert chat.background.waits == []
+    turn = asyncio.create_task(chat.turn(user("q3", 20)))  # 120
+    await chat.background.waiting.wait()
+    gate.set()
+    memory = await turn
+    assert ids(memory.window.messages()) == ["q2", "q3"]
+    assert [activation["tokensActivated"] for activation in chat.data("activation")] == [81]
+    await assert_exactly_once(chat, memory)
+
+
+async def test_few_notes_are_activated_if_the_turn_may_not_wait_longer(storage: Storage) -> None:
+    chat = Conversation(storage, config=quick())
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    await chat.turn(user("q1", 1))
+    await chat.settled()
+    chat.observer.gate = gate = asyncio.Event()
+    await chat.commit(user("u2", 30), assistant("a2", 30))
+    await chat.turn(user("q2", 19))
+    memory = await chat.turn(user("q3", 20))
+    assert ids(memory.window.messages()) == ["q1", "u2", "a2", "q2", "q3"]
+    gate.set()
+    await chat.settled()
+
+
 # -- a turn waits
 
 
@@ -387,9 +420,10 @@ async def own_steps(chat: Conversation, *, guarded: bool = False) -> tuple[Run, 
     memory = await chat.open(run)
     memory.window.add(await chat.store(run, tool_step("s0", 25), tool_step("s1", 25)))
     chat.observer.gate = gate = asyncio.Event()
+    chat.observer.started.clear()
     await prepare_step(memory, 2, pinned={"q", "s1"})
     await chat.observer.started.wait()
-    assert chat.observer.calls == [["s0"]]
+    assert chat.observer.calls[-1] == ["s0"]
     return run, memory, gate
 
 
@@ -416,6 +450,7 @@ async def test_a_job_that_outlives_its_run_counts(chat: Conversation) -> None:
 @pytest.mark.parametrize("fail", [None, ModelConnectionError("down: s0 s0")])
 async def test_of_a_discarded_run_nothing_lives_on(chat: Conversation, fail: Exception | None) -> None:
     await chat.commit(user("hello", 3))
+    await observe_now(chat.engine, "ada", chat.thread)
     run, _, gate = await own_steps(chat)
     await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
@@ -423,21 +458,34 @@ async def test_of_a_discarded_run_nothing_lives_on(chat: Conversation, fail: Exc
     gate.set()
     await chat.settled()
     log = await chat.stored()
-    assert log.entries == ()
+    assert [entry.text for entry in log.entries] == ["- hello"]
     assert [stone.run_id for stone in log.tombstones] == [run.id]
     assert "s0" not in str([event.data for event in await chat.storage.list_events("thread:trip")])
     assert "s0" not in str(log)
-    assert ids((await chat.open()).window.messages()) == ["hello"]
+    assert (await chat.open()).window.messages() == []
 
 
 async def test_a_discarded_run_takes_its_chunks_with_it(chat: Conversation) -> None:
     await chat.commit(user("hello", 3))
+    await observe_now(chat.engine, "ada", chat.thread)
     run, _, gate = await own_steps(chat)
     gate.set()
     await chat.settled()
+    assert len((await chat.stored()).entries) == 2
     await chat.drop_run(run.id)
     await chat.storage.finish_run(run, "discarded")
-    assert (await chat.stored()).entries == ()
+    assert [entry.text for entry in (await chat.stored()).entries] == ["- hello"]
+
+
+async def test_a_small_message_before_the_steps_of_a_run_is_noted_first(chat: Conversation) -> None:
+    await chat.commit(user("hello", 3))
+    run = await chat.begin(user("q", 5))
+    memory = await chat.open(run)
+    memory.window.add(await chat.store(run, tool_step("s0", 25), tool_step("s1", 25)))
+    await prepare_step(memory, 2, pinned={"q", "s1"})
+    await chat.settled()
+    assert chat.observer.calls == [["hello"], ["s0"]]
+    assert [entry.run_id for entry in (await chat.stored()).entries] == [None, run.id]
 
 
 async def test_of_an_interrupted_run_with_a_guard_nothing_is_noted(chat: Conversation) -> None:
@@ -522,6 +570,33 @@ async def test_chunks_of_earlier_rows_that_are_repaired_fall(chat: Conversation)
     await memory.forget(await rewrite(chat, run, "a1"))
     assert [entry.text.split()[1] for entry in (await chat.stored()).entries] == ["u3"]
     await assert_exactly_once(chat, memory, run.id)
+
+
+async def test_chunks_wait_for_the_notes_of_rows_before_them(chat: Conversation) -> None:
+    """Such rows are noted whatever their size, so that the oldest leave the prompt first."""
+    await buffered(chat)
+    run = await chat.begin(user("q2", 3))
+    await (await chat.open(run)).forget(await rewrite(chat, run, "a1"))
+    await chat.storage.finish_run(run, "committed")
+    chat.observer.gate = gate = asyncio.Event()
+    memory = await chat.turn(user("q3", 20))
+    assert tokens_of(memory.window.rows) == 108
+    assert memory.window.blocks() == []  # the notes of SECOND could be activated
+    gate.set()
+    await chat.settled()
+    assert chat.observer.calls[2:] == [FIRST]
+    memory = await chat.turn(user("q4", 1))
+    assert ids(memory.window.messages()) == ["q1", "q2", "q3", "q4"]
+    await assert_exactly_once(chat, memory)
+
+
+async def test_a_full_window_does_not_wait_for_rows_that_nobody_notes(chat: Conversation) -> None:
+    await buffered(chat)
+    run = await chat.begin(user("q2", 3))
+    await (await chat.open(run)).forget(await rewrite(chat, run, "a1"))
+    await chat.storage.finish_run(run, "committed")
+    memory = await chat.turn(user("q3", 35))
+    assert [entry.text.split()[1] for entry in memory.log.active] == ["u3"]
 
 
 async def test_rows_before_a_chunk_are_not_noted_with_rows_behind_it(chat: Conversation) -> None:

@@ -23,7 +23,7 @@ def test_defaults() -> None:
     assert (observation.buffered_tokens, observation.retained_tokens, observation.batch_tokens) == (
         6_000,
         6_000,
-        12_000,
+        24_000,
     )
     assert observation.least_tokens == 3_000
     assert (observation.model_settings.temperature, config.reflection.model_settings.temperature) == (0.3, 0.0)
@@ -33,7 +33,7 @@ def test_defaults() -> None:
 
 def test_numbers_are_shares_or_tokens() -> None:
     config = ObservationConfig(message_tokens=30_000, buffer_tokens=5_000, buffer_activation=0.7, block_after=1.5)
-    assert (config.buffered_tokens, config.retained_tokens, config.batch_tokens) == (5_000, 9_000, 10_000)
+    assert (config.buffered_tokens, config.retained_tokens, config.batch_tokens) == (5_000, 9_000, 21_000)
     assert ObservationConfig(buffer_activation=4_000).retained_tokens == 4_000
     assert ObservationConfig(buffer_activation=1).retained_tokens == 0
     assert ObservationConfig(block_after=36_000).block_after == 36_000

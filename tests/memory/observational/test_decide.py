@@ -58,7 +58,7 @@ def test_the_defaults_as_numbers_of_tokens() -> None:
         block_tokens=36_000,
         buffer_tokens=6_000,
         least_tokens=3_000,
-        batch_tokens=12_000,
+        batch_tokens=24_000,
         observation_tokens=40_000,
         reflection_start_tokens=20_000,
         reflection_block_tokens=48_000,
@@ -69,15 +69,15 @@ def test_the_defaults_as_numbers_of_tokens() -> None:
     ("options", "expected"),
     [
         ({"buffer_tokens": 0.5}, {"buffer_tokens": 5_000, "least_tokens": 2_500, "batch_tokens": 10_000}),
-        ({"buffer_tokens": 700}, {"buffer_tokens": 700, "least_tokens": 350, "batch_tokens": 1_400}),
+        ({"buffer_tokens": 700}, {"buffer_tokens": 700, "least_tokens": 350, "batch_tokens": 8_000}),
         ({"buffer_tokens": 700, "observer_batch_tokens": 90}, {"buffer_tokens": 700, "batch_tokens": 90}),
         ({"block_after": 1.5}, {"block_tokens": 15_000}),
         ({"block_after": 1.999}, {"block_tokens": 19_990}),
         ({"block_after": 12_345}, {"block_tokens": 12_345}),
-        ({"buffer_activation": 0.7}, {"retained_tokens": 3_000}),
+        ({"buffer_activation": 0.7}, {"retained_tokens": 3_000, "batch_tokens": 7_000}),
         ({"buffer_activation": 1}, {"retained_tokens": 0}),
         ({"buffer_activation": 1_000}, {"retained_tokens": 1_000}),  # from here on: what stays
-        ({"buffer_activation": 9_999}, {"retained_tokens": 9_999}),
+        ({"buffer_activation": 9_999}, {"retained_tokens": 9_999, "batch_tokens": 4_000}),
         (
             {"buffer_tokens": False},
             {"buffer_tokens": None, "block_tokens": 10_000, "least_tokens": 1_000, "batch_tokens": 10_000},
@@ -190,10 +190,10 @@ def test_the_amount_worth_observing_without_buffering(message_tokens: int, obser
         # activation
         (window(99, 99, fresh_tokens=0, chunks=(40, 40)), WAIT),
         (window(100, 100, fresh_tokens=0, chunks=(40, 40)), ACTIVATE),
-        (window(100, 100, chunks=(1,)), ACTIVATE),  # whatever there is
-        (window(100, 100, chunks=(40,), observing=True), ACTIVATE),
+        (window(120, 9, chunks=(1,)), ACTIVATE),  # whatever there is
+        (window(100, 100, chunks=(50,), observing=True), ACTIVATE),
+        (window(100, 100, chunks=(50,), may_wait=False), ACTIVATE),
         (window(100, 100, chunks=(40,), observer_ready=False), ACTIVATE),
-        (window(100, 100, chunks=(40,), may_wait=False), ACTIVATE),
         (window(500, 500, chunks=(40,)), ACTIVATE),  # before anybody waits
         # between T and K T nobody waits
         (window(100, 100), BUFFER),
@@ -219,6 +219,52 @@ def test_the_amount_worth_observing_without_buffering(message_tokens: int, obser
     ],
 )
 def test_when_to_buffer_to_activate_and_to_wait(size: Sizes, expected: Action) -> None:
+    assert decide_observation(size, BUFFERING) is expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (window(60, 1, chunks=(30,), gap=True), BUFFER),  # however small
+        (window(60, 1, chunks=(30,), gap=True, observing=True), WAIT),
+        (window(100, 1, chunks=(80,), gap=True), BUFFER),
+        (window(100, 1, chunks=(80,), gap=True, observing=True), WAIT),
+        (window(100, 1, chunks=(80,), gap=True, observer_ready=False), ACTIVATE),
+        (window(100, 1, chunks=(80,), gap=True, cold=True), ACTIVATE),
+        (window(120, 1, chunks=(80,), gap=True, observing=True), OBSERVE),
+        (window(120, 1, chunks=(80,), gap=True, observing=True, may_wait=False), ACTIVATE),
+        (window(120, 1, chunks=(80,), gap=True), ACTIVATE),
+    ],
+)
+def test_notes_wait_for_those_of_older_rows(size: Sizes, expected: Action) -> None:
+    assert decide_observation(size, BUFFERING) is expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        # half of the window leaves, or less
+        (window(100, 50, chunks=(50,), observing=True), ACTIVATE),
+        (window(100, 51, chunks=(49,), observing=True), WAIT),
+        (window(119, 60, chunks=(30, 30), observing=True), ACTIVATE),
+        (window(119, 60, chunks=(30, 29), observing=True), WAIT),
+        # whether the Observer is at work, or not
+        (window(100, 10, chunks=(49,)), BUFFER),
+        (window(100, 9, chunks=(49,)), WAIT),
+        (window(100, 0, chunks=(49,), observing=True), WAIT),
+        (window(100, 51, chunks=(49,), observer_ready=False), ACTIVATE),
+        (window(100, 51, chunks=(49,), observing=True, may_wait=False), WAIT),  # this wait takes no time
+        # the window is full: the turn waits for what is under way, if it may
+        (window(120, 61, chunks=(59,), observing=True), OBSERVE),
+        (window(120, 61, chunks=(60,), observing=True), ACTIVATE),
+        (window(120, 61, chunks=(59,), observing=True, may_wait=False), ACTIVATE),
+        (window(120, 61, chunks=(59,)), ACTIVATE),
+        # nothing is read again that would not be anyway
+        (window(100, 51, chunks=(49,), observing=True, cold=True), ACTIVATE),
+        (window(60, 10, chunks=(10,), observing=True, cold=True), ACTIVATE),
+    ],
+)
+def test_notes_wait_for_more_where_less_leaves_than_stays(size: Sizes, expected: Action) -> None:
     assert decide_observation(size, BUFFERING) is expected
 
 

@@ -95,6 +95,7 @@ class Sizes:
         fresh_tokens: Size of the raw rows that may be observed and that no entry covers.
         chunks: Size of the raw rows of each buffered entry that may be activated, oldest first.
         held_chunks: Size of the raw rows of each later buffered entry, which may not be activated yet.
+        gap: Rows that may be observed and that no entry covers lie before one of ``chunks``.
         foreign_tokens: Size of the messages of other threads that buffered entries cover (resource scope).
         opening: The thread begins with this run and has no answer yet, so there is no cached prompt to keep.
         buffered_tokens: Size of the notes of all buffered entries.
@@ -112,6 +113,7 @@ class Sizes:
     fresh_tokens: int = 0
     chunks: tuple[int, ...] = ()
     held_chunks: tuple[int, ...] = ()
+    gap: bool = False
     foreign_tokens: int = 0
     opening: bool = False
     buffered_tokens: int = 0
@@ -145,31 +147,42 @@ class Action(Enum):
 def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     """Decide what to do about the raw rows.
 
-    The turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering), no chunk can
-    be activated, and enough rows may be observed. Without the last condition, a large pinned input, or a chunk that may
-    not be activated yet, would cause an Observer call at every step for little text. Notes of other threads are
-    activated when that does not invalidate a prompt cache, or when they cover at least ``message_tokens``.
+    Chunks are activated at ``message_tokens``. After that the provider must read again what stays. So chunks that are
+    less than half of the window wait for more, and chunks wait for notes of older rows, until ``block_tokens`` and then
+    while the Observer is at work. They do not wait if the provider's cache has expired, or if the Observer is backing
+    off.
+
+    Without chunks the turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering)
+    and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be activated yet, would
+    cause an Observer call at every step for little text. Notes of other threads are activated when that does not
+    invalidate a prompt cache, or when they cover at least ``message_tokens``.
     """
-    if choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
-        return Action.ACTIVATE
+    full = sizes.message_tokens >= limits.block_tokens
+    if count := choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):
+        enough = 2 * sum(sizes.chunks[:count]) >= sizes.message_tokens and not sizes.gap
+        if enough or sizes.cold or not sizes.observer_ready:
+            return Action.ACTIVATE
+        if full:
+            return Action.OBSERVE if sizes.observing and sizes.may_wait else Action.ACTIVATE
     free = sizes.cold or sizes.opening
     if sizes.foreign_tokens >= (1 if free else limits.message_tokens):
         return Action.ACTIVATE
-    full, worth_it = sizes.message_tokens >= limits.block_tokens, sizes.fresh_tokens >= limits.least_tokens
+    worth_it = sizes.fresh_tokens >= limits.least_tokens
     if full and worth_it and sizes.observer_ready and sizes.may_wait:
         return Action.OBSERVE
     return Action.BUFFER if worth_buffering(sizes, limits) else Action.WAIT
 
 
 def worth_buffering(sizes: Sizes, limits: Limits) -> bool:
-    """Return True if there are enough fresh rows for a background call, and the Observer is ready."""
+    """Return True if there are enough fresh rows for a background call, or some before a chunk, and the Observer is
+    ready."""
     if limits.buffer_tokens is None or sizes.observing or not sizes.observer_ready:
         return False
-    return sizes.fresh_tokens >= buffer_step(sizes.message_tokens, limits)
+    return sizes.gap or sizes.fresh_tokens >= buffer_step(sizes.message_tokens, limits)
 
 
 def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
-    """Return False if ``worth_buffering`` would be False; cheap, since not all sizes are needed.
+    """Return False if ``worth_buffering`` would be False, but for a gap; cheap, since not all sizes are needed.
 
     Args:
         unnoted_tokens: Size of the uncovered rows, an upper bound of the fresh ones.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, fields
-from itertools import chain
 from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
@@ -21,6 +20,7 @@ from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.selection import is_suspect, split_at_chunks, split_batches
 from diarist.memory.observational.thread_diary import ThreadDiary
+from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog
 
@@ -123,13 +123,24 @@ async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
 def _worth_a_call(
     rows: list[Message], job: Job, limits: Limits, run_id: str | None, log: ObservationLog
 ) -> list[list[Message]]:
-    """Return batches of rows, one per call of the Observer. Leaves out a newest batch that is still too small.
+    """Return batches of rows, one per call of the Observer. Leaves out the newest ones that are still too small.
 
     Keeps small batches before a buffered chunk, and those that were split after refusals, since they cannot grow.
     """
-    pieces = split_at_chunks(observable_units(rows, job.pinned), Coverage(log.buffered, job.thread_id))
+    waiting = Coverage(log.buffered, job.thread_id)
+    pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
     least, refused = limits.least_batch_tokens, log.observer_failures.refused
-    calls = [split_batches(piece, limits.batch_tokens, run_id, least=least, refused=refused) for piece in pieces]
-    newest = calls.pop() if calls else []
-    worth = [batch for batch in newest if tokens_of(batch) >= least or is_suspect(batch, refused)]
-    return [*chain.from_iterable(calls), *worth]
+    calls = [
+        batch
+        for piece in pieces
+        for batch in split_batches(piece, limits.batch_tokens, run_id, least=least, refused=refused)
+    ]
+    newest_chunk = waiting.ranges[-1][0] if waiting.ranges else 0
+
+    def may_grow(batch: list[Message]) -> bool:
+        small = tokens_of(batch) < least and seq_of(batch[0]) > newest_chunk
+        return small and not is_suspect(batch, refused)
+
+    while calls and may_grow(calls[-1]):
+        calls.pop()
+    return calls

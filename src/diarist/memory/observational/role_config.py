@@ -34,15 +34,15 @@ class ObservationConfig:
         model: The Observer's model. Cannot be combined with ``ObservationalMemoryConfig.model``.
         message_tokens: Tokens of raw messages at which notes replace them.
         buffer_tokens: Tokens of new messages after which the Observer is called in the background: below 1 a share of
-            ``message_tokens``, else absolute. One call takes at most twice that. False disables background calls: a
-            call is awaited at ``message_tokens`` and takes at most 10,000 tokens, and none is made for less than
-            1,000 (or a tenth of ``message_tokens``, if that is less).
+            ``message_tokens``, else absolute. False disables background calls: a call is awaited at
+            ``message_tokens`` and takes at most 10,000 tokens, and none is made for less than 1,000 (or a tenth of
+            ``message_tokens``, if that is less).
         buffer_activation: Share of ``message_tokens`` that leaves the window: 0.8 leaves 20% raw. A value of 1,000 or
             more is the number of tokens that stay.
         block_after: Tokens of raw messages at which a turn waits for background observation: below 2 a multiple of
             ``message_tokens``, else absolute. No effect if ``buffer_tokens`` is False.
-        observer_batch_tokens: Maximum tokens of one call of the Observer; by default derived from ``buffer_tokens``.
-            A longer message goes alone, cut with a note.
+        observer_batch_tokens: Maximum tokens of one call of the Observer; by default what leaves the window at once,
+            and at least twice ``buffer_tokens``. A longer message goes alone, cut with a note.
         max_tokens_per_batch: Maximum tokens of several threads in one call, in resource scope.
         previous_observer_tokens: Maximum tokens of earlier notes in the Observer's prompt: of a longer diary its end,
             and the lines nearest to the messages by their words.
@@ -127,10 +127,12 @@ class ObservationConfig:
 
     @property
     def batch_tokens(self) -> int:
-        """Maximum tokens of one call of the Observer."""
+        """Maximum tokens of one call of the Observer. An Observer that is behind can note all that is due at once."""
         if self.observer_batch_tokens is not None:
             return self.observer_batch_tokens
-        return 2 * self.buffered_tokens if self.buffered_tokens else _UNBUFFERED_BATCH_TOKENS
+        if self.buffered_tokens is None:
+            return _UNBUFFERED_BATCH_TOKENS
+        return max(2 * self.buffered_tokens, self.message_tokens - self.retained_tokens)
 
     @property
     def least_tokens(self) -> float:

@@ -184,6 +184,7 @@ class Window:
                 fresh_tokens=self._fresh_tokens(pinned),
                 chunks=tuple([tokens_of(rows) for _, rows in chunks]),
                 held_chunks=tuple([tokens_of(rows) for _, rows in later]),
+                gap=self._gap(pinned, chunks),
                 foreign_tokens=sum([entry.message_tokens for entry in facts.foreign]),
                 opening=opens and not self._coverage.ranges,
                 buffered_tokens=sum([entry.tokens for entry in (*[e for e, _ in facts.waiting], *facts.foreign)]),
@@ -208,6 +209,15 @@ class Window:
                 left.remove(row.id)
                 held.append(row)
         return self.facts.unnoted_tokens - tokens_of(held)
+
+    def _gap(self, pinned: frozenset[str], chunks: Sequence[Chunk]) -> bool:
+        """Return True if a row of ``fresh(pinned)`` lies before one of these chunks."""
+        left = self.facts.noted | pinned
+        first = next((row for row in self.rows if row.id not in left), None)  # cheap, and nearly always behind them
+        if first is None or not chunks or seq_of(first) > seq_of(chunks[-1][1][0]):
+            return False
+        units = self.fresh(pinned)
+        return bool(units) and seq_of(units[0][0]) < seq_of(chunks[-1][1][0])
 
     def limits(self) -> Limits:
         """Return the current thresholds. With ``share_token_budget`` they depend on the sizes."""

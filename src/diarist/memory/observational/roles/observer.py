@@ -89,7 +89,7 @@ class ModelObserver:
         language: str | None = None,
         previous_tokens: int = 4_000,
         tool_result_tokens: int = 5_000,
-        batch_tokens: int | None = 12_000,
+        batch_tokens: int | None = 24_000,
         temporal_markers: bool = False,
         attachments: bool = True,
         thread_title: bool = False,
