@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar
 
 from diarist.chunks import FinishReason, TripwireChunk, TripwirePayload, Usage
 from diarist.exceptions import BlockedError, ProcessorAbort
@@ -12,7 +14,8 @@ from diarist.messages import Json, Message, ToolPart, copy_message
 from diarist.processors.base import StepResult
 from diarist.prompt_cache import MemoryReport
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=Any)
+_NO_OUTPUT: Any = None
 
 StoppedBy = Literal["answer", "max_steps", "stop_when", "tripwire", "error", "cancelled", "client_tool", "approval"]
 
@@ -47,12 +50,12 @@ class Rejected:
 
 @dataclass(slots=True, kw_only=True)
 class AgentResult(Generic[OutputT]):
-    """A finished run.
+    """A finished run. The type parameter is the type of ``output``.
 
     Attributes:
         text: The final step's text; empty when blocked.
-        output: The validated value of ``output_type``; plain JSON if a processor set a schema for the last step; None
-            without a schema.
+        output: The validated value of ``output_type``; plain JSON if a processor set a schema for the last step. None
+            without a schema, and if the run has no answer (``stopped_by`` is not ``"answer"``).
         steps: Every finished step, with its own text, tool calls and usage; in a cancelled run also the step that
             was running tools.
         usage: Tokens of all model calls, including rejected attempts and calls of processors. Memory's tokens are in
@@ -70,7 +73,7 @@ class AgentResult(Generic[OutputT]):
     thread_id: str | None = None
     resource_id: str | None = None
     text: str = ""
-    output: OutputT | None = None
+    output: OutputT = _NO_OUTPUT
     steps: list[StepResult] = field(default_factory=list[StepResult])
     usage: Usage = field(default_factory=Usage)
     finish_reason: FinishReason = "other"
