@@ -236,6 +236,15 @@ class Agent(Generic[DepsT]):
         memory = self.memory
         await self._close(None if memory is None else lambda: memory.__aexit__(kind, error, trace))
 
+    def __repr__(self) -> str:
+        models = [entry.model.id for entry in self._entries]
+        shown = [repr(self.name), f"model={(models[0] if len(models) == 1 else models)!r}"]
+        if self.tools:
+            shown.append(f"tools={list(self.tools)!r}")
+        if self.memory is not None:
+            shown.append(f"memory={self.memory!r}")
+        return f"Agent({', '.join(shown)})"
+
     async def _close(self, close_memory: Callable[[], Awaitable[object]] | None) -> None:
         async with AsyncExitStack() as stack:
             for entry in self._entries:

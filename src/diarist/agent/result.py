@@ -9,8 +9,10 @@ from typing import Any, Generic, Literal
 from typing_extensions import TypeVar
 
 from diarist.chunks import FinishReason, TripwireChunk, TripwirePayload, Usage
+from diarist.encoding import shortened
 from diarist.exceptions import BlockedError, ProcessorAbort
 from diarist.messages import Json, Message, ToolPart, copy_message
+from diarist.notebook import table
 from diarist.processors.base import StepResult
 from diarist.prompt_cache import MemoryReport
 
@@ -48,7 +50,7 @@ class Rejected:
     usage: Usage
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AgentResult(Generic[OutputT]):
     """A finished run. The type parameter is the type of ``output``.
 
@@ -84,6 +86,34 @@ class AgentResult(Generic[OutputT]):
     pending: list[ToolPart] = field(default_factory=list[ToolPart])
     memory: MemoryReport = field(default_factory=MemoryReport)
     _conversation: Sequence[Message] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        shown = [f"text={shortened(self.text)}", f"stopped_by={self.stopped_by!r}"]
+        if self.output is not None:
+            shown.insert(1, f"output={shortened(self.output)}")
+        if self.tripwire is not None:
+            shown.append(f"reason={shortened(self.tripwire.reason)}")
+        tokens = f"tokens={self.usage.total_tokens}"
+        return f"AgentResult({', '.join(shown)}, steps={len(self.steps)}, {tokens}, run_id={self.run_id!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the steps as a table, for notebooks."""
+        used = self.usage
+        sent = f"{used.input_tokens:,} tokens sent ({used.cached_tokens:,} from the cache)"
+        caption = f"Run {self.run_id}: {self.stopped_by}, {sent}, {used.output_tokens:,} received"
+        if self.tripwire is not None:
+            caption += f". Blocked by {self.tripwire.processor_id}: {self.tripwire.reason}"
+        rows = [
+            (
+                step.step_number,
+                step.model,
+                f"{step.usage.input_tokens:,} + {step.usage.output_tokens:,}",
+                "\n".join(str(call) for call in step.tool_calls),
+                step.text,
+            )
+            for step in self.steps
+        ]
+        return table(caption, ("step", "model", "tokens", "tool calls", "text"), rows)
 
     @property
     def conversation(self) -> list[Message]:

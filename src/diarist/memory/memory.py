@@ -186,6 +186,19 @@ class Memory:
         """
         return SyncMemory(self, self._background)
 
+    def __repr__(self) -> str:
+        kinds = {
+            "working_memory": self.working.config is not None,
+            "semantic_recall": self._recalls is not None,
+            "observational_memory": self.config is not None,
+            "generate_title": self._titles is not None,
+            "read_only": self.read_only,
+        }
+        shown = [f"{name}=True" for name, used in kinds.items() if used]
+        if self.config is None:
+            shown.append(f"last_messages={self._last}")
+        return f"Memory({', '.join([repr(self.storage), *shown])})"
+
     # -- for the agent
 
     def input_processors(self, model: Model, options: MemoryOptions | None = None, /) -> Sequence[Processor[Any]]:
