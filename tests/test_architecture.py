@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "checks",
         "message_check",
         "message_list",
+        "notebook",
         "o200k",
         "prompt_cache",
         "prompting",

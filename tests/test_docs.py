@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import dataclasses
 import doctest
@@ -18,10 +19,10 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -53,6 +54,7 @@ from diarist.agent.result import StoppedBy
 from diarist.chunks import Chunk, DataChunk, ModelFinish
 from diarist.cli.app import app
 from diarist.memory import MemoryHooks, RetrievalConfig, SemanticRecallConfig, WorkingMemoryConfig
+from diarist.memory.background import Background
 from diarist.memory.conversations import FORMATS
 from diarist.memory.observational import events as data_parts
 from diarist.memory.threads import Threads
@@ -152,6 +154,30 @@ async def test_python_blocks_run(
                 check_output(after, printed, page)
     finally:
         await close(opened)
+
+
+@pytest.mark.parametrize("delays", [(0.3,), (0, 0, 0, 0.5, 0.5)], ids=["slow", "uneven"])
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "quickstart.md"], ids=name_of)
+async def test_the_first_pages_hold_however_long_background_work_takes(
+    page: Path,
+    delays: Sequence[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    openai_server: OpenAIServer,
+    anthropic_server: AnthropicServer,
+) -> None:
+    start, delay = Background.start, cycle(delays)
+
+    def start_later(self: Background, name: str, work: Callable[[], Awaitable[object]]) -> bool:
+        async def later() -> None:
+            await asyncio.sleep(next(delay))
+            await work()
+            await asyncio.sleep(next(delay))
+
+        return start(self, name, later)
+
+    monkeypatch.setattr(Background, "start", start_later)
+    await test_python_blocks_run(page, tmp_path, monkeypatch, openai_server, anthropic_server)
 
 
 async def run(block: Block, page: Path, module: ModuleType) -> str:

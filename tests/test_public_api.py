@@ -40,6 +40,7 @@ PUBLIC = {
     "diarist.memory": {
         "DiaryUsage",
         "Memory",
+        "MemoryContext",
         "MemoryHooks",
         "MessageHistory",
         "Moved",

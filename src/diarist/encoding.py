@@ -44,3 +44,9 @@ def writable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def shortened(value: object, room: int = 80) -> str:
+    """Return ``repr(value)``, cut to at most ``room`` characters."""
+    text = repr(value)
+    return text if len(text) <= room else f"{text[: room - 1]}…"

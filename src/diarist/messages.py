@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import orjson
 
-from diarist.encoding import dumps, writable
+from diarist.encoding import dumps, shortened, writable
 from diarist.exceptions import InputError
 
 Json = Any
@@ -88,6 +88,12 @@ class ToolPart:
     def result_text(self) -> str:
         """Return the result as the model sees it: a string as it is, other values as JSON; empty while pending."""
         return "" if self.state == "call" else as_text(self.result)
+
+    def __str__(self) -> str:
+        """Return the call and its result on one line: ``get_weather(city='Rome') -> '18 °C'``."""
+        args = ", ".join(f"{name}={shortened(value)}" for name, value in self.args.items())
+        state = {"call": "", "result": " ->", "error": " -> error", "denied": " -> denied"}[self.state]
+        return f"{self.name}({args}){state}" + (f" {shortened(self.result)}" if state else "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +180,7 @@ class SentBlock:
     made_from: dict[str, Json] = field(default_factory=dict[str, Json])
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class Message:
     """One message of a conversation.
 
@@ -216,6 +222,18 @@ class Message:
     def tool_parts(self) -> list[ToolPart]:
         """Return the parts that are tool calls."""
         return [part for part in self.parts if isinstance(part, ToolPart)]
+
+    def __repr__(self) -> str:
+        shown = [repr(self.role)]
+        for part in self.parts:
+            match part:
+                case TextPart():
+                    shown.append(shortened(part.text))
+                case ToolPart():
+                    shown.append(str(part))
+                case _:
+                    shown.append(f"<{getattr(part, 'media_type', part.type)}>")
+        return f"Message({', '.join(shown)}, id={self.id!r})"
 
     @classmethod
     def user(cls, text: str, **more: Any) -> Message:

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar
 
 from diarist.chunks import Chunk, DataChunk, Usage
 from diarist.concurrency import inner_cancel_as_error
@@ -18,7 +20,7 @@ from diarist.message_list import MessageList
 from diarist.messages import Json, Message
 from diarist.prompt_cache import MemoryReport
 
-D = TypeVar("D")
+D = TypeVar("D", default=Any)
 
 Outcome = Literal["committed", "discarded", "interrupted"]
 """How a run ended. ``committed``: with an answer. ``discarded``: blocked, nothing is kept. ``interrupted``: by an error

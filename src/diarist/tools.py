@@ -13,8 +13,9 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Concatenate,
     Generic,
-    TypeVar,
+    Protocol,
     Union,
     cast,
     get_args,
@@ -22,6 +23,8 @@ from typing import (
     get_type_hints,
     overload,
 )
+
+from typing_extensions import TypeVar
 
 from diarist.exceptions import ConfigError, ToolError
 from diarist.messages import Json, copy_json
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 
     from diarist.run_context import RunContext, Writer
 
-D = TypeVar("D")
+D = TypeVar("D", default=Any)
+DepsT = TypeVar("DepsT", contravariant=True, default=Any)
+"""The type of the ``deps`` that a tool or an agent needs: it also accepts a subclass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,8 @@ class ToolDefinition:
 
 @dataclass(slots=True, kw_only=True)
 class ToolContext(Generic[D]):
-    """The context of a call, passed to a parameter annotated with ``ToolContext``."""
+    """The context of a call, passed to a parameter annotated with ``ToolContext[Deps]``; ``Deps`` is the type of the
+    application's ``deps=``."""
 
     run: RunContext[D]
     call_id: str
@@ -63,9 +69,29 @@ class ToolContext(Generic[D]):
         return self.run.writer
 
 
+class NamedFunction(Protocol):
+    """A function that can be a tool; it needs a name, which a ``partial`` has not."""
+
+    __name__: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+ContextFunction = (
+    Callable[Concatenate[ToolContext[D], ...], Any]
+    | Callable[Concatenate[Any, ToolContext[D], ...], Any]
+    | Callable[Concatenate[Any, Any, ToolContext[D], ...], Any]
+    | Callable[Concatenate[Any, Any, Any, ToolContext[D], ...], Any]
+    | Callable[Concatenate[Any, Any, Any, Any, ToolContext[D], ...], Any]
+)
+"""A function with a context among its first five parameters. Type checkers read the type of ``deps`` from it."""
+
+
 @dataclass(kw_only=True)
-class Tool:
+class Tool(Generic[DepsT]):
     """A tool, made by ``@tool`` from a function or written around a JSON schema.
+
+    The type parameter is the type of the ``deps`` that its ``ToolContext`` must have; ``object`` without a context.
 
     Attributes:
         name: ``[a-zA-Z0-9_-]``, at most 64 characters.
@@ -112,7 +138,7 @@ class Tool:
         parameters.setdefault("type", "object")
         return ToolDefinition(name=self.name, description=self.description, parameters=parameters)
 
-    def with_function(self, function: Callable[..., Any]) -> Tool:
+    def with_function(self, function: Callable[..., Any]) -> Tool[DepsT]:
         """Return the same tool around another function with the same parameters, reusing its definition."""
         _ = self.definition
         other = copy(self)
@@ -248,8 +274,19 @@ def _is_context(hint: Any) -> bool:
     return hint is ToolContext or get_origin(hint) is ToolContext
 
 
+class ToolMaker(Protocol):
+    """The decorator that ``tool(...)`` with options returns."""
+
+    @overload
+    def __call__(self, function: ContextFunction[D], /) -> Tool[D]: ...
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> Tool[object]: ...  # pyright: ignore[reportOverlappingOverload]
+
+
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: ContextFunction[D], /) -> Tool[D]: ...
+@overload
+def tool(function: Callable[..., Any], /) -> Tool[object]: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def tool(
     *,
@@ -257,7 +294,7 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> ToolMaker: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -266,7 +303,7 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> Tool | Callable[..., Tool]:
     """Make a tool from a function; the model sees its name, docstring and annotated parameters.
 
     Args:
@@ -281,11 +318,11 @@ def tool(
         ConfigError: The signature cannot be shown to a model; the message names the parameter.
     """
 
-    def make(inner: Callable[..., Any]) -> Tool:
+    def make(inner: Callable[..., Any]) -> Tool[Any]:
         own_name = name or getattr(inner, "__name__", None)
         if own_name is None:
             raise ConfigError(f"tool {inner!r} has no name; write tool(name=...)(...)")
-        return Tool(
+        return Tool[Any](
             name=own_name,
             description=description or inspect.getdoc(inner) or "",
             function=inner,
@@ -299,7 +336,7 @@ def tool(
 def as_tool(value: Tool | Callable[..., Any]) -> Tool:
     """Return a tool unchanged, or make one from a plain function."""
     if isinstance(value, Tool):
-        return value
+        return cast(Tool, value)
     if callable(value):
         return tool(value)
     raise ConfigError(f"not a tool: {value!r}; give a function with type hints or a Tool")

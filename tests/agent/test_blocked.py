@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ async def test_blocked_at_the_very_end(where: str, tmp_path: Path) -> None:
     assert (result.stopped_by, result.finish_reason, result.text, result.output) == ("tripwire", "other", "", None)
     assert (result.messages, result.conversation, result.pending) == ([], [], [])
     assert [step.text for step in result.steps] == ["Working."], "the step before it did happen"
-    assert "secret" not in repr(result)
+    assert "secret" not in repr(asdict(result))
     assert await storage.get_thread("t") is None
     await storage.close()
 

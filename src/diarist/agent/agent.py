@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
 
 from diarist.agent.loop import Run
@@ -17,6 +17,7 @@ from diarist.agent.options import (
     CallOptions,
     MemoryLike,
     Processors,
+    RunOptions,
     check_options,
     conversation,
     memory_options,
@@ -38,16 +39,24 @@ from diarist.processors.placement import check, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, MemoryOptions, RunContext, Writer
 from diarist.sync import run_sync
-from diarist.tools import Tool
+from diarist.tools import DepsT, NamedFunction, Tool
 
 logger = logging.getLogger("diarist")
+
+T = TypeVar("T")
 
 _warned: WeakValueDictionary[int, MemoryLike] = WeakValueDictionary()
 """Memories that were used without a thread, by ``id()``: they need not be hashable."""
 
+_NO_TOOLS = tuple[NamedFunction, ...]()
+"""Typed, because type checkers cannot infer ``deps`` from ``()``."""
 
-class Agent:
+
+class Agent(Generic[DepsT]):
     """A model with instructions, tools, processors and a memory.
+
+    The type parameter is the type of the ``deps`` of its calls. Type checkers read it from the tools' ``ToolContext``;
+    or write it: ``Agent[Deps](...)``.
 
     Args:
         model: ``"openai/gpt-5-mini"`` and the like, a ``Model``, or a pydantic-ai model object; or a list of these
@@ -78,7 +87,7 @@ class Agent:
         model: str | Model | Any,
         name: str = "agent",
         instructions: str | Sequence[str] = "",
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool[DepsT] | NamedFunction] = _NO_TOOLS,
         memory: MemoryLike | None = None,
         input_processors: Processors = (),
         output_processors: Processors = (),
@@ -111,12 +120,24 @@ class Agent:
         self._own = closable(self._lists.given)
         self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
 
+    @overload
+    async def generate(
+        self, input: MessageInput, *, output_type: type[T], deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentResult[T]: ...
+    @overload
+    async def generate(
+        self, input: MessageInput, *, output_type: None = None, deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentResult[None]: ...
+    @overload
+    async def generate(
+        self, input: MessageInput, *, output_type: Any, deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentResult[Any]: ...
     async def generate(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentResult[Any]:
         """Run the agent to the end and return the result.
 
         Args:
             input: A text, a message, or a list of messages or OpenAI-style dictionaries.
-            options: See ``CallOptions``.
+            options: See ``CallOptions``. With ``output_type=Invoice``, the result is an ``AgentResult[Invoice]``.
 
         Raises:
             ModelError: The model call failed.
@@ -126,6 +147,18 @@ class Agent:
         """
         return await self._run(input, options).execute()
 
+    @overload
+    def stream(
+        self, input: MessageInput, *, output_type: type[T], deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentStream[T]: ...
+    @overload
+    def stream(
+        self, input: MessageInput, *, output_type: None = None, deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentStream[None]: ...
+    @overload
+    def stream(
+        self, input: MessageInput, *, output_type: Any, deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentStream[Any]: ...
     def stream(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentStream[Any]:
         """Stream a run chunk by chunk: ``async with agent.stream(...) as stream: async for chunk in stream``.
 
@@ -133,6 +166,18 @@ class Agent:
         """
         return AgentStream(self._run(input, options))
 
+    @overload
+    def generate_sync(
+        self, input: MessageInput, *, output_type: type[T], deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentResult[T]: ...
+    @overload
+    def generate_sync(
+        self, input: MessageInput, *, output_type: None = None, deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentResult[None]: ...
+    @overload
+    def generate_sync(
+        self, input: MessageInput, *, output_type: Any, deps: DepsT | None = None, **options: Unpack[RunOptions]
+    ) -> AgentResult[Any]: ...
     def generate_sync(self, input: MessageInput, **options: Unpack[CallOptions]) -> AgentResult[Any]:
         """Call ``generate`` from synchronous code; all such calls of a process share one event loop."""
         return run_sync(self.generate(input, **options))
@@ -190,6 +235,15 @@ class Agent:
     ) -> None:
         memory = self.memory
         await self._close(None if memory is None else lambda: memory.__aexit__(kind, error, trace))
+
+    def __repr__(self) -> str:
+        models = [entry.model.id for entry in self._entries]
+        shown = [repr(self.name), f"model={(models[0] if len(models) == 1 else models)!r}"]
+        if self.tools:
+            shown.append(f"tools={list(self.tools)!r}")
+        if self.memory is not None:
+            shown.append(f"memory={self.memory!r}")
+        return f"Agent({', '.join(shown)})"
 
     async def _close(self, close_memory: Callable[[], Awaitable[object]] | None) -> None:
         async with AsyncExitStack() as stack:

@@ -43,7 +43,38 @@ class MemoryLike(Protocol):
     ) -> None: ...
 
 
-class CallOptions(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
+    """The options of a call that its types do not depend on. ``CallOptions`` describes them."""
+
+    thread: str | ThreadRef | Thread
+    resource: str
+    read_only: bool
+    last_messages: int | Literal[False]
+    semantic_recall: bool
+    request_context: dict[str, Any]
+    model: str | Model | Any
+    model_settings: ModelSettings
+    provider_options: Mapping[str, dict[str, Any]]
+    tool_choice: str
+    active_tools: Sequence[str]
+    max_steps: int
+    max_processor_retries: int
+    prepare_step: PrepareStep
+    input_processors: Processors
+    output_processors: Processors
+    error_processors: Processors
+    processors: Processors
+    extra_processors: Processors
+    stop_when: StopWhen | Sequence[StopWhen]
+    cancel: CancelSignal
+    on_stop: Literal["drop", "keep"]
+    on_step_finish: Callable[[StepResult], Any]
+    on_finish: Callable[[Any], Any]
+    on_error: Callable[[Exception], Any]
+    on_abort: Callable[[Any], Any]
+
+
+class CallOptions(RunOptions, total=False):
     """Options of ``generate`` and ``stream``; they override ``Agent(default_options=...)``.
 
     ``thread``: an id; a ``ThreadRef``, with title and metadata for a new thread; or a ``Thread``, which includes its
@@ -63,34 +94,8 @@ class CallOptions(TypedDict, total=False):
     result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
     """
 
-    thread: str | ThreadRef | Thread
-    resource: str
-    read_only: bool
-    last_messages: int | Literal[False]
-    semantic_recall: bool
     deps: Any
-    request_context: dict[str, Any]
-    model: str | Model | Any
-    model_settings: ModelSettings
-    provider_options: Mapping[str, dict[str, Any]]
-    tool_choice: str
-    active_tools: Sequence[str]
-    max_steps: int
-    max_processor_retries: int
-    prepare_step: PrepareStep
-    input_processors: Processors
-    output_processors: Processors
-    error_processors: Processors
-    processors: Processors
-    extra_processors: Processors
     output_type: Any
-    stop_when: StopWhen | Sequence[StopWhen]
-    cancel: CancelSignal
-    on_stop: Literal["drop", "keep"]
-    on_step_finish: Callable[[StepResult], Any]
-    on_finish: Callable[[Any], Any]
-    on_error: Callable[[Exception], Any]
-    on_abort: Callable[[Any], Any]
 
 
 def listed(value: Any) -> tuple[Any, ...]:

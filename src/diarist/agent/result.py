@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar
 
 from diarist.chunks import FinishReason, TripwireChunk, TripwirePayload, Usage
+from diarist.encoding import shortened
 from diarist.exceptions import BlockedError, ProcessorAbort
 from diarist.messages import Json, Message, ToolPart, copy_message
+from diarist.notebook import table
 from diarist.processors.base import StepResult
 from diarist.prompt_cache import MemoryReport
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=Any)
+_NO_OUTPUT: Any = None
 
 StoppedBy = Literal["answer", "max_steps", "stop_when", "tripwire", "error", "cancelled", "client_tool", "approval"]
 
@@ -45,14 +50,14 @@ class Rejected:
     usage: Usage
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AgentResult(Generic[OutputT]):
-    """A finished run.
+    """A finished run. The type parameter is the type of ``output``.
 
     Attributes:
         text: The final step's text; empty when blocked.
-        output: The validated value of ``output_type``; plain JSON if a processor set a schema for the last step; None
-            without a schema.
+        output: The validated value of ``output_type``; plain JSON if a processor set a schema for the last step. None
+            without a schema, and if the run has no answer (``stopped_by`` is not ``"answer"``).
         steps: Every finished step, with its own text, tool calls and usage; in a cancelled run also the step that
             was running tools.
         usage: Tokens of all model calls, including rejected attempts and calls of processors. Memory's tokens are in
@@ -70,7 +75,7 @@ class AgentResult(Generic[OutputT]):
     thread_id: str | None = None
     resource_id: str | None = None
     text: str = ""
-    output: OutputT | None = None
+    output: OutputT = _NO_OUTPUT
     steps: list[StepResult] = field(default_factory=list[StepResult])
     usage: Usage = field(default_factory=Usage)
     finish_reason: FinishReason = "other"
@@ -81,6 +86,34 @@ class AgentResult(Generic[OutputT]):
     pending: list[ToolPart] = field(default_factory=list[ToolPart])
     memory: MemoryReport = field(default_factory=MemoryReport)
     _conversation: Sequence[Message] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        shown = [f"text={shortened(self.text)}", f"stopped_by={self.stopped_by!r}"]
+        if self.output is not None:
+            shown.insert(1, f"output={shortened(self.output)}")
+        if self.tripwire is not None:
+            shown.append(f"reason={shortened(self.tripwire.reason)}")
+        tokens = f"tokens={self.usage.total_tokens}"
+        return f"AgentResult({', '.join(shown)}, steps={len(self.steps)}, {tokens}, run_id={self.run_id!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the steps as a table, for notebooks."""
+        used = self.usage
+        sent = f"{used.input_tokens:,} tokens sent ({used.cached_tokens:,} from the cache)"
+        caption = f"Run {self.run_id}: {self.stopped_by}, {sent}, {used.output_tokens:,} received"
+        if self.tripwire is not None:
+            caption += f". Blocked by {self.tripwire.processor_id}: {self.tripwire.reason}"
+        rows = [
+            (
+                step.step_number,
+                step.model,
+                f"{step.usage.input_tokens:,} + {step.usage.output_tokens:,}",
+                "\n".join(str(call) for call in step.tool_calls),
+                step.text,
+            )
+            for step in self.steps
+        ]
+        return table(caption, ("step", "model", "tokens", "tool calls", "text"), rows)
 
     @property
     def conversation(self) -> list[Message]:

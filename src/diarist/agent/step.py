@@ -104,6 +104,7 @@ class StepAttempt:
         self._before = {message.id for message in self.context.messages.response}
         self._message: Message | None = None
         self._model_id = ""
+        self._request: ModelRequest | None = None
         self._calls: ToolCalls | None = None
         self._open: dict[str, ToolPart] = {}  # in a resumed step: the calls without an answer
         self._assembler = MessageAssembler(self.context.run_id)
@@ -216,6 +217,7 @@ class StepAttempt:
         asked = OnRequest(messages=messages, step=self.number, request=request, model=model)
         if pipeline.has(OnRequest.hook):
             await self._ask(asked)
+        self._request = request
         await stream.send(StepStart(payload=StepStartPayload(step_number=self.number, model=model.id)))
         attributes = {
             "gen_ai.operation.name": "chat",
@@ -372,6 +374,7 @@ class StepAttempt:
             usage=self.finish.usage,
             messages=added,
             model=self._model_id,
+            request=self._request,
         )
 
     def _added(self, messages: MessageList | None = None) -> list[Message]:

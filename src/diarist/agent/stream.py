@@ -8,15 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self
 
 from diarist.agent.loop import Run
-from diarist.agent.result import AgentResult
+from diarist.agent.result import AgentResult, OutputT
 from diarist.agent.stream_writer import ChunkQueue
 from diarist.chunks import Chunk, TextDelta
 from diarist.concurrency import cancel_and_wait
-
-OutputT = TypeVar("OutputT")
 
 _within: ContextVar[frozenset[str]] = ContextVar("diarist_streams", default=frozenset())
 """Ids of the streamed runs that the current code is part of."""

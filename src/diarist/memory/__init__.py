@@ -18,6 +18,7 @@ from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.working.config import WorkingMemoryConfig
 
 if TYPE_CHECKING:
+    from diarist.memory.context import MemoryContext
     from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.memory import Memory
     from diarist.memory.observational.standalone_processor import ObservationalMemory
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DiaryUsage",
     "Memory",
+    "MemoryContext",
     "MemoryHooks",
     "MessageHistory",
     "Moved",
@@ -51,6 +53,7 @@ __all__ = [
 
 _LAZY = {
     "Memory": "memory",
+    "MemoryContext": "context",
     "MessageHistory": "standalone",
     "Moved": "transfer.format",
     "ObservationalMemory": "observational.standalone_processor",

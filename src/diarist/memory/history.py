@@ -61,7 +61,7 @@ class HistoryProcessor(Processor[Any]):
             return
         recorder: RunRecorder = args.state
         await recorder.begin(args.context)
-        window = await self._window(args.thread_id) if self._last else []
+        window = await self.window(args.thread_id)
         args.message_list.remember(window)
         recorder.ask_again(args.message_list, window)
 
@@ -69,13 +69,15 @@ class HistoryProcessor(Processor[Any]):
         if args.thread_id is not None:
             await args.state.sync(args.context)
 
-    async def _window(self, thread_id: str) -> list[Message]:
-        """Return the last messages, starting with a user message.
+    async def window(self, thread_id: str) -> list[Message]:
+        """Return the last messages, starting with a user message; none if ``last_messages`` is 0.
 
         The start depends on the thread alone, and moves in hops to row numbers that are multiples of 30% of the limit.
         The user message is searched for only among the rows that all windows of one hop share, so later rows do not
         move it.
         """
+        if not self._last:
+            return []
         rows = await self._storage.list_messages(thread_id, limit=self._last + 1, newest_first=True)
         rows.reverse()
         hop = self._last - self._last * 7 // 10

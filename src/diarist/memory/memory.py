@@ -10,10 +10,11 @@ from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from diarist.checks import flags, seconds
+from diarist.checks import check_names, flags, seconds
 from diarist.exceptions import ConfigError
 from diarist.memory.addressing import Addressing
 from diarist.memory.background import Background
+from diarist.memory.context import MemoryContext, read_context
 from diarist.memory.diary import Diary
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.history import HistoryProcessor
@@ -40,7 +41,7 @@ from diarist.processors.base import Processor
 from diarist.prompt_cache import PromptHistory
 from diarist.run_context import MemoryOptions
 from diarist.storage.base import Storage, checked_storage
-from diarist.storage.records import Hit, Page
+from diarist.storage.records import Hit, Page, Thread, own_resource
 from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
 
@@ -186,6 +187,19 @@ class Memory:
         """
         return SyncMemory(self, self._background)
 
+    def __repr__(self) -> str:
+        kinds = {
+            "working_memory": self.working.config is not None,
+            "semantic_recall": self._recalls is not None,
+            "observational_memory": self.config is not None,
+            "generate_title": self._titles is not None,
+            "read_only": self.read_only,
+        }
+        shown = [f"{name}=True" for name, used in kinds.items() if used]
+        if self.config is None:
+            shown.append(f"last_messages={self._last}")
+        return f"Memory({', '.join([repr(self.storage), *shown])})"
+
     # -- for the agent
 
     def input_processors(self, model: Model, options: MemoryOptions | None = None, /) -> Sequence[Processor[Any]]:
@@ -243,7 +257,7 @@ class Memory:
             raise ConfigError(f"grace must not be negative, not {grace!r}")
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
-    def _made_working(self, read_only: bool) -> Sequence[Processor[Any]]:
+    def _made_working(self, read_only: bool) -> Sequence[WorkingMemoryProcessor]:
         config = self._working_config
         if config is None:
             return ()
@@ -312,6 +326,33 @@ class Memory:
         )
 
     # -- for applications
+
+    async def context(self, *, thread: str, resource: str | None = None) -> MemoryContext:
+        """Return what memory would add to the next prompt of a thread, without starting a run. Writes nothing and calls
+        no model.
+
+        Left out is what depends on the next message: its memory note (date, current task, news of other threads), and
+        messages that semantic recall finds for it. ``result.steps[0].request`` has both. A thread that does not exist
+        yet has no messages, but may share the working memory and the diary of ``resource``.
+
+        Raises:
+            InputError: The thread belongs to another resource.
+            StorageError: The storage cannot be read.
+        """
+        check_names(thread=thread, resource=resource)
+        if await self.storage.get_thread(thread) is None:
+            found = Thread(id=thread, resource_id=resource or own_resource(thread))
+        else:
+            found = await self._addressing.thread(thread, resource)
+        history = HistoryProcessor(self.storage, counter=self.counter, last_messages=self._last, read_only=True)
+        return await read_context(
+            self.storage,
+            found,
+            config=self.config,
+            working=self._working(self.read_only),
+            history=history,
+            counter=self.counter,
+        )
 
     async def recall(
         self,
@@ -446,6 +487,7 @@ class SyncMemory:
         self.messages = SyncMessages(memory.messages)
         self.diary = SyncDiary(memory.diary)
         self.working = SyncWorking(memory.working)
+        self.context = blocking(memory.context)
         self.recall = blocking(memory.recall)
         self.forget = blocking(memory.forget)
 

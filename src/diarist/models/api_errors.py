@@ -70,6 +70,8 @@ def api_error(
     in_stream: bool = False,
     kind: type[ModelAPIError] | None = None,
     otherwise: object = "",
+    server: str = "",
+    hint: str = "",
 ) -> ModelAPIError:
     """Return diarist's error for an error answer.
 
@@ -80,10 +82,12 @@ def api_error(
         in_stream: The error came inside an open stream; ``error.status`` is then None.
         kind: The error class, if the client knows it.
         otherwise: The message to use if the body has none.
+        server: The server's name in the message, if it is not the provider's.
+        hint: Added at the end of the message.
     """
     where = " inside its answer" if in_stream else f" (HTTP {status})" if status else ""
     return (kind or _kind(status, code, type, as_text(body)))(
-        f"{provider} answered with an error{where}: {message_of(body) or otherwise}",
+        f"{server or provider} answered with an error{where}: {message_of(body) or otherwise}{hint}",
         provider=provider,
         status=None if in_stream else status,
         body=as_text(body),

@@ -48,6 +48,8 @@ class StepResult:
         tool_calls: Its tool parts; they have results once the tools have run.
         messages: The messages that it added to the response.
         model: The id of the model that answered.
+        request: The request that the model was given, after all processors: ``request.prompt``, ``.tools``,
+            ``.settings``; ``request.text`` is the prompt as text. Not to be changed. None if no model was called.
     """
 
     step_number: int
@@ -58,6 +60,7 @@ class StepResult:
     usage: Usage = field(default_factory=Usage)
     messages: list[Message] = field(default_factory=list[Message])
     model: str = ""
+    request: ModelRequest | None = field(default=None, repr=False, compare=False)
 
     @property
     def sources(self) -> list[SourcePart]:

@@ -105,13 +105,16 @@ class HookCall(ABC):
 
     def content(self) -> dict[str, Any]:
         """Return copies of everything that a hook may change, by name."""
-        unset: dict[str, Any] = dict.fromkeys(("seq", "part_tokens", "thread_id", "resource_id", "run_id"))
-        stored = [repr(replace(message, **unset)) for message in self.messages.all]  # storage sets the unset fields
-        return {"messages": stored, "system_messages": self.messages.system}
+        messages = [repr([getattr(message, name) for name in _CONTENT]) for message in self.messages.all]
+        return {"messages": messages, "system_messages": self.messages.system}
 
     def _show(self, messages: list[Message]) -> list[Message]:
         self.shown = tuple(messages)
         return messages
+
+
+_CONTENT = ("id", "role", "parts", "created_at", "metadata", "sent")
+"""The fields of a message that a hook may change; storage sets the others."""
 
 
 def _only(result: Any, *allowed: str) -> dict[str, Any]:

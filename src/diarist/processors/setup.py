@@ -125,8 +125,10 @@ def tools_by_name(tools: Mapping[str, Any] | Sequence[Any]) -> dict[str, Tool]:
         raise ConfigError(f"tools must be a list of functions and Tools, or a dictionary by name, not {given!r}")
     out: dict[str, Tool] = {}
     for name, value in values:
-        is_function = callable(value) and not isinstance(value, Tool)
-        item = tool(name=name)(value) if name is not None and is_function else as_tool(value)
+        if name is not None and callable(value) and not isinstance(cast(object, value), Tool):
+            item: Tool = tool(name=name)(value)
+        else:
+            item = as_tool(value)
         if name is not None and item.name != name:
             item = replace(item, name=name)
         if item.name in out and out[item.name] is not item:

@@ -76,6 +76,9 @@ class Storage(ABC):
         """Location of the data, to show to users: a path, a URL without password, or ``memory``."""
         return "memory"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
+
     # Threads. A thread that a live run created is invisible until that run is committed or interrupted.
 
     @abstractmethod

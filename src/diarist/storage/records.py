@@ -12,6 +12,7 @@ import orjson
 from diarist.checks import OWN_RESOURCE
 from diarist.chunks import Usage
 from diarist.messages import Json, Message, Role
+from diarist.notebook import table
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -320,6 +321,15 @@ class ObservationLog:
     def suggested_response(self) -> str | None:
         """The newest suggestion for the assistant's next response; None if there is none."""
         return self.hints.suggested_response
+
+    def _repr_html_(self) -> str:
+        """Return the diary as a table, for notebooks."""
+        caption = f"Diary of {self.key}: {self.tokens:,} tokens, generation {self.generation}"
+        rows = [
+            (f"{entry.observed_at:%Y-%m-%d %H:%M}", entry.kind, entry.state, f"{entry.tokens:,}", entry.text)
+            for entry in self.entries
+        ]
+        return table(caption, ("observed", "kind", "state", "tokens", "text"), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -268,6 +268,46 @@ async def test_an_error_with_status_200() -> None:
             await read_from(server)
 
 
+@pytest.mark.parametrize("client", ["id", "address with secrets"])
+async def test_an_address_without_v1(client: str, openai_server: OpenAIServer) -> None:
+    address = openai_server.url
+    secrets = address.replace("http://", "http://ada:secret@") + "/?api-key=secret"
+    base_url = address if client == "id" else secrets
+    with pytest.raises(BadRequestError) as caught:
+        async with Agent(model=resolve("openai/qwen", base_url=base_url)) as agent:
+            await agent.generate("Hi")
+    assert str(caught.value) == (
+        f"the server at {address} answered with an error (HTTP 404): Not Found (asked: {address}/chat/completions; "
+        f"most servers need /v1 in the address: base_url='{address}/v1')"
+    )
+    assert (caught.value.status, caught.value.provider, openai_server.requests) == (404, "openai", [])
+    async with Agent(model=resolve("openai/qwen", base_url=f"{address}/v1")) as agent:
+        assert (await agent.generate("Hi")).text == "ok"
+
+
+async def test_a_model_that_the_server_does_not_have(openai_server: OpenAIServer) -> None:
+    openai_server.will(HttpError(status=404, code="model_not_found", message="the model 'x' does not exist"))
+    model = resolve("openai/x", base_url=openai_server.base_url)
+    with pytest.raises(BadRequestError, match="the model 'x' does not exist") as caught:
+        await read(model)
+    assert str(caught.value).endswith(f"(asked: {openai_server.url}/v1/chat/completions)")
+    await model.close()
+
+
+@pytest.mark.parametrize(("provider", "server"), [("openai", "the server at http://localhost:1/v1"), ("groq", "groq")])
+async def test_errors_name_a_server_of_ones_own_by_its_address(provider: str, server: str) -> None:
+    model = resolve(f"{provider}/x", base_url="http://localhost:1/v1", api_key="k")
+    with pytest.raises(ModelConnectionError) as caught:
+        await read(model)
+    assert str(caught.value).startswith(f"the connection to {server} failed: ")
+    await model.close()
+
+
+def test_an_address_that_cannot_be_read() -> None:
+    with pytest.raises(ConfigError, match="is not an address"):
+        resolve("openai/x", base_url="http://[/v1")
+
+
 def _event(choice: Any = None, **fields: Any) -> bytes:
     delta = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
     return json.dumps({"id": "c", "model": "m", "choices": [delta if choice is None else choice], **fields}).encode()

@@ -305,6 +305,17 @@ class Turn:
         except StorageError as error:
             await self._give_up(error)
 
+    async def preview(self, pinned: Collection[str]) -> None:
+        """Show what ``prepare`` would activate, without writing or calling a model."""
+        window = self.window
+        while decide_observation(sizes := self._sizes(pinned), limits := window.limits()) is Action.ACTIVATE:
+            count = choose_chunks(sizes.chunks, sizes.message_tokens, limits)
+            chunks = [entry for entry, _ in window.chunks(pinned)[:count]]
+            await self.adopt(transitions.activate(window.stored, {e.id for e in (*window.facts.foreign, *chunks)}))
+        await window.find_opener()
+        if decide_reflection(self._sizes(pinned), window.limits()) is Action.ACTIVATE:
+            await self.adopt(transitions.activate_reflection(window.stored))
+
     async def _observe_when_due(self, pinned: Collection[str], cold: Trigger | None) -> None:
         while True:
             limits = self.window.limits()

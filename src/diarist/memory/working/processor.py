@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from diarist.memory.working.rendering import element, records, sent_note, system
 from diarist.memory.working.shapes import UPDATE_TOOL, shape_of
 from diarist.memory.working.store import WorkingMemoryStore, apply, drop, stage
 from diarist.message_list import MessageList
-from diarist.messages import Json, TextPart
+from diarist.messages import Json, Message, TextPart
 from diarist.processors.base import (
     InputStepHookResult,
     ProcessInputArgs,
@@ -128,6 +129,12 @@ class WorkingMemoryProcessor(Processor[Any]):
         args.prompt.messages[:] = without_earlier_updates(args.prompt.messages, own)
 
     # -- what the model is shown
+
+    async def system_block(self, thread_id: str, resource_id: str, messages: Sequence[Message]) -> str:
+        """Return the system text of a prompt with these messages. Changes nothing. Raises StorageError."""
+        key = self._store.key(thread_id, resource_id)
+        keeps = self._config.kept_by == "actor" and not self._config.is_read_only({})
+        return system_text(records(messages, key), (await self._store.peek(key)).text, self._shape, keeps=keeps)
 
     def _system_text(self, messages: MessageList, state: RunState) -> str:
         known = records(messages.messages, state.key)

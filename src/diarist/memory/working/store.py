@@ -42,6 +42,10 @@ class WorkingMemoryStore:
         """
         return await self.update(key, lambda memory: memory)
 
+    async def peek(self, key: str) -> WorkingMemory:
+        """Return what ``read`` returns, without saving updates of ended runs into the text. Raises StorageError."""
+        return await self._with_ended_runs(await self._storage.get_working_memory(key))
+
     async def update(self, key: str, change: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
         """Read, change and save the working memory; repeat if another writer saved in between. Returns it as stored.
 
@@ -50,16 +54,8 @@ class WorkingMemoryStore:
         attempt = 0
         while True:
             attempt += 1
-            stored = memory = await self._storage.get_working_memory(key)
-            for run_id in dict.fromkeys(update.run_id for update in stored.updates):
-                run = await self._storage.get_run(run_id)
-                if run is not None and run.state in ("live", "suspended"):
-                    continue
-                # Updates of discarded runs, interrupted guarded runs and deleted threads take no effect.
-                if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):
-                    text = apply(memory.text, [update for update in memory.updates if update.run_id == run_id])
-                    memory = replace(memory, text=text)
-                memory = drop(memory, run_id)
+            stored = await self._storage.get_working_memory(key)
+            memory = await self._with_ended_runs(stored)
             changed = change(memory)
             if changed == stored:
                 return stored
@@ -69,6 +65,19 @@ class WorkingMemoryStore:
                 if attempt == MAX_ATTEMPTS:
                     raise
                 await asyncio.sleep(random.uniform(0, _JITTER * attempt))
+
+    async def _with_ended_runs(self, memory: WorkingMemory) -> WorkingMemory:
+        """Apply or drop the updates of runs that have ended."""
+        for run_id in dict.fromkeys(update.run_id for update in memory.updates):
+            run = await self._storage.get_run(run_id)
+            if run is not None and run.state in ("live", "suspended"):
+                continue
+            # Updates of discarded runs, interrupted guarded runs and deleted threads take no effect.
+            if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):
+                text = apply(memory.text, [update for update in memory.updates if update.run_id == run_id])
+                memory = replace(memory, text=text)
+            memory = drop(memory, run_id)
+        return memory
 
 
 # --- changes, as pure functions ------------------------------------------------------------------------------------

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import orjson
 
 from diarist.exceptions import ModelAPIError, ModelConnectionError, ModelError, ModelTimeoutError
-from diarist.models.api_errors import api_error, implied_status, retry_after
+from diarist.models.api_errors import api_error, implied_status, message_of, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 @contextmanager
-def typed_errors(provider: str, *, total: float) -> Generator[None]:
+def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]:
     """Raise the HTTP library's errors as diarist's, with the original as the cause; let other errors pass.
 
-    ``total``: The limit of the whole call, in seconds.
+    ``server``: Its name in messages. ``total``: The limit of the whole call, in seconds.
     """
     from aiohttp import ClientError, ServerTimeoutError
 
     try:
         yield
     except ServerTimeoutError as error:
-        raise ModelTimeoutError(f"{provider} did not answer in time: {error}", provider=provider) from error
+        raise ModelTimeoutError(f"{server} did not answer in time: {error}", provider=provider) from error
     except TimeoutError as error:
-        said = f"the answer of {provider} took longer than total_timeout ({total:g} s)"
+        said = f"the answer of {server} took longer than total_timeout ({total:g} s)"
         raise ModelTimeoutError(said, provider=provider) from error
     except (ClientError, OSError) as error:
         said = str(error) or type(error).__name__
-        raise ModelConnectionError(f"the connection to {provider} failed: {said}", provider=provider) from error
+        raise ModelConnectionError(f"the connection to {server} failed: {said}", provider=provider) from error
 
 
-def error_answer(provider: str, status: int, body: bytes, headers: Mapping[str, str], reason: str) -> ModelAPIError:
-    """Return the error for an answer with an error status. ``reason`` is the message to use if the body has none."""
+def error_answer(
+    provider: str, status: int, body: bytes, headers: Mapping[str, str], reason: str, *, server: str, url: str
+) -> ModelAPIError:
+    """Return the error for an answer with an error status. ``reason`` is the message to use if the body has none.
+
+    ``server``: Its name in messages. ``url``: The address asked, without secrets; for status 404 the message names it.
+    """
     text = body.decode("utf-8", "replace")
     try:
         parsed = orjson.loads(body)
@@ -52,15 +59,27 @@ def error_answer(provider: str, status: int, body: bytes, headers: Mapping[str, 
         type=kind,
         retry_after=retry_after(headers.get("Retry-After"), headers.get("retry-after-ms")),
         otherwise=f"moved to {where}" if where else text[:500].strip() or reason,
+        server=server,
+        hint=_not_found(url, parsed) if status == 404 else "",
     )
 
 
-def event_error(provider: str, event: dict[str, Any]) -> ModelError | None:
+def _not_found(url: str, body: object) -> str:
+    """Return the address asked, with the likely mistake in it unless the server says that it has no such model."""
+    base = url.removesuffix("/chat/completions")
+    if re.search(r"/v\d", urlsplit(base).path) or "model" in message_of(body):
+        return f" (asked: {url})"
+    return f" (asked: {url}; most servers need /v1 in the address: base_url={f'{base}/v1'!r})"
+
+
+def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> ModelError | None:
     """Return the error that an event in an open stream reports, or None."""
     if not event.get("error") and event.get("object") != "error":
         return None
     code, kind = _names(event)
-    return api_error(provider, body=event, status=implied_status(code, kind), code=code, type=kind, in_stream=True)
+    return api_error(
+        provider, body=event, status=implied_status(code, kind), code=code, type=kind, in_stream=True, server=server
+    )
 
 
 def _names(body: object) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from diarist.chunks import Chunk
 from diarist.exceptions import ConfigError, ModelResponseError
@@ -76,6 +77,10 @@ class OpenAIChatModel(Model):
         self.name = name
         self._dialect = dialect or dialect_for(provider, name, base_url)
         self._url = _endpoint(base_url or self._dialect.base_url)
+        self._asked = _without_secrets(self._url)
+        self._server = provider
+        if provider == "openai" and urlsplit(self._url).hostname != "api.openai.com":
+            self._server = f"the server at {self._asked.removesuffix('/chat/completions')}"
         self._connections = Connections()
         self._headers = {"Content-Type": "application/json", "User-Agent": "diarist"}
         if api_key:
@@ -83,9 +88,9 @@ class OpenAIChatModel(Model):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         body = build_body(request, model=self.name, provider=self.provider, dialect=self._dialect)
-        reader = AnswerReader(provider=self.provider, maker=self._dialect.maker)
+        reader = AnswerReader(provider=self.provider, maker=self._dialect.maker, server=self._server)
         total = request.settings.total_timeout or TOTAL_TIMEOUT
-        with typed_errors(self.provider, total=total):
+        with typed_errors(self.provider, server=self._server, total=total):
             async with await self._post(request, body, total) as response:
                 await self._check(response)
                 if response.content_type == "application/json":
@@ -138,13 +143,21 @@ class OpenAIChatModel(Model):
         """Raise the error for an answer with an error status, or for a web page."""
         if response.status != 200:
             body = await _read_up_to(response, ERROR_LIMIT)
-            raise error_answer(self.provider, response.status, body, response.headers, response.reason or "")
+            raise error_answer(
+                self.provider,
+                response.status,
+                body,
+                response.headers,
+                response.reason or "",
+                server=self._server,
+                url=self._asked,
+            )
         if response.content_type == "text/html":
-            said = f"{self._url} answered with a web page; is it the address of an API?"
+            said = f"{self._asked} answered with a web page; is it the address of an API?"
             raise ModelResponseError(said, provider=self.provider)
 
     def _too_long(self, part: str, limit: int) -> ModelResponseError:
-        said = f"cannot read the answer of {self.provider}: {part} is longer than {limit >> 20} MiB"
+        said = f"cannot read the answer of {self._server}: {part} is longer than {limit >> 20} MiB"
         return ModelResponseError(said, provider=self.provider)
 
 
@@ -152,7 +165,17 @@ def _endpoint(base_url: str) -> str:
     address, mark, query = base_url.partition("?")
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"base_url {base_url!r}: write an address that starts with http:// or https://")
+    try:
+        urlsplit(address)
+    except ValueError as error:
+        raise ConfigError(f"base_url {base_url!r} is not an address: {error}") from error
     return f"{address.rstrip('/')}/chat/completions{mark}{query}"
+
+
+def _without_secrets(url: str) -> str:
+    """Return an address without user, password and query, which may hold keys."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -58,13 +58,17 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 class AnswerReader:
     """Reads one answer. At most one block of text or reasoning is open at a time; tool calls come at the end.
 
+    Args:
+        server: Its name in messages, if it is not the provider's.
+
     Attributes:
         done: The server has sent ``[DONE]``.
     """
 
-    def __init__(self, *, provider: str, maker: str) -> None:
+    def __init__(self, *, provider: str, maker: str, server: str = "") -> None:
         self.done = False
         self._provider = provider
+        self._server = server or provider
         self._maker = maker
         self._block: Literal["text", "reasoning"] | None = None
         """The open block."""
@@ -139,14 +143,14 @@ class AnswerReader:
         """
         if self._reason is None and not self.done and not self._usage.output_tokens:
             raise ModelConnectionError(
-                f"the answer of {self._provider} broke off before its end", provider=self._provider
+                f"the answer of {self._server} broke off before its end", provider=self._provider
             )
         reason: FinishReason = _FINISH.get(self._reason or "stop", "other")
         if self._refusal:
             reason = "content-filter"
         if reason == "content-filter" and not self._said_anything and not self._calls:
             raise ContentFilterError(
-                f"{self._provider} withheld its answer: {self._refusal or 'content filter'}",
+                f"{self._server} withheld its answer: {self._refusal or 'content filter'}",
                 provider=self._provider,
             )
         if reason == "stop" and self._calls:  # some servers end a turn of tool calls with "stop"
@@ -160,7 +164,7 @@ class AnswerReader:
     # -- events
 
     def _read(self, fields: dict[str, Any]) -> list[Chunk]:
-        if (error := event_error(self._provider, fields)) is not None:
+        if (error := event_error(self._provider, fields, server=self._server)) is not None:
             raise error
         choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
         self._response_id = self._response_id or _typed(fields, "id", str, "")
@@ -223,7 +227,7 @@ class AnswerReader:
 
     def _unreadable(self, data: bytes, why: object) -> ModelResponseError:
         shown = f": {data[:200].decode('utf-8', 'replace')}" if data else ""
-        return ModelResponseError(f"cannot read the answer of {self._provider} ({why}){shown}", provider=self._provider)
+        return ModelResponseError(f"cannot read the answer of {self._server} ({why}){shown}", provider=self._provider)
 
 
 def _plain(delta: dict[str, Any], name: str) -> str:

@@ -1,0 +1,74 @@
+"""What memory adds to the prompts of a thread, read without starting a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diarist.memory.history import HistoryProcessor
+from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.rows import seq_of
+from diarist.memory.working.processor import WorkingMemoryProcessor
+from diarist.memory.working.rendering import without_earlier_updates
+from diarist.messages import Message, Prompt, PromptMessage, TextPart
+from diarist.prompting import build_prompt
+from diarist.storage.base import Storage
+from diarist.storage.records import Thread
+from diarist.tokens import TokenCounter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryContext:
+    """What memory adds to the next prompt of a thread, in the form in which the model gets it.
+
+    Attributes:
+        system: Texts of the system messages, in order: working memory, then the diary. They follow the agent's
+            instructions.
+        messages: The messages of the thread, without system messages. A stored message includes its memory note; a
+            tool call and its result are two messages.
+    """
+
+    system: list[str]
+    messages: list[PromptMessage]
+
+    @property
+    def text(self) -> str:
+        """Return everything as text, with a ``[role]`` heading per message."""
+        system = [PromptMessage(role="system", parts=[TextPart(text=text)]) for text in self.system]
+        return Prompt(messages=[*system, *self.messages]).text
+
+
+async def read_context(
+    storage: Storage,
+    thread: Thread,
+    *,
+    config: ObservationalMemoryConfig | None,
+    working: Sequence[WorkingMemoryProcessor],
+    history: HistoryProcessor,
+    counter: TokenCounter,
+) -> MemoryContext:
+    """Return the context of a thread. Writes nothing and calls no model.
+
+    ``history`` selects the messages if there is no observational memory. Raises StorageError.
+    """
+    blocks: list[str] = []
+    if config is None:
+        window: list[Message] = await history.window(thread.id)
+    else:
+        from diarist.memory.observational.engine import Engine
+
+        no_role: Any = None  # reading calls neither the Observer nor the Reflector, so neither needs a model
+        engine = Engine(storage=storage, config=config, observer=no_role, reflector=no_role, counter=counter)
+        turn = await engine.look(thread.id, thread.resource_id)
+        rows = turn.window.rows
+        question = Message.user("", seq=seq_of(rows[-1]) + 1 if rows else 1)
+        turn.window.add([question])  # notes of the turn before it may be due
+        await turn.preview({question.id})
+        window = [message for message in turn.window.messages() if message.id != question.id]
+        blocks = turn.window.blocks()
+    messages = build_prompt((), window).messages
+    for processor in working:
+        blocks.insert(0, await processor.system_block(thread.id, thread.resource_id, window))
+        messages = without_earlier_updates(messages, ())
+    return MemoryContext(system=blocks, messages=messages)
