@@ -201,6 +201,7 @@ def searching(name: str, **options: Any) -> Call:
 
 CALLS: dict[str, Call] = {
     "diary.as_of": on_thread("diary.as_of", date(2026, 3, 2)),
+    "context": on_thread("context"),
     "diary.clear": on_thread("diary.clear"),
     "threads.clone": _clone,
     "threads.create": _create,
