@@ -48,13 +48,13 @@ async def test_below_the_threshold_everything_is_raw_and_nothing_is_added(storag
 async def test_older_messages_leave_first_even_if_their_note_was_removed(storage: Storage) -> None:
     """Their note goes with a forgotten message, and leaves too few tokens for a note by themselves."""
     model = answering()
-    memory = observational(storage, await_background=True)
+    memory = observational(storage, message_tokens=200, await_background=True)
     agent = Agent(model=model, memory=memory)
-    await talk(agent, 3, size=20)  # a note of each turn waits
+    await talk(agent, 4, size=40)  # a note of each turn waits
     rows = await memory.messages.list(thread="t")
     await memory.forget(message_ids=[rows[0].id], thread="t")
-    await talk(agent, 1, size=4, first=4)
-    await talk(agent, 1, size=40, first=5)  # to the threshold
+    await talk(agent, 1, size=4, first=5)
+    await talk(agent, 1, size=60, first=6)  # to the threshold
     thread = [row.id for row in await memory.messages.list(thread="t")]
     sent = [m.message_id for m in model.requests[-1].prompt if m.message_id is not None]
     assert sent == thread[-1 - len(sent) : -1]  # all but the answer to it

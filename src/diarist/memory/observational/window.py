@@ -212,12 +212,14 @@ class Window:
 
     def _gap(self, pinned: frozenset[str], chunks: Sequence[Chunk]) -> bool:
         """Return True if a row of ``fresh(pinned)`` lies before one of these chunks."""
-        left = self.facts.noted | pinned
-        first = next((row for row in self.rows if row.id not in left), None)  # cheap, and nearly always behind them
-        if first is None or not chunks or seq_of(first) > seq_of(chunks[-1][1][0]):
+        if not chunks:
+            return False
+        newest, skipped = seq_of(chunks[-1][1][0]), self.facts.noted | pinned
+        first = next((row for row in self.rows if row.id not in skipped), None)  # saves ``fresh`` nearly always
+        if first is None or seq_of(first) > newest:
             return False
         units = self.fresh(pinned)
-        return bool(units) and seq_of(units[0][0]) < seq_of(chunks[-1][1][0])
+        return bool(units) and seq_of(units[0][0]) < newest
 
     def limits(self) -> Limits:
         """Return the current thresholds. With ``share_token_budget`` they depend on the sizes."""
