@@ -146,6 +146,7 @@ class Memory:
         self._last = int(last_messages)
         self._working_config = working
         self._working = lru_cache(self._made_working)
+        self._working(read_only)  # an unusable schema is refused here, not at the first call
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
