@@ -345,9 +345,9 @@ async def test_threads_of_another_resource_are_refused_if_asked() -> None:
         (lambda lines: ['{"role": "user"}\n', *lines[1:]], "line 1: not an export"),
         (lambda lines: ['{"type": "diarist", "version": 99}\n', *lines[1:]], "version 99"),
         (lambda lines: [lines[0], *lines[2:]], "precedes the first thread"),
-        (lambda lines: [line for line in lines if '"m2"' not in line], "made from messages|messages and has"),
+        (lambda lines: [line for line in lines if '"m2"' not in line], "made from messages|messages, but the file has"),
         (lambda lines: [lines[0], '{"type": "secret"}\n', *lines[1:]], "line 2: not a secret"),
-        (lambda lines: [*lines, lines[1]], "follow the last one"),
+        (lambda lines: [*lines, lines[1]], "no line may follow"),
         (
             lambda lines: [lines[0], lines[1].replace('"ada"', "7"), *lines[2:]],
             "line 2: not a thread: resource_id must be a str, not 7",
