@@ -132,7 +132,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 
 def test_no_module_hides_an_error() -> None:
-    """``except Exception: pass`` and its like lose what somebody needs to know."""
+    """``except Exception: pass`` and similar code hides errors from the user."""
     silent: list[str] = []
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,7 +1,7 @@
 """The documentation holds: its code runs, its output is what it says, its links and names exist.
 
 - ``python`` blocks of one page run in order, in one namespace and one temporary folder; ``await`` is allowed.
-- An ``output`` block after a Python block is what that block prints (``...`` stands for anything).
+- An ``output`` block after a Python block is what that block prints (``...`` matches any text).
 - A Python block that begins with ``# needs a key`` talks to loopback servers instead of the provider.
 - A block under ``<!-- file: NAME -->`` is written to the page's folder first.
 - ``console`` blocks name existing commands and options; ``diarist observe NAME`` on such a file is run.

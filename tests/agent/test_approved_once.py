@@ -50,7 +50,7 @@ class Till:
         self.agent = Agent(model=self.model, tools=[pay], memory=memory, processors=judges)
 
     async def refuses(self) -> None:
-        """Nobody can approve the call once more, and the model knows that it was begun."""
+        """The call cannot be approved again, and the model sees that it was begun."""
         with pytest.raises(InputError, match=r"no tool call \['p1'\] waits for approval"):
             await self.agent.resume({"p1": True}, thread="t")
         assert self.paid == ["ada"]

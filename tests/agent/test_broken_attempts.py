@@ -51,14 +51,18 @@ def cut(pieces: list[str]) -> Reply:
 
 
 @pytest.mark.parametrize(("make", "pieces"), HOLDING, ids=IDS)
-async def test_it_does_not_reach_the_client(make: Callable[[], Processor[Any]], pieces: list[str]) -> None:
+async def test_held_text_of_a_failed_attempt_does_not_reach_the_client(
+    make: Callable[[], Processor[Any]], pieces: list[str]
+) -> None:
     chunks = await collect(Agent(model=ScriptedModel(cut(pieces)), output_processors=[make()]).stream("hi"))
     assert chunks[-1].type == "error"
     assert pieces[1] not in streamed_text(chunks)
 
 
 @pytest.mark.parametrize(("make", "pieces"), HOLDING, ids=IDS)
-async def test_it_is_no_part_of_the_next_attempt(make: Callable[[], Processor[Any]], pieces: list[str]) -> None:
+async def test_held_text_of_a_failed_attempt_is_not_in_the_next_attempt(
+    make: Callable[[], Processor[Any]], pieces: list[str]
+) -> None:
     agent = Agent(model=ScriptedModel(cut(pieces), ["All ", "well."]), output_processors=[make(), StreamErrorRetry()])
     async with agent.stream("hi") as stream:
         chunks = [chunk async for chunk in stream]
@@ -78,7 +82,7 @@ def after_retry(chunks: list[Chunk]) -> list[Chunk]:
 
 
 @pytest.mark.parametrize("kind", ["moderation", "language", "pii", "scrubber"])
-async def test_it_is_not_judged(kind: str) -> None:
+async def test_held_text_of_a_failed_attempt_is_not_judged(kind: str) -> None:
     judged: list[str] = []
 
     def judge(text: str) -> Any:
@@ -146,7 +150,7 @@ async def test_an_own_processor_cannot_let_it_go_with_a_note() -> None:
 
 @pytest.mark.parametrize(("make", "pieces"), HOLDING, ids=IDS)
 @pytest.mark.parametrize("hook", ["process_api_error", "process_output_stream"])
-async def test_later_writes_do_not_wait_for_it(
+async def test_later_writes_do_not_wait_for_held_text(
     hook: str, make: Callable[[], Processor[Any]], pieces: list[str]
 ) -> None:
     """A note about the failure reaches the client, though text is held."""
@@ -169,7 +173,7 @@ async def test_later_writes_do_not_wait_for_it(
 
 
 @pytest.mark.parametrize(("make", "pieces"), HOLDING, ids=IDS)
-async def test_a_cancelled_run_discards_it(make: Callable[[], Processor[Any]], pieces: list[str]) -> None:
+async def test_a_cancelled_run_discards_held_text(make: Callable[[], Processor[Any]], pieces: list[str]) -> None:
     cancel = CancelSignal()
 
     class Stops(Processor[Any]):

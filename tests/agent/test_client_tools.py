@@ -75,7 +75,7 @@ async def test_results_of_any_kind(memory: Memory) -> None:
     assert shape(model)[-1] == ("tool", '{"city":"Rome","at":[1,2]}')
 
 
-async def test_a_call_that_the_user_talked_past_stays_unanswered(memory: Memory) -> None:
+async def test_a_call_stays_unanswered_after_another_message_of_the_user(memory: Memory) -> None:
     model = ScriptedModel(["One moment.", CALL], "ok", "fine")
     agent = Agent(model=model, tools=[LOCATE], memory=memory)
     await agent.generate("where am I?", thread="t")

@@ -174,7 +174,7 @@ def memory(tmp_path: Path) -> Memory:
 
 
 def files(folder: Path) -> list[str]:
-    """SQLite removes ``-wal`` and ``-shm`` when nobody has the file open any more."""
+    """Return the file names. SQLite removes ``-wal`` and ``-shm`` when the last connection to a file is closed."""
     return sorted(file.name for file in folder.iterdir())
 
 

@@ -302,7 +302,7 @@ async def test_names_that_no_tool_has_are_refused(options: dict[str, Any], says:
         await Agent(model=ScriptedModel("ok"), tools=[add]).generate("hi", **options)
 
 
-async def test_a_tool_that_a_processor_has_taken_away_is_no_wrong_name() -> None:
+async def test_active_tools_may_name_a_tool_that_a_processor_removed() -> None:
     model = ScriptedModel("ok")
     agent = Agent(model=model, tools=[add], default_options={"active_tools": ["add"]})
     await agent.generate("hi", prepare_step=lambda args: {"tools": {}})

@@ -113,7 +113,7 @@ async def test_a_slow_reader_holds_the_model_back() -> None:
 
 @pytest.mark.parametrize("before", range(34, 42))
 async def test_a_guard_that_passes_while_the_reader_is_far_behind_lets_the_stream_go_on(before: int) -> None:
-    """What was held back for the guard and what the model says meanwhile both wait for the reader."""
+    """Chunks held for the guard and chunks that the model sends during the guard's call all wait for the reader."""
     passed, caught_up = asyncio.Event(), asyncio.Event()
 
     class Guard(Processor[Any]):

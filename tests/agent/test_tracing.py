@@ -1,4 +1,4 @@
-"""Spans of a run, as an application's exporter sees them; nothing at all where nobody listens."""
+"""Spans of a run, as an application's exporter sees them. Without an exporter, no spans are made."""
 
 from __future__ import annotations
 

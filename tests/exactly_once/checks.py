@@ -18,7 +18,7 @@ def covers(entry: Observation, row: Message) -> bool:
 
 
 def tokens_of(row: Message) -> int:
-    """Counted anew: one token per word."""
+    """Count the tokens again: one token per word."""
     parts = [f"look {{}} {part.result if part.result is not None else ''}" for part in row.tool_parts]
     sent = row.sent.text if row.sent else ""
     return len(" ".join([row.text, *parts, sent]).split())

@@ -109,7 +109,7 @@ class CrashingStorage:
         chance: Others get their turn a random number of times around each call.
         saw: Told of each call that took effect: step, arguments, options, result.
         crashed: Told where the process died.
-        leases: False: whoever asks for a lease gets it, as if it had just been lost. They save money only.
+        leases: False to grant every lease, as if its owner had just lost it. Leases only avoid double costs.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ async def remove(
 
 
 async def _marked(storage: Storage, rows: Sequence[Message], thread: str) -> list[Message]:
-    """Those of the rows that have a tombstone: whoever opens the log next must remove them."""
+    """Return the rows that have a tombstone. The next process that opens the log must remove them."""
     log = await storage.get_log(f"thread:{thread}")
     stones = [stone for stone in log.tombstones if stone.run_id is None] if log is not None else []
     return [row for row in rows if any(stone.first_seq <= (row.seq or 0) <= stone.last_seq for stone in stones)]

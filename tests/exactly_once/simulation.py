@@ -101,7 +101,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 def nobody_else_is_ready() -> bool:
-    """Whether a turn for others would be nobody's. Outside of the simulation, where nobody knows, it is not so."""
+    """Return True if no other task is ready to run. Outside the simulation this is unknown, and the result is False."""
     loop = asyncio.get_running_loop()
     return isinstance(loop, Loop) and not loop.is_busy
 
@@ -160,7 +160,7 @@ async def _start(work: Callable[[], Awaitable[T]]) -> T:
 
 @contextlib.contextmanager
 def simulated(seed: int) -> Iterator[tuple[Loop, Clock, random.Random]]:
-    """A loop, its clock, and the source of all chance; the library's own clocks and dice follow them meanwhile."""
+    """Yield a loop, its clock, and a random generator. Inside the block, the library uses this clock and generator."""
     clock, chance = Clock(), random.Random(seed)
     real = (time.monotonic, time.monotonic_ns, time.time, time.time_ns, secrets.token_hex, random.getstate())
     dice = random.Random(seed + 1)

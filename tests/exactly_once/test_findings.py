@@ -82,8 +82,8 @@ async def test_what_a_run_rewrites_midway_is_not_in_earlier_generations(chat: Co
     assert "s1" not in await _past_words(chat)
 
 
-async def test_a_discard_that_comes_late_takes_along_what_others_made_of_it(chat: Conversation) -> None:
-    """A run is taken for dead, its input counts and is noted; then its own process finds that it must be blocked."""
+async def test_a_late_discard_removes_notes_that_another_process_made(chat: Conversation) -> None:
+    """A run expires, and its input is kept and noted. Then its own process finds that the run must be blocked."""
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     [asked] = await chat.store(late, user("secret", 10), source="input")
     await chat.commit(user("u1", 10), assistant("a1", 10))
@@ -98,7 +98,7 @@ async def test_a_discard_that_comes_late_takes_along_what_others_made_of_it(chat
 
 
 async def test_notes_of_a_discarded_run_do_not_come_in_late(chat: Conversation) -> None:
-    """Its process died between the tombstone and the end of the run, and somebody was observing what it had said."""
+    """The process of the run died between the tombstone and the end, while another one was observing its messages."""
     chat.observer.gate = asyncio.Event()
     late = await chat.storage.begin_run("late", Thread(id=chat.thread, resource_id="ada"), ttl=0)
     await chat.store(late, user("secret", 10), source="input")

@@ -22,7 +22,7 @@ FIRST_SEED = int(os.environ.get("DIARIST_FIRST_SEED", "0"))
 PARTS = 20
 WORKERS = 2
 SHARES = 16
-"""Of a part: whoever is done with one takes the next, so that no core waits for the other."""
+"""Shares of a part. A worker that finishes a share takes the next one, so that no core waits for the other."""
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ _WRITES = ("insert", "update", "delete", "findAndModify")
 class MongoDBServer:
     """Serves until the block is left; ``url`` is its address.
 
-    ``before_writes_to`` has what somebody else does before the next write to a collection, once.
+    ``before_writes_to`` maps a collection to a function that is called once, before the next write to it.
     """
 
     def __init__(self) -> None:

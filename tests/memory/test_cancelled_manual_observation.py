@@ -167,7 +167,7 @@ async def test_observing_and_reflecting(work: str, method: str, after: bool) -> 
 
 
 async def test_all_threads_of_a_resource_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the database is silent, nobody waits for one after the other."""
+    """If the database does not answer, the releases are awaited together, not one after the other."""
     monkeypatch.setattr(concurrency, "CLEANUP_GRACE", 600)
     observing, all_asked, answers = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -273,7 +273,7 @@ async def test_an_old_swallowed_cancellation_does_not_shorten_later_waits(monkey
 
 
 async def test_what_may_yet_not_be_stored_is_not_reported_as_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody presses stop while an answer is being stored, and that takes too long to wait for."""
+    """The user stops the run while its answer is being stored, and storing takes longer than the grace period."""
     monkeypatch.setattr(concurrency, "CLEANUP_GRACE", 0)
     storage, signal = Halting(), CancelSignal()
     storage.halt_at = "finish_run"

@@ -21,7 +21,7 @@ Act = Callable[[Memory], Awaitable[Any]]
 
 
 class Interrupted(Model):
-    """A model, and what somebody does while it is at the calls of these numbers."""
+    """Runs ``act`` during the calls of a model that have these numbers."""
 
     def __init__(self, inner: ScriptedModel, act: Act | None = None, *, at: range = range(1, 2)) -> None:
         self.provider, self.name = inner.provider, inner.name
@@ -148,7 +148,7 @@ async def test_of_a_resource_no_thread_is_left_out() -> None:
 
 
 @scopes
-async def test_a_thread_that_is_gone_is_said_to_be(scope: Scope) -> None:
+async def test_observing_a_deleted_thread_raises_not_found_error(scope: Scope) -> None:
     observer = Interrupted(note_taker(), lambda memory: memory.threads.delete("t"))
     memory = keeping(InMemoryStorage(), scope, observer=observer)
     await say(memory, range(1, 9))
@@ -171,7 +171,7 @@ async def test_a_change_while_it_reflects_does_not_stop_observing(scope: Scope, 
 
 
 @scopes
-async def test_who_never_stops_changing_a_message_is_told(scope: Scope) -> None:
+async def test_endless_changes_of_messages_raise_conflict_error(scope: Scope) -> None:
     async def change(memory: Memory) -> None:
         await memory.messages.update("m3", thread="t", text=f"now {observer.calls}")
 
@@ -213,7 +213,7 @@ async def test_the_current_entries_are_condensed(scope: Scope, way: str, act: Ac
 
 @scopes
 @ways
-async def test_who_never_stops_editing_is_told(scope: Scope, way: str) -> None:
+async def test_endless_edits_of_entries_raise_conflict_error(scope: Scope, way: str) -> None:
     reflector = Interrupted(condenser(), edit_first, at=range(1, 100))
     memory = keeping(InMemoryStorage(), scope, reflector=reflector)
     await say(memory, range(1, 9))

@@ -111,14 +111,14 @@ async def test_words_that_were_only_added_let_a_reflection_give_way(memory: Memo
 
 
 @pytest.mark.parametrize("corrected", ["- 🔴 Much was told.", "- 🟡 much, was “told”", "* MUCH was\n  told!"])
-async def test_nothing_is_taken_out_by_writing_it_otherwise(memory: Memory, corrected: str) -> None:
+async def test_changed_spelling_does_not_count_as_removed_words(memory: Memory, corrected: str) -> None:
     reflection = await reflected(memory, 1, 2, 3, 4)
     await memory.diary.edit(reflection.id, corrected, thread="t")
     await memory.forget(message_ids=["m1"], thread="t")
     assert await noted(memory) == {2, 3, 4}
 
 
-async def test_a_word_that_was_said_twice_and_is_said_once(memory: Memory) -> None:
+async def test_one_of_two_equal_words_counts_as_a_removed_word(memory: Memory) -> None:
     reflection = await reflected(memory, 1, 2, 3, 4)
     await memory.diary.edit(reflection.id, "- 🔴 much was told\n- 🔴 and much more", thread="t")
     await memory.diary.edit(reflection.id, "- 🔴 much was told\n- 🔴 and more", thread="t")

@@ -51,7 +51,7 @@ async def filled(storage: Storage, scope: Literal["thread", "resource"] = "threa
 
 
 @pytest.mark.parametrize("counts", [["x"], [None], "abc", [1.5], [-(10**6)]])
-async def test_counts_of_tokens_in_a_file_are_not_believed(counts: Any) -> None:
+async def test_token_counts_in_a_file_are_counted_again(counts: Any) -> None:
     lines = [orjson.loads(line) for line in await lines_of(await filled(InMemoryStorage()))]
     rows = [line for line in lines if line["type"] == "message"]
     for row in rows:
@@ -295,7 +295,7 @@ async def test_any_history_comes_back_the_same(history: list[tuple[str, str]], s
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
-async def test_a_thread_that_is_there_is_refused_or_skipped(storage: Storage) -> None:
+async def test_an_existing_thread_is_refused_or_skipped(storage: Storage) -> None:
     memory = keeping_diary(storage)
     await told(memory, [1, 2])
     lines = await lines_of(memory)
@@ -345,9 +345,9 @@ async def test_threads_of_another_resource_are_refused_if_asked() -> None:
         (lambda lines: ['{"role": "user"}\n', *lines[1:]], "line 1: not an export"),
         (lambda lines: ['{"type": "diarist", "version": 99}\n', *lines[1:]], "version 99"),
         (lambda lines: [lines[0], *lines[2:]], "precedes the first thread"),
-        (lambda lines: [line for line in lines if '"m2"' not in line], "made from messages|messages and has"),
+        (lambda lines: [line for line in lines if '"m2"' not in line], "made from messages|messages, but the file has"),
         (lambda lines: [lines[0], '{"type": "secret"}\n', *lines[1:]], "line 2: not a secret"),
-        (lambda lines: [*lines, lines[1]], "follow the last one"),
+        (lambda lines: [*lines, lines[1]], "no line may follow"),
         (
             lambda lines: [lines[0], lines[1].replace('"ada"', "7"), *lines[2:]],
             "line 2: not a thread: resource_id must be a str, not 7",
@@ -434,7 +434,7 @@ async def test_going_on_after_a_failure_is_like_an_unbroken_import(storage: Stor
     assert await lines_of(memory) == lines
 
 
-async def test_notes_of_a_thread_that_is_another_do_not_come_in(storage: Storage) -> None:
+async def test_notes_of_a_thread_that_differs_from_the_file_are_not_imported(storage: Storage) -> None:
     source = keeping_diary(InMemoryStorage(), scope="resource")
     await told(source, [1, 2])
     await told(source, [3, 4], thread="u")
@@ -472,6 +472,6 @@ async def test_a_running_import_of_the_same_thread_is_refused_at_once(storage: S
         ([b"{}"], "a line must be a text, not bytes"),
     ],
 )
-async def test_what_has_no_lines_of_text_is_refused(lines: Any, says: str) -> None:
+async def test_values_that_are_not_lines_of_text_are_refused(lines: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         await imported(lines)

@@ -119,7 +119,7 @@ async def test_an_observation_in_flight_is_dropped(storage: Storage, meanwhile: 
 
 
 async def nothing(_: Memory) -> None:
-    """Nobody does anything."""
+    """Change nothing."""
 
 
 @whatever
@@ -157,7 +157,7 @@ async def test_a_failure_does_not_quote_what_it_was_told(storage: Storage) -> No
 
 @pytest.mark.parametrize("scope", ["thread", "resource"])
 async def test_a_diary_that_came_in_is_another_one(storage: Storage, scope: Literal["thread", "resource"]) -> None:
-    """Also where the old one came from the same lines: who was told that does not take this for it."""
+    """Even if both came from the same lines, a run that read the old diary does not mistake the new one for it."""
     key = {"thread": "thread:t", "resource": "resource:ada"}[scope]
     memory = keeping_diary(storage, scope=scope)
     await told(memory, range(1, 5))

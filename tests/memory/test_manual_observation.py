@@ -34,7 +34,7 @@ class Process:
 
 
 class Refused(SQLiteStorage):
-    """Tells when somebody else held a lease."""
+    """Tells when another owner held a lease."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

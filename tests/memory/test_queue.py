@@ -265,7 +265,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_does(
         assert await jobs(postgres_url, "doing") == []
 
 
-async def test_what_a_worker_cannot_finish_goes_back(
+async def test_unfinished_work_of_a_stopped_worker_is_queued_again(
     workers: Workers, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
     openai_server.will(Hang(), *notes(1))

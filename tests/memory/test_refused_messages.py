@@ -81,7 +81,7 @@ async def observed(memory: Memory, *, tries: int = 8) -> ObservationLog:
 
 @pytest.fixture
 async def storage(tmp_path: Path) -> SQLiteStorage:
-    """Somebody has said something that the Observer may refuse."""
+    """A storage with a message that the Observer may refuse."""
     storage = SQLiteStorage(tmp_path / "memory.db")
     await Memory(storage=storage).messages.save([message(1)], thread="t")
     return storage
@@ -133,7 +133,7 @@ async def test_nothing_is_written_off_where_the_harmless_question_has_no_answer(
 
 
 async def test_nothing_is_written_off_where_a_hook_withholds_the_harmless_question(storage: SQLiteStorage) -> None:
-    """Then nobody was asked whether the Observer answers at all."""
+    """Without the harmless question, it is unknown whether the Observer answers at all."""
 
     def known(shown: list[Message]) -> Sequence[Message]:
         return [row for row in shown if row.id == "m1"]

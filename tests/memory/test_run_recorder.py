@@ -99,7 +99,7 @@ async def test_a_call_that_is_cancelled_while_a_message_is_taken_out_keeps_its_f
 
 
 async def test_a_run_that_was_taken_for_dead_writes_nothing_more() -> None:
-    """Another process adopted it meanwhile: the caller is told, and the thread is the other's."""
+    """Another process has taken over the thread: the call raises an error, and only the other process writes."""
     storage = WatchedStorage()
     memory = Memory(storage=storage)
 
@@ -135,7 +135,7 @@ async def test_stored_messages_equal_the_given_ones() -> None:
 
 @pytest.mark.parametrize("who", ["tool", "callback"])
 async def test_edits_in_place_between_steps_are_stored_with_the_next_step(who: str) -> None:
-    """Whoever dies then leaves no more than was there."""
+    """If the process dies during the next step, storage already has the edited text."""
     storage, stored = WatchedStorage(), list[str]()
 
     def redact(context: RunContext[Any]) -> None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that stops answering without closing its connections: nobody waits for it without end."""
+"""If a PostgreSQL server stops answering without closing its connections, no call waits for it forever."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_storage_closes_and_opens_again(proxy: SilentProxy) -> None:
     await storage.close()
 
 
-async def test_many_at_first_use_wait_for_one_another_no_longer_than_one(proxy: SilentProxy) -> None:
+async def test_many_first_calls_wait_no_longer_than_one(proxy: SilentProxy) -> None:
     proxy.go_silent()
     storage = PostgresStorage(proxy.url, **SHORT)
     async with asyncio.timeout(BOUND):
@@ -175,7 +175,7 @@ async def test_creating_and_indexing_may_take_long(postgres_url: str) -> None:
     await vectors.close()
 
 
-async def test_who_waits_for_the_tables_has_all_the_time_after_that(postgres_url: str) -> None:
+async def test_waiting_for_the_tables_does_not_count_towards_a_timeout(postgres_url: str) -> None:
     await slow_down(
         postgres_url, "EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('CREATE SCHEMA')", "1500 milliseconds"
     )

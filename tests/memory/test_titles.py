@@ -1,4 +1,4 @@
-"""A thread gets its title beside the turns, from its first message, unless somebody named it himself."""
+"""A thread gets a title from its first message, in the background, unless the user has set one."""
 
 from __future__ import annotations
 

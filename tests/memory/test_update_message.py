@@ -141,7 +141,7 @@ class Failing(InMemoryStorage):
         await super().finish_run(*args, **options)
 
 
-async def test_wherever_it_breaks_off_the_notes_never_tell_what_the_message_does_not_say() -> None:
+async def test_after_any_failed_step_the_notes_agree_with_the_message() -> None:
     seen: set[bool] = set()
     for step in range(9):
         storage = Failing()

@@ -77,7 +77,7 @@ def test_it_is_frozen() -> None:
 
 
 @pytest.mark.parametrize("value", [False, WorkingMemoryConfig(enabled=False)])
-async def test_where_it_is_off(value: Any) -> None:
+async def test_without_working_memory_calls_raise_config_error(value: Any) -> None:
     memory = Memory(storage=InMemoryStorage(), working_memory=value)
     model = ScriptedModel("ok")
     await Agent(model=model, memory=memory).generate("hello", thread="t")

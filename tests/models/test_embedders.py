@@ -129,7 +129,7 @@ async def test_the_offline_embedder_knows_what_means_the_same() -> None:
     assert await embed_texts(embedder, []) == []
 
 
-async def test_a_server_that_is_not_there_is_named() -> None:
+async def test_an_unreachable_server_is_named() -> None:
     embedder = resolve_embedder("openai/words", dimension=4, base_url="http://127.0.0.1:1/v1", api_key="test")
     with pytest.raises(ModelConnectionError, match="the connection to openai failed"):
         await embed_texts(embedder, ["a"])

@@ -51,7 +51,7 @@ def test_ids(model_id: str, provider: str, name: str) -> None:
         ("mistral/mistral-large", "auto", LibraryModel),
     ],
 )
-def test_who_speaks_to_a_provider(
+def test_an_id_and_the_client_option_choose_the_model_class(
     model_id: str, client: Client, kind: type[Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(providers, "find_spec", lambda name: object())

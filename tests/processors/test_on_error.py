@@ -46,7 +46,7 @@ async def test_failing_closed_is_the_default_and_names_everything(hook: str) -> 
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-async def test_the_models_error_is_told_beside_that_of_the_hook_that_was_asked_about_it() -> None:
+async def test_an_error_in_process_api_error_names_the_models_error_too() -> None:
     with pytest.raises(ProcessorError, match=r"ValueError: broken; it was asked about ModelError: RuntimeError: down"):
         await agent(acts("fails", "process_api_error", broken), hook="process_api_error").generate("hello")
 

@@ -235,7 +235,7 @@ class Passes(Processor[Any]):
 
 
 @pytest.mark.parametrize("others", [[], [Passes()]])
-async def test_a_plain_stream_hook_that_returns_something_to_await_is_told_so(others: list[Any]) -> None:
+async def test_a_plain_stream_hook_that_returns_an_awaitable_is_an_error(others: list[Any]) -> None:
     hook = returning("process_output_stream", lambda args: later(args.part))
     with pytest.raises(
         ProcessorResultError, match=r"'returns'.*process_output_stream at step 0.*make the hook async def"

@@ -373,7 +373,9 @@ async def test_a_processor_that_returned_none_for_every_chunk_is_warned_about_on
     assert "DROP" in messages[0]
 
 
-async def test_nor_is_it_overlooked_in_a_composition(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_processor_in_a_composition_that_returned_none_is_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Forgets(Processor[Any]):
         def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
             pass

@@ -181,7 +181,7 @@ def on_thread(name: str, *args: Any, **options: Any) -> Call:
 
 
 def with_entry(name: str, *args: str) -> Call:
-    """Of an entry that anybody has."""
+    """Return a call that takes the id of any resource's entry."""
 
     async def call(world: World) -> object:
         entry = world.chance.choice([*world.entries, "none"])

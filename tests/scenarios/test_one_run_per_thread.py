@@ -71,7 +71,7 @@ async def test_different_threads_do_not_wait_for_each_other(storage: Storage, ma
 
 
 @both
-async def test_who_does_not_want_to_wait_is_told(storage: Storage, make: MakeMemory) -> None:
+async def test_with_thread_wait_0_a_busy_thread_raises_at_once(storage: Storage, make: MakeMemory) -> None:
     called, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_: ModelRequest) -> str:

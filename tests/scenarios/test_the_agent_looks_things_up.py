@@ -121,7 +121,7 @@ async def test_where_nothing_can_be_searched_search_is_not_offered(reason: str) 
 
 
 def without_search() -> Storage:
-    """A storage of somebody else's, which cannot search."""
+    """Return a third party's storage, which cannot search."""
     inner = InMemoryStorage()
 
     class Plain(Storage):

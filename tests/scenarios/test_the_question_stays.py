@@ -1,5 +1,5 @@
-"""The run's own question is in every prompt, whatever is observed meanwhile; the conversation begins with it
-or with another message of the user."""
+"""The run's own question is in every prompt, even if messages are observed during the run. The conversation in the
+prompt begins with this question or with another message of the user."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def test_an_observer_that_fails(storage: Storage, reply: Any, buffer_token
 
 @ways
 async def test_an_observer_with_a_closed_client(storage: Storage, buffer_tokens: float) -> None:
-    """What it waits for is cancelled, which nobody meant for the turn."""
+    """A future that the Observer awaits is cancelled. This is not a cancellation of the turn."""
 
     async def lost(_: Any) -> str:
         gone = asyncio.get_running_loop().create_future()

@@ -41,7 +41,7 @@ async def test_another_resource_is_refused(storage: Storage, make: MakeMemory) -
 
 
 @both
-async def test_who_forgot_the_resource_is_told(storage: Storage, make: MakeMemory) -> None:
+async def test_a_call_without_the_resource_of_its_thread_is_refused(storage: Storage, make: MakeMemory) -> None:
     agent = Agent(model=answering(), memory=make(storage))
     await agent.generate("hello", thread="t", resource="ada")
     with pytest.raises(InputError, match="without resource="):

@@ -70,7 +70,7 @@ async def test_a_call_waits_for_the_notes(memory: Memory, observer_model: HeldUp
     assert (await memory.diary.get(thread="t")).entries
 
 
-async def test_who_waits_can_be_cancelled(
+async def test_a_waiting_call_can_be_cancelled(
     memory: Memory, observer_model: HeldUp, caplog: pytest.LogCaptureFixture
 ) -> None:
     call = asyncio.create_task(Agent(model=answering(), memory=memory).generate(QUESTION, thread="t"))

@@ -80,7 +80,7 @@ async def test_a_failing_provider(storage: Storage, make: MakeMemory, failure: A
 
 @both
 async def test_a_guard_that_never_spoke(storage: Storage, make: MakeMemory) -> None:
-    """Nobody has judged the finished steps, so only the input is kept."""
+    """No guard has judged the finished steps, so only the input is kept."""
     memory = make(storage)
     model = ScriptedModel(["Step one.", ToolCall("look")], ModelConnectionError("cut"))
     agent = Agent(model=model, memory=memory, tools=tools(), output_processors=[Guard()])

@@ -166,7 +166,7 @@ async def test_a_transaction_starts_again_on_a_new_connection(storage: PostgresS
     assert (await task).title == "new"
 
 
-async def test_who_waits_too_long_for_a_lock_is_told(postgres_url: str, rival: Rival) -> None:
+async def test_waiting_too_long_for_a_lock_raises_storage_error(postgres_url: str, rival: Rival) -> None:
     async with PostgresStorage(postgres_url, busy_timeout=0.05) as storage:
         await storage.create_thread(TRIP)
         await rival.begins("SELECT FROM diarist_threads FOR UPDATE")
@@ -176,7 +176,7 @@ async def test_who_waits_too_long_for_a_lock_is_told(postgres_url: str, rival: R
         assert (await storage.update_thread("trip", title="new")).title == "new"
 
 
-async def test_who_waits_too_long_for_a_connection_is_told(postgres_url: str, rival: Rival) -> None:
+async def test_waiting_too_long_for_a_connection_raises_storage_error(postgres_url: str, rival: Rival) -> None:
     async with PostgresStorage(postgres_url, pool_size=1, busy_timeout=0.2) as storage:
         await storage.create_thread(TRIP)
         await rival.begins("SELECT FROM diarist_threads FOR UPDATE")
@@ -260,7 +260,7 @@ async def test_tables_lie_in_the_schema_that_is_named(postgres_url: str, name: s
     assert {row[0] for row in found} == {"public", name}
 
 
-async def test_a_schema_that_is_there_needs_no_right_to_create_schemas(postgres_url: str) -> None:
+async def test_an_existing_schema_needs_no_right_to_create_schemas(postgres_url: str) -> None:
     await fetch(postgres_url, "CREATE ROLE guest LOGIN")
     await fetch(postgres_url, "CREATE SCHEMA theirs AUTHORIZATION guest")
     try:

@@ -1,4 +1,4 @@
-"""What another process has begun and not yet committed: whoever meets it waits, and then sees what came of it."""
+"""If another process has an open transaction on the same row, a call waits for it and then sees its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight processes at work on the same data: no row is lost, and nobody gets in between the rows of a run."""
+"""Eight processes work on the same data: no row is lost, and no other row comes between the rows of a run."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def _by_thread(played: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _check_order(runs: list[dict[str, Any]]) -> None:
-    """Tokens and numbers rise, and nobody wrote between the rows of a run.
+    """Check that tokens and numbers rise, and that no other row lies between the rows of a run.
 
-    A thread that only discarded runs have seen goes with them, and its numbers begin anew with the next.
+    A thread with only discarded runs is deleted with them, and its numbers start again with the next run.
     """
     tokens = [run["token"] for run in runs]
     assert tokens == sorted(set(tokens))

@@ -1,4 +1,4 @@
-"""Readers of a thread keep what they have read; whatever anybody changes meanwhile, they show what is stored."""
+"""Readers of a thread cache its rows, and still return what is stored after any change by another process."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def diary(overrides: dict[str, Any]) -> ObservationLog:
     )
 
 
-async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Storage]) -> None:
+async def test_a_saved_diary_reads_the_same_in_the_writer_and_in_others(pair: tuple[Storage, Storage]) -> None:
     given: dict[str, Any] = {"deep": (1, {"two": [2]})}
     await pair[0].save_log(diary(given), expected_version=0)
     given["deep"][1]["two"].append(3)
@@ -225,7 +225,7 @@ async def test_who_saved_a_diary_reads_what_others_read(pair: tuple[Storage, Sto
     assert (mine.version, mine.entries[0].observed_at) == (1, NOON)
 
 
-def test_a_diary_is_written_the_quick_way_whatever_waits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diary_is_encoded_without_building_its_type_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     log = diary({"deep": [1, {"two": [2]}]})
     with monkeypatch.context() as patched:
         patched.setattr(records, "_log_adapter", None)

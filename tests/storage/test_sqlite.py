@@ -249,7 +249,7 @@ def files_with(word: bytes, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_no_word_of_a_deleted_thread_is_left_in_the_file(tmp_path: Path, again: bool) -> None:
-    """Nor where whoever deleted it was cut short, and it is forgotten once more."""
+    """``again``: the first deletion was interrupted, and the thread is forgotten a second time."""
     path = tmp_path / "memory.db"
     memory = Memory(storage=SQLiteStorage(path))
     await memory.messages.save([Message.user(f"my zanzibarsecret{n}") for n in range(3)], thread="t")

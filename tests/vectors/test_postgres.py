@@ -145,7 +145,7 @@ async def test_a_schema_that_is_dropped_leaves_the_others_whole(postgres_url: st
         assert await ids_of(store, [1, 0]) == {"a"}
 
 
-async def test_an_extension_that_is_there_is_used(postgres_url: str) -> None:
+async def test_an_installed_extension_is_used(postgres_url: str) -> None:
     await fetch(postgres_url, "CREATE SCHEMA extensions")
     await fetch(postgres_url, "CREATE EXTENSION vector SCHEMA extensions")
     async with PgVectorStore(postgres_url, schema="one") as store:
@@ -179,7 +179,7 @@ async def test_schemas_are_apart_beside_messages(postgres_url: str) -> None:
         assert await ids_of(two, [1, 0]) == {"2"}
 
 
-async def test_a_server_that_is_not_there_is_named() -> None:
+async def test_an_unreachable_server_is_named() -> None:
     async with PgVectorStore("postgresql://ada:secret@127.0.0.1:1/app") as store:
         with pytest.raises(StorageError, match=r"ada@127.0.0.1:1/app.*start PostgreSQL") as caught:
             await store.list_indexes()

@@ -35,7 +35,7 @@ async def test_a_folder_keeps_what_was_stored(tmp_path: Path) -> None:
         assert [hit.metadata for hit in await store.query("i", [1, 0])] == [{"who": "ada"}]
 
 
-async def test_a_server_that_is_not_there_is_named() -> None:
+async def test_an_unreachable_server_is_named() -> None:
     async with QdrantVectorStore("http://127.0.0.1:1", timeout=2) as store:
         with pytest.raises(StorageError, match=r"cannot list indexes in http://127.0.0.1:1"):
             await store.list_indexes()

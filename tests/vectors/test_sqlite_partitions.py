@@ -1,4 +1,4 @@
-"""A partition whose vectors are gone leaves nothing in the file, and nobody goes on finding them."""
+"""If all vectors of a partition are removed, the file keeps nothing of it, and no open store finds them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def test_its_name_goes_with_its_last_vector(tmp_path: Path, whole: bool) -
     assert b"grace-hopper" not in (tmp_path / PATH).read_bytes()
 
 
-async def test_what_others_have_read_of_it_is_not_found_again(tmp_path: Path) -> None:
-    """Whatever happened in between, and whether they have looked meanwhile or not."""
+async def test_another_reader_does_not_find_removed_vectors(tmp_path: Path) -> None:
+    """This holds whether or not the reader searches between the changes."""
     store = await filled(tmp_path / PATH, "ada")
     for looks in (True, False):
         reader = SQLiteVectorStore(tmp_path / PATH)

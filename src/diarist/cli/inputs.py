@@ -18,8 +18,11 @@ _COPY = "standard-input"
 
 @contextmanager
 def opened_input(file: Path) -> Generator[Path]:
-    """Yield the path of a file to read; for ``-``, of a temporary copy of standard input, since detecting the kind of
-    file reads it more than once. Errors of the block name the file and the command's options."""
+    """Yield the path of a file to read.
+
+    For ``-`` this is a temporary copy of standard input, because commands read a file more than once, first to detect
+    its format. An InputError raised in the block names the file, and the option that helps with a broken line.
+    """
     with TemporaryDirectory(prefix="diarist-") as folder:
         path = file
         if str(file) == "-":
@@ -39,7 +42,10 @@ def _named(error: InputError, path: Path) -> str:
 
 
 def thread_of(path: Path, chat: Conversation, thread: str | None) -> str:
-    """Return ``thread``, or an id for a conversation of ``path``. Raises InputError if standard input has none."""
+    """Return ``thread`` if it is given, otherwise an id for the conversation in ``path``.
+
+    Raises InputError if the conversation comes from standard input and has no id.
+    """
     if thread is None and not chat.id and path.name == _COPY:
         raise InputError("add --thread: standard input has no path from which a thread id can be derived")
     return thread or thread_id_of(path, chat)

@@ -69,7 +69,10 @@ def _in_libsql(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _checked(value: Any) -> Value:
-    """Return the value. Raises InputError for text that libSQL would truncate, UnicodeEncodeError for bad Unicode."""
+    """Return the value in a form that the driver accepts: booleans as integers, lists as JSON.
+
+    Raises InputError for text that libSQL would truncate, UnicodeEncodeError for bad Unicode.
+    """
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list):
@@ -174,7 +177,8 @@ class FileConnection(LibSQLConnection):
         return results[0] if len(results) == 1 else Result((), sum(result.changed for result in results))
 
     def _execute(self, sql: str, row: Sequence[Value]) -> Result:
-        # The driver passes larger integers as floats. SQLite converts text in integer columns and in arithmetic.
+        # The driver would pass larger integers as floats, so pass them as text: SQLite converts it back to integers in
+        # integer columns and in arithmetic.
         values = [str(v) if isinstance(v, int) and not -_SMALL <= v < _SMALL else v for v in row]
         with _driver_errors():
             cursor = self._driver.execute(sql, tuple(values))

@@ -20,14 +20,15 @@ from diarist.databases.blocking import ClosedError, ThreadConnection, ThreadData
 from diarist.exceptions import ConfigError, StorageError
 
 LOG_SIZE, WRITES_BETWEEN_LOOKS, WRITES_AFTER_FAILURE = 4_000_000, 8, 1_000
-"""Limits for checkpoints of the write-ahead log: its size in bytes; number of writes between two checks of its size;
-number of writes until the next attempt after other connections have blocked one.
-With SQLite's own checkpoints, after each thousand pages, the writer would wait for the disk."""
+"""When to write a checkpoint of the write-ahead log: at this size in bytes, checked after this number of writes. If
+other connections block a checkpoint, try again after this last number of writes.
+
+SQLite's own checkpoints are off: they run after each thousand pages, and the writer would wait for the disk."""
 REWRITTEN_UP_TO = 100_000_000
 """Maximum size of a file that is rewritten to erase data, in bytes. Rewriting it blocks writers for about a second."""
 _FOR_READERS, _BETWEEN_LOOKS, _LOCKED_AT_MOST = 2.0, 0.02, 0.05
-"""Seconds to wait for readers of an older state of the file; seconds between two attempts; maximum seconds per attempt,
-during which writers wait."""
+"""Seconds: how long to wait until no reader needs an older state of the file, how long to pause between two attempts,
+and how long one attempt may take. Writers wait during an attempt."""
 
 logger = logging.getLogger("diarist")
 
@@ -149,7 +150,7 @@ class SQLiteDatabase(ThreadDatabase):
             if not erases and self._log.stat().st_size < LOG_SIZE:
                 self._writes_to_skip = WRITES_BETWEEN_LOOKS
                 return
-            self._erases = False  # set it before the checkpoint, which may miss later deletions
+            self._erases = False  # reset it first: the checkpoint may miss rows that are deleted while it runs
             emptied = checkpoint(connection)
         except (sqlite3.Error, OSError) as error:
             if not is_busy(error) and not isinstance(error, FileNotFoundError):
@@ -196,7 +197,7 @@ async def erase_from_file(database: ThreadDatabase, path: Path) -> tuple[str, ..
         if time.monotonic() >= deadline:
             waits = (
                 f"another program reads an older state of {path}, or writes to it all the time, so {path.name}-wal"
-                " still holds deleted data; forget it again when that program is done"
+                " still holds deleted data; call forget again when that program is done"
             )
             logger.warning("%s", waits)
             return (*left, waits)

@@ -13,21 +13,23 @@ from diarist.messages import FilePart, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten
 
-_NO_ID_OF_THE_CALLERS = re.compile(r"msg_[0-9a-f]{32}")
+_GENERATED_ID = re.compile(r"msg_[0-9a-f]{32}")
 _PAGE = 100
 
 
 async def resent(storage: Storage, thread_id: str, given: Sequence[Message], known: Collection[str]) -> set[str]:
     """Return ids of the messages at the start of ``given`` that repeat the end of the stored conversation.
 
-    Messages are compared in order, by role and content. A message with an id that the caller chose, or that the thread
-    has (``known``), matches only the row with this id. The repeated messages must contain an answer, and end with the
-    last message of the thread. The last message of ``given`` is never one of them: a question that a user repeats is
-    new. Between matches there may be stored rows that clients do not keep: steps with tool calls, and unanswered
-    questions. A deleted, changed or stopped message matches any message of its role, or none.
+    Messages are compared in order, by role and content:
+
+    - If the caller chose a message's id, or the thread has it (``known``), the message matches only that row.
+    - The repeated messages contain an answer and end with the last message of the thread.
+    - The last message of ``given`` is always new, even if the user has asked the same question before.
+    - Stored rows that clients often do not keep may lie between matches: steps with tool calls, unanswered questions.
+    - A stored message that was deleted, changed or stopped matches any message of its role, or is skipped.
     """
     sent = given[:-1]
-    unknown = {message.id for message in sent if _NO_ID_OF_THE_CALLERS.fullmatch(message.id)} - set(known)
+    unknown = {message.id for message in sent if _GENERATED_ID.fullmatch(message.id)} - set(known)
     answers = [count for count, message in enumerate(sent, 1) if message.role == "assistant"]
     if not unknown or not answers:
         return set()
@@ -44,8 +46,10 @@ async def resent(storage: Storage, thread_id: str, given: Sequence[Message], kno
 
 
 async def _end_of(storage: Storage, thread_id: str, *, answers: int) -> list[Message]:
-    """Return the newest rows, in order, with at least this number of answers: a client has every answer that it
-    received."""
+    """Return enough of the newest rows, in order, to contain more than this number of answers, or all rows.
+
+    A client keeps every answer that it received, so older rows cannot match its history.
+    """
     rows: list[Message] = []
     while answers >= 0:
         limit = max(_PAGE, len(rows))
@@ -70,18 +74,18 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> Itera
 
 
 class _History:
-    """The messages of a client, and how many of them may match the stored rows read so far.
+    """Matches the messages of a client with the stored rows, row by row.
 
-    Since histories may be long and repetitive, all possible numbers are tracked at once. A set of numbers, or of
-    positions of messages, is stored as the bits of an integer.
+    It tracks how many of the client's messages may match the rows read so far. A repetitive history allows several
+    numbers, so all of them are tracked at once: a set of numbers, or of message positions, is the bits of an integer.
 
     Args:
         unknown: Ids of the messages to compare by content.
 
     Attributes:
-        open: Numbers after which any message may come next.
-        unanswered: Numbers after which no answer may come, since the client lacks the newest question, which was not
-            answered.
+        open: Possible numbers of matched messages, after which any message may follow.
+        unanswered: Possible numbers if the client does not have the newest question, because it got no answer. After
+            these numbers, no answer may follow.
     """
 
     def __init__(self, messages: Sequence[Message], unknown: Collection[str]) -> None:
@@ -147,7 +151,7 @@ class _History:
 
 
 def _and_behind(ends: int, places: int) -> int:
-    """Add to ``ends`` the numbers that are reached if the next messages match too, while they are at ``places``."""
+    """Extend each number in ``ends`` over the messages that follow it, as long as they are at ``places``."""
     while more := (ends & places) << 1 & ~ends:
         ends |= more
     return ends

@@ -25,7 +25,7 @@ RUN_TTL = 60.0
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
 _NEWEST = 100
-"""Number of newest rows to search for messages that were stored together with a run's end."""
+"""Number of newest rows to search for the last messages of a run, if the storage did not confirm the run's end."""
 
 
 async def open_run(
@@ -40,7 +40,8 @@ async def open_run(
     Raises:
         ThreadBusyError: Another run of the thread did not end in time.
         InputError: The thread belongs to another resource.
-        StorageError: The database failed. If only its reply was lost, the run holds its thread until ``ttl`` is over.
+        StorageError: The database failed. If the database did begin the run but its reply was lost, the run occupies
+            the thread until ``ttl`` has passed.
     """
     deadline = time.monotonic() + wait
     pause = _FIRST_WAIT
@@ -96,14 +97,14 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guar
 class Heartbeat:
     """Renews a run three times per ``ttl`` seconds, until ``end``.
 
-    Until the first renewal it is a timer, not a task: most runs end before that.
+    It starts as a timer and creates a task only for the first renewal, because most runs end earlier.
     """
 
     def __init__(self, storage: Storage, run: Run, ttl: float) -> None:
         self._storage = storage
         self._run = run
         self._ttl = ttl
-        # An empty context: the loop keeps the context of cancelled timers, and with it would keep the run's messages.
+        # The loop keeps cancelled timers with their context for a while. An empty context keeps no messages alive.
         self._timer = asyncio.get_running_loop().call_later(ttl / 3, self._begin, context=Context())
         self._task: asyncio.Task[None] | None = None
 
@@ -135,7 +136,7 @@ async def end_run(
 
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
-        StorageError: As for ``Storage.finish_run``; the run then holds its thread until its time to live is over.
+        StorageError: As for ``Storage.finish_run``. The run then occupies its thread until its time to live has passed.
     """
     try:
         return await _end(storage, run, outcome, last, events)
@@ -155,7 +156,7 @@ async def _end(
     except StorageError:  # perhaps only the reply was lost
         with suppress(StorageError):
             found = await storage.get_run(run.id)
-            if found is None and outcome == "discarded":  # deleted with the thread that the run had created
+            if found is None and outcome == "discarded":  # discarding deleted the run and the thread that it created
                 return []
             if found is not None and found.state == "live" and not last:
                 return await storage.finish_run(run, outcome, events=events)

@@ -48,7 +48,7 @@ class RunRecorder:
         read_only: Write nothing, and wait for no other run.
 
     Attributes:
-        pinned: Ids of stored messages that are this run's question, because the caller sent them again.
+        pinned: Ids of stored messages that the caller sent again as this run's question.
         kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
         events: Events to store with the run's next messages; dropped if the run is discarded.
     """
@@ -100,8 +100,10 @@ class RunRecorder:
         await self._take_in(context, thread.id)
 
     async def _take_in(self, context: RunContext[object], thread_id: str) -> None:
-        """Add the input messages that the thread does not have to the run, as new messages. If the thread has them all,
-        remember the last user messages among them that were not deleted."""
+        """Add those input messages to the run that the thread does not have yet.
+
+        If the thread has all of them, remember the last user messages of the input, without deleted ones.
+        """
         given = context.messages.input
         known: set[str] = set()
         if asked := [message.id for message in given if message.id not in context.made]:
@@ -123,9 +125,9 @@ class RunRecorder:
         self._repeated = [message for message in questions if message.id in there][::-1]
 
     def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
-        """If the caller sent nothing new, use its last user messages as the question.
+        """If the input had no new message, use its last user messages as the question.
 
-        Clients send nothing new after a missing answer, or to get another answer. If the messages are at the end of
+        Clients send such an input to get a missing answer, or another one. If the messages are at the end of
         ``window``, they stay in place and are pinned. Otherwise copies are added at the end, for this run only.
         """
         if not self._repeated:
@@ -142,14 +144,15 @@ class RunRecorder:
         counts.
 
         Raises:
-            RunLostError: Another process took this run for dead and ended it.
+            RunLostError: The run expired, and another process ended it.
         """
         if self._read_only:
             return Synced([], [], [])
         changed, removed = await self._follow(context.messages, same=not context.edits_in_place)
         added: list[Message] = []
         for source, together in self._fresh(context.messages):
-            await shield_until_done(self._append(together, source))  # if cut off, the run's end would store them again
+            # Shielded: after an interrupted write, the end of the run would store the same messages again.
+            await shield_until_done(self._append(together, source))
             added += together
         return Synced(added, changed, removed)
 
@@ -174,8 +177,7 @@ class RunRecorder:
     def _fresh(
         self, messages: MessageList, only: Collection[str] | None = None
     ) -> list[tuple[MessageSource, list[Message]]]:
-        """Return the messages that are not stored yet, in order, grouped by source; with ``only``, just those with
-        these ids."""
+        """Return the messages that are not stored yet, in order, grouped by source. ``only``: ids to select from."""
         fresh = [
             message
             for message in messages.of("input", "response")
@@ -185,11 +187,10 @@ class RunRecorder:
         return [(cast(MessageSource, source), list(together)) for source, together in groups]
 
     async def _repair(self, messages: MessageList) -> None:
-        """Store the changes that a processor made to earlier rows after a refusal, so that the thread does not fail
-        again.
+        """Store repairs of earlier rows, which processors made after the provider refused the conversation.
 
-        Rows are deleted only after a model has answered without them, which proves that the repair works. If storing
-        fails, the next run repeats the repair.
+        The next run then does not fail for the same reason. Rows are deleted only after a model has answered without
+        them, which proves that the repair works. If storing fails, the next run repeats the repair.
         """
         thread_id = self._run.thread_id
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
@@ -223,7 +224,7 @@ class RunRecorder:
         for message in messages:
             message.seq = self._saved[message.id][0].seq
         self._count(messages)
-        # Shielded: if this were cut off, the run's end would remove the same rows again.
+        # Shielded: after an interrupted write, the end of the run would remove the same rows again.
         await shield_until_done(self._replace(messages, [message.id for message in remove]))
 
     async def _replace(self, messages: Sequence[Message], gone: Sequence[str]) -> None:
@@ -276,9 +277,9 @@ class RunRecorder:
         await end_run(self._storage, self._run, "interrupted")
 
     async def _store_but_last(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
-        """Store all messages except the last responses, and return these, to be stored in one write with the run's end.
+        """Store all messages except the last responses. Return those, to be stored in the write that ends the run.
 
-        If earlier rows were repaired, store all messages, then the repairs, and return none.
+        If earlier rows were repaired, store all messages, then the repairs, and return an empty list.
         """
         await self._follow(messages)
         fresh = self._fresh(messages, only)

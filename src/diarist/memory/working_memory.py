@@ -23,7 +23,7 @@ class Working:
     Pass the ``thread``; in resource scope, where all threads of a resource share it, the ``resource`` alone is enough.
 
     Attributes:
-        config: None if this memory has no working memory.
+        config: The configuration of working memory; None if this memory has none.
     """
 
     def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, addressing: Addressing) -> None:
@@ -32,7 +32,7 @@ class Working:
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> str | dict[str, Json]:
         """Return the working memory, without changes of live runs: a text, or the JSON object if there is a schema.
 
-        Empty while nothing is known.
+        It is empty until something has been stored.
 
         Raises:
             ConfigError: This memory has no working memory.
@@ -52,7 +52,7 @@ class Working:
     ) -> str | dict[str, Json]:
         """Change the working memory, from the next run on, even if it is read-only to the model.
 
-        A text also replaces changes that live runs have made so far: those changes do not return when the runs end.
+        A text also replaces the changes that live runs have made so far; the end of those runs does not apply them.
 
         Args:
             value: The whole new text; an empty text clears it. With a schema, the fields to change: they are merged

@@ -140,7 +140,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         thread_id=thread_id,
         resource_id=resource_id,
         run_id=row.run_id,
-        metadata={} if row.metadata == "{}" else from_json(row.metadata),  # in most messages
+        metadata={} if row.metadata == "{}" else from_json(row.metadata),  # skip parsing: most messages have none
         seq=row.seq,
         part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
         sent=decode_sent(row.sent),
@@ -255,7 +255,7 @@ def decode_cursor(cursor: str, method: str, *kinds: type[int | str]) -> list[Any
 
 
 def require_state(run: Run, stored: Run | None, state: RunState) -> None:
-    """Raise RunLostError unless the stored run has the token of ``run`` and the state."""
+    """Raise RunLostError unless the stored run is in ``state`` and has the token of ``run``."""
     if stored is None or (stored.thread_id, stored.token, stored.state) != (run.thread_id, run.token, state):
         raise lost_run(run, stored)
 

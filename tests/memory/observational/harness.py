@@ -101,7 +101,7 @@ class FakeReflector:
 
 
 class WatchedBackground(Background):
-    """Says when somebody waits for a job: ``waiting`` is set then."""
+    """Sets ``waiting`` when a call waits for a job."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -263,7 +263,7 @@ async def test_a_full_window_without_chunks_is_observed_while_the_run_waits(chat
 
 
 class WatchedLeases(InMemoryStorage):
-    """Says when somebody asks for a lease that another holds."""
+    """Tells when a process asks for a lease that another process holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -448,7 +448,7 @@ async def test_a_job_that_outlives_its_run_counts(chat: Conversation) -> None:
 
 
 @pytest.mark.parametrize("fail", [None, ModelConnectionError("down: s0 s0")])
-async def test_of_a_discarded_run_nothing_lives_on(chat: Conversation, fail: Exception | None) -> None:
+async def test_nothing_is_kept_of_a_discarded_run(chat: Conversation, fail: Exception | None) -> None:
     await chat.commit(user("hello", 3))
     await observe_now(chat.engine, "ada", chat.thread)
     run, _, gate = await own_steps(chat)
@@ -488,7 +488,7 @@ async def test_a_small_message_before_the_steps_of_a_run_is_noted_first(chat: Co
     assert [entry.run_id for entry in (await chat.stored()).entries] == [None, run.id]
 
 
-async def test_of_an_interrupted_run_with_a_guard_nothing_is_noted(chat: Conversation) -> None:
+async def test_an_interrupted_guarded_run_is_not_noted(chat: Conversation) -> None:
     run, _, gate = await own_steps(chat, guarded=True)
     await chat.storage.finish_run(run, "interrupted")
     gate.set()
@@ -614,7 +614,7 @@ async def test_rows_before_a_chunk_are_not_noted_with_rows_behind_it(chat: Conve
 
 
 class RewriteInBetween(InMemoryStorage):
-    """Lets somebody in right before a log is saved: after everything has been checked."""
+    """Makes another change right before a log is saved, after everything has been checked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -856,7 +856,7 @@ async def test_an_overflow_of_a_window_without_chunks_is_observed(chat: Conversa
 # -- by hand
 
 
-async def test_asked_for_observations_come_after_what_waits(chat: Conversation) -> None:
+async def test_manual_observations_follow_waiting_chunks(chat: Conversation) -> None:
     await buffered(chat)
     await observe_now(chat.engine, "ada", chat.thread, emit=chat.parts.append)
     memory = await chat.open()
@@ -865,7 +865,7 @@ async def test_asked_for_observations_come_after_what_waits(chat: Conversation) 
     assert [part["triggeredBy"] for part in chat.data("activation")] == ["manual"]
 
 
-async def test_asked_for_observations_wait_for_the_job_of_this_process(chat: Conversation) -> None:
+async def test_manual_observations_wait_for_the_job_of_this_process(chat: Conversation) -> None:
     gate = await held_up(chat)
     asked = asyncio.create_task(observe_now(chat.engine, "ada", chat.thread))
     for _ in range(3):

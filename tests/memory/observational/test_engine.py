@@ -275,7 +275,7 @@ async def test_cancellation_passes_through_and_leaves_the_lease_free(chat: Conve
 
 
 class LostRaces(InMemoryStorage):
-    """Refuses the first saves of a log, as if somebody else had been first each time."""
+    """Refuses the first saves of a log, as if another process had saved first each time."""
 
     refusals = 0
 

@@ -177,7 +177,7 @@ async def test_withheld_messages_are_observed_all_the_same() -> None:
         assert (await memory.diary.observe(thread="t")).version == log.version
 
 
-async def test_of_a_cut_answer_only_what_it_got_to_was_withheld_or_noted() -> None:
+async def test_a_cut_answer_covers_only_messages_before_its_last_note() -> None:
     given = [Message.user(f"fact {n}", id=f"m{n}", created_at=MORNING) for n in range(1, 9)]
 
     def without_two(shown: list[Message]) -> list[Message]:

@@ -150,14 +150,14 @@ CRUMB = Reply(text=f"<diary>\n{NOTES}\n- 🟡 hal", finish_reason="length")
 
 
 @pytest.mark.parametrize("second", ["", "I am sorry.", LOOP, CRUMB])
-async def test_where_the_shorter_ones_are_no_use_what_fits_is_kept_and_says_so(second: str | Reply) -> None:
+async def test_if_the_shorter_answer_fails_too_the_cut_notes_are_kept_and_marked(second: str | Reply) -> None:
     observed = await ModelObserver(ScriptedModel(CUT, second)).observe(MESSAGES, earlier=[])
     assert observed.text == f"{LONG}\n- 🟢 the notes broke off; the rest of the message is not noted"
     assert (observed.calls, observed.unnoted) == (2, ())
     assert "not noted" in observed.shortfall
 
 
-async def test_what_a_content_filter_has_cut_is_no_answer() -> None:
+async def test_an_answer_cut_by_a_content_filter_is_an_error() -> None:
     filtered = Reply(text=f"<diary>\n{NOTES}\n- 🔴 User ow", finish_reason="content-filter")
     with pytest.raises(ContentFilterError):
         await ModelObserver(ScriptedModel(filtered)).observe(MESSAGES, earlier=[])
@@ -226,7 +226,7 @@ def test_of_a_long_log_its_end_and_what_matters_stay() -> None:
     assert len(set(lines)) == len(lines)
 
 
-def test_of_a_long_log_what_the_messages_come_back_to_is_shown() -> None:
+def test_a_long_log_shows_lines_about_the_topics_of_the_messages() -> None:
     days = [f"Date: 2026-01-{day:02}\n- 🟢 User asked about train {day}" for day in range(1, 29)]
     days[3] += "\n- 🟢 User asked how old Rex the dog is"
     days[9] += "\n- 🔴 User stated: a dog called Fay"

@@ -12,7 +12,7 @@ from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
 
 OUT_OF_ORDER: list[BaseException] = [RuntimeError("out of order"), asyncio.CancelledError("out of order")]
-"""What an embedder may raise; the second where its client waits for a connection that somebody has closed."""
+"""Errors that an embedder may raise. It raises the second if its client waits for a connection that was closed."""
 
 TOPICS = ("rome", "pizza", "compiler", "garden")
 MEANS = {"italy": "rome", "flight": "rome", "dinner": "pizza", "python": "compiler", "roses": "garden"}

@@ -99,7 +99,7 @@ async def test_a_store_elsewhere_is_named() -> None:
 
 
 async def test_without_vectors_nothing_is_made(tmp_path: Path) -> None:
-    """Forgetting must not make tables, or an extension, that nobody asked for."""
+    """Forgetting must not create tables or an extension that the application does not use."""
     async with Memory(storage=SQLiteStorage(tmp_path / "memory.db")) as memory:
         await memory.messages.save([Message.user("Rome")], thread="one", resource="ada")
         assert (await memory.forget(thread="one")).vectors == 0

@@ -33,7 +33,7 @@ async def recalled(memory: Memory, query: str, **more: object) -> list[str]:
     return [hit.message.text for hit in page.items]
 
 
-async def test_meaning_finds_what_words_do_not_and_words_what_meaning_does_not() -> None:
+async def test_search_finds_by_meaning_and_by_words() -> None:
     memory = await remembering(TopicEmbedder())
     assert (await recalled(memory, "Italy"))[:2] == [SAID[2], SAID[0]]  # the word and the meaning, then the meaning
     assert SAID[1] in await recalled(memory, "az204")

@@ -1,4 +1,4 @@
-"""Of a resource that was forgotten, nobody finds even the ids: not in claims on work, not among vectors."""
+"""After a resource is forgotten, its ids are nowhere: not in leases, not among vectors."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ async def test_two_processes_embed_once() -> None:
 
 
 async def test_a_failing_vector_store_fails_forget() -> None:
-    """Whoever asks to forget must know that something is left."""
+    """The caller of ``forget`` must learn that vectors are left."""
 
     class Stuck(InMemoryVectorStore):
         stuck = False

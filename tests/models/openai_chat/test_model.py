@@ -224,7 +224,7 @@ async def test_an_answer_in_small_pieces() -> None:
 
 
 @pytest.mark.parametrize("type", ["text/plain", "application/octet-stream", "text/event-stream; charset=utf-8"])
-async def test_whatever_the_stream_is_called(type: str) -> None:
+async def test_any_content_type_of_the_stream_is_read(type: str) -> None:
     async with raw_server(answer(EVENT + STOP, type=type)) as server:
         assert text(await read_from(server)) == ["Hi"]
 
@@ -424,7 +424,7 @@ async def test_the_key_does_not_follow_a_redirect() -> None:
         assert other.connections == 0
 
 
-async def test_a_server_that_says_done_and_stays() -> None:
+async def test_a_server_that_keeps_the_connection_open_after_done() -> None:
     """Its connection cannot be used again, but its answer is complete."""
     endless = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + EVENT + STOP + b"data: [DONE]\n\n"
     async with raw_server(endless) as server:
@@ -459,7 +459,7 @@ async def test_a_request_that_is_always_dropped_goes_out_twice(monkeypatch: pyte
         await model.close()
 
 
-async def test_what_breaks_off_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_breaks_late_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server may have worked on it, and been paid."""
     monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", -1.0)  # nobody waits here
     async with raw_server(answer(EVENT + STOP), answers=1) as server:
@@ -604,7 +604,7 @@ def test_several_event_loops_at_once(openai_server: OpenAIServer) -> None:
 
 
 def test_a_loop_that_ends_closes_its_connections(openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody closes the model; unclosed sessions would warn, and warnings are errors here."""
+    """The model is not closed. An unclosed session would warn, and warnings are errors in these tests."""
     model = ChatWire(openai_server, "lean").model()
     for _ in range(2):
         assert text(asyncio.run(read(model))) == ["ok"]
@@ -688,7 +688,9 @@ print(one.generate_sync("Hello").text, agent().generate_sync("Hello").text)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's own, about its sockets
-def test_a_loop_that_was_closed_the_hard_way(openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_that_was_closed_before_its_connections(
+    openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
     model = ChatWire(openai_server, "lean").model()
     loop = asyncio.new_event_loop()
     assert text(loop.run_until_complete(read(model))) == ["ok"]
@@ -704,7 +706,7 @@ def test_a_loop_that_was_closed_the_hard_way(openai_server: OpenAIServer, caplog
 
 @pytest.fixture
 def self_signed(tmp_path: Path) -> Path:
-    """A certificate for 127.0.0.1 that nobody but itself vouches for, with its key."""
+    """A self-signed certificate for 127.0.0.1, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     certificate = (

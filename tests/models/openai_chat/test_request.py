@@ -171,7 +171,7 @@ def test_settings() -> None:
     assert "parallel_tool_calls" not in body(ask(settings=settings))
 
 
-def test_how_openai_says_it() -> None:
+def test_settings_of_openai_reasoning_models() -> None:
     """Reasoning models take no temperature, and the limit has another name."""
     request = ask(settings=ModelSettings(temperature=0.3, top_p=0.9, max_output_tokens=50))
     made = body(request, dialect=OPENAI, model="gpt-5-mini", provider="openai")
@@ -200,7 +200,7 @@ def test_how_openai_says_it() -> None:
         ("qwen3", "high", True),
     ],
 )
-def test_who_takes_a_temperature(model: str, effort: str | None, taken: bool) -> None:
+def test_models_that_take_a_temperature(model: str, effort: str | None, taken: bool) -> None:
     assert takes_sampling(model, effort) is taken
 
 
@@ -283,7 +283,7 @@ def test_strict_schemas(schema: dict[str, Any], strict: bool) -> None:
         ("ollama", "qwen3", True),
     ],
 )
-def test_who_takes_a_schema(provider: str, model: str, taken: bool) -> None:
+def test_models_that_take_a_schema(provider: str, model: str, taken: bool) -> None:
     request = ask(output=OutputSchema(name="w", schema=SCHEMA))
     assert ("response_format" in body(request, dialect=DIALECTS[provider], model=model)) is taken
 

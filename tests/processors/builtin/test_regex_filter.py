@@ -1,4 +1,4 @@
-"""``RegexFilter``: no part of a match reaches anyone, wherever the text is split."""
+"""``RegexFilter``: no part of a match is sent, wherever the text is split."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
 """Reads sessions of Gemini CLI (``~/.gemini/tmp/…/chats/session-*.json`` and ``.jsonl``) and its checkpoints.
 
-A session is a ``ConversationRecord``: an object with ``messages``, or, in newer versions, a line of metadata and a line
-per message, where a later line with the same id replaces the earlier one, ``{"$rewindTo": id}`` removes a message and
-all after it, and ``{"$set": …}`` changes the metadata (``packages/core/src/services/chatRecordingTypes.ts`` and
-``chatRecordingService.ts`` of https://github.com/google-gemini/gemini-cli). A checkpoint of ``/chat save`` is a list of
-the Gemini API's ``Content``, alone or under ``history`` (``packages/core/src/core/logger.ts``).
+A session is a ``ConversationRecord``. Older versions write one object with ``messages``. Newer versions write a line of
+metadata and then a line per message: a line with an earlier id replaces the earlier line, ``{"$rewindTo": id}`` removes
+that message and all after it, and ``{"$set": …}`` changes the metadata. See
+``packages/core/src/services/chatRecordingTypes.ts`` and ``chatRecordingService.ts`` in
+https://github.com/google-gemini/gemini-cli.
+
+A checkpoint of ``/chat save`` is a list of the Gemini API's ``Content``, alone or under ``history``. See
+``packages/core/src/core/logger.ts`` there.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ def _add_record(item: Item, builder: Builder) -> None:
         parts = [_thought(as_object(thought) or {}) for thought in as_list(record.get("thoughts")) or []]
         parts += _parts(record.get("content"), builder, where)
         parts += [_call(as_object(call) or {}, where) for call in as_list(record.get("toolCalls")) or []]
-        # The session is saved while a turn runs. A later reading of the longer turn adds it under another id.
+        # Gemini CLI saves the session while a turn runs. The key depends on the length of the turn, so a turn that
+        # has grown since the last import is added again under another id.
         answered = sum(isinstance(part, ToolPart) and part.state != "call" for part in parts)
         builder.add("assistant", parts, key=f"{key}\0{len(parts)}\0{answered}", where=where, created_at=moment)
     else:

@@ -41,8 +41,8 @@ class Cycle:
 
     Attributes:
         log: The diary when the cycle started.
-        tokens: Size of the input: messages, or entries for a reflection.
-        buffered: True: the cycle runs in the background, before it is needed, and its result waits until then.
+        tokens: Tokens of the input: of messages for an observation, of entries for a reflection.
+        buffered: True if the cycle runs in the background, ahead of need, and stores its result to be activated later.
     """
 
     id: str
@@ -113,8 +113,10 @@ def cycle_start(cycle: Cycle, limits: Limits, *, thread_ids: Sequence[str]) -> D
 
 
 def cycle_end(cycle: Cycle, entry: Observation, *, at: datetime, shortfall: str = "") -> DataChunk:
-    """Return the end event of a cycle, with the usage of all its model calls. ``shortfall``: a description of missing
-    notes."""
+    """Return the event for the end of a cycle, with the usage of all its model calls.
+
+    ``shortfall``: a description of missing notes, if there are any.
+    """
     tokens = entry.message_tokens if cycle.operation == "observation" else cycle.tokens
     data: dict[str, Json] = {
         "completedAt": at.isoformat(),
@@ -130,7 +132,7 @@ def cycle_end(cycle: Cycle, entry: Observation, *, at: datetime, shortfall: str 
 
 
 def cycle_failed(cycle: Cycle, error: str, *, at: datetime, attempt: int, will_retry: bool) -> DataChunk:
-    """Return the failed event of a cycle, with the number of consecutive failures."""
+    """Return the event for the failure of a cycle. ``attempt``: the number of consecutive failures."""
     data: dict[str, Json] = {
         "failedAt": at.isoformat(),
         "durationMs": cycle.milliseconds(at),
@@ -148,8 +150,8 @@ def activation(
     """Return the event for an activation of buffered entries.
 
     Args:
-        cycle: Its ``log`` is the diary after the activation, its ``tokens`` the size of the messages or entries that
-            left the window.
+        cycle: ``cycle.log`` is the diary after the activation. ``cycle.tokens`` counts the tokens of the messages or
+            entries that left the window.
         entries: The activated entries.
     """
     data: dict[str, Json] = {

@@ -88,8 +88,8 @@ def free_chunks(
 ) -> int:
     """Return how many of the oldest buffered chunks may be activated.
 
-    Chunks that cover a pinned row, and all after them, must wait. Chunks of the newest two turns wait too, if the older
-    ones suffice to bring the raw rows below ``message_tokens``; a single turn may be too long for that.
+    The first chunk that covers a pinned row must wait, and so must all chunks after it. Chunks of the newest two turns
+    also wait if activating the older chunks is enough to bring the raw rows below ``message_tokens``.
 
     Args:
         chunks: The raw rows that each chunk covers.
@@ -98,7 +98,7 @@ def free_chunks(
         return 0
     opens = [row for row in raw if row.role == "user"]
     newest = opens[-2] if len(opens) > 1 else raw[0]
-    unpinned = older = len(chunks)  # index of the first pinned chunk, and of the first chunk of the newest turns
+    unpinned = older = len(chunks)  # numbers of chunks before the first pinned chunk, and before the newest turns
     for count in range(len(chunks) - 1, -1, -1):
         rows = chunks[count]
         if seq_of(rows[-1]) >= seq_of(newest):
@@ -115,7 +115,7 @@ def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) 
     Pinned rows always stay.
 
     Args:
-        cuts: How many times to halve; 0 only ensures the user message at the beginning.
+        cuts: How many times to halve the rows. 0 leaves out only the rows before the first user message.
     """
     kept = rows
     if cuts:

@@ -48,13 +48,14 @@ async def observe(
 ) -> Outcome:
     """Observe a batch and add its entry to the diary. The entry covers only the rows that the Observer noted.
 
-    A unit that the Observer has refused too often gets a line that says so instead of notes. Errors of the Observer or
-    the storage are returned, not raised.
+    If the Observer has refused a unit too often, the entry gets a line about the refusal instead of notes on the unit.
+    Errors of the Observer or the storage are returned, not raised.
 
     Args:
         log: The diary with the earlier notes for the Observer's prompt.
         timeout: Time limit of the Observer in seconds; None for no limit.
-        forgive_timeout: Do not count a timeout as a failure, since there was progress.
+        forgive_timeout: Do not count a timeout as a failure. For calls after the first one of a turn, since the first
+            has already made progress.
         buffered: Store the entry to be activated later.
         before_save: Awaited before the entry is saved, so that parallel calls are saved in order.
     """
@@ -119,8 +120,8 @@ async def _save(
     """Save an entry. Raises ConflictError if its rows have changed, or if notes in the Observer's prompt were
     forgotten.
 
-    A change of rows between the check and the save also changes the diary, so check and save are repeated. Rows of a
-    live run are an exception: when the run ends, entries with changed rows are removed.
+    If rows change between the check and the save, their diary changes too; the save then fails, and both are repeated.
+    Changes of a live run's own rows do not change the diary, but the end of the run removes the entries made from them.
     """
 
     async def unchanged() -> None:
@@ -179,7 +180,7 @@ def _noted(batch: Batch, unnoted: Collection[str]) -> Batch:
 
 
 def _narrowed(source: Source, rows: Sequence[Message], noted: Collection[str]) -> Source | None:
-    """Return a source up to the last of its rows that was noted."""
+    """Return a source that ends at its last noted row; None if no row of it was noted."""
     own = [
         row for row in rows if row.thread_id == source.thread_id and source.first_seq <= seq_of(row) <= source.last_seq
     ]

@@ -141,7 +141,7 @@ class ThreadDiary:
         Args:
             in_flight: Background work may still read the run's rows. Otherwise a thread without a diary needs no
                 tombstone.
-            seqs: Numbers of its rows. Notes that another process made of them, because it took the run for dead, are
+            seqs: Numbers of its rows. Notes that another process made of them, because the run had expired, are
                 removed as well.
         """
         log = await self.read()

@@ -34,10 +34,12 @@ async def clone(
     *,
     withdraw: Callable[[Thread], Awaitable[None]],
 ) -> Thread:
-    """Create ``copy``, a new thread of the same resource (or of none, as the source), from the selected messages.
+    """Create ``copy``, a new thread with the selected messages of ``source``.
+
+    ``copy`` belongs to the same resource as ``source``, or to none if ``source`` belongs to none.
 
     Args:
-        withdraw: Called with a copy that was removed after an error, to remove data that others have derived from it.
+        withdraw: Called after a failed copy was removed, to remove data derived from it, such as vectors.
     """
     if selection.ids is not None:
         known = await storage.existing_ids(source.id, sorted(selection.ids))
@@ -89,9 +91,10 @@ async def clone(
 
 
 async def _give_up(storage: Storage, copy: Thread, withdraw: Callable[[Thread], Awaitable[None]]) -> None:
-    """Remove a copy that is visible already. The caller then raises the error that made it fail.
+    """Remove a copy that is already visible. The caller then raises the error that made it fail.
 
-    Vectors go last: a process that is embedding the copy removes its own when it finds the thread gone.
+    Vectors are removed last. If a process is still embedding the copy, it finds that the thread is gone and removes the
+    vectors that it wrote.
     """
     try:
         await storage.delete_thread(copy.id)

@@ -79,7 +79,7 @@ class Moved:
     """Counts of an export or import.
 
     Attributes:
-        threads, messages, resources: Numbers of exported or new ones.
+        threads, messages, resources: How many were exported, or newly imported.
         skipped: Ids of threads that existed already and were not changed.
     """
 
@@ -160,7 +160,7 @@ async def items_of(lines: Lines) -> AsyncIterator[Item]:
             raise InputError(f"line {number}: not an object")
         value = cast("dict[str, Any]", value)
         if ended:
-            raise InputError(f"line {number}: more lines follow the last one")
+            raise InputError(f"line {number}: no line may follow the line of the type 'end'")
         if number == 1:
             version = value.get("version")
             if value.get("type") != "diarist" or not isinstance(version, int):
@@ -174,7 +174,9 @@ async def items_of(lines: Lines) -> AsyncIterator[Item]:
         elif value.get("type") == "end":
             for name, count in counts.items():
                 if value.get(name) != count:
-                    raise InputError(f"line {number}: the file says {value.get(name)} {name} and has {count}")
+                    raise InputError(
+                        f"line {number} counts {value.get(name)} {name}, but the file has {count}; export it again"
+                    )
             ended = True
         else:
             item = _item(value, number)

@@ -72,8 +72,8 @@ class Importer:
                         if self._counts[self._thread.id] % PAGE == 0:
                             self._on_progress(self._moved)
                 elif isinstance(item, Message) and self._rows is not None and self._thread.id not in self._incomplete:
-                    # Count a message if the skipped thread has the same message at this place: diary entries made from
-                    # it stay valid.
+                    # Diary entries made from a message are valid only if the skipped thread has the same message at
+                    # the same place. Count those messages.
                     place = self._counts[self._thread.id] + 1
                     row = await anext(self._rows, None)
                     if row is None or (row.seq, row.id, row.role, row.parts) != (place, item.id, item.role, item.parts):
@@ -147,7 +147,7 @@ class Importer:
         if "metadata" in new:
             await self._storage.save_resource(Resource(id=whole.id, metadata=whole.metadata, version=kept.version))
         if "a working memory" in new:
-            text = whole.working_memory  # keep a working memory that was written since
+            text = whole.working_memory  # if a working memory was written after the check above, keep that one
             await working.update(key, lambda memory: memory if memory.text else replace(memory, text=text))
         if "a diary" in new:
             for version, log in enumerate(begun(*logs)):

@@ -61,7 +61,8 @@ async def mastra_lines(path: Path | str, *, on_note: Callable[[str], None] | Non
 
     Args:
         path: The file. It is opened read-only.
-        on_note: Called at the end for each kind of content that was left out or changed: a sentence with its count.
+        on_note: Called at the end, once for each kind of content that was left out or changed, with a sentence that
+            names the kind and its count.
 
     Raises:
         InputError: The file cannot be read.
@@ -99,13 +100,13 @@ class _Database:
         self._read: set[str] = set()
         """Keys of the diaries that were read, so that their notes are not reported again."""
         self._covered: dict[str, dict[int, list[Source]]] = {}
-        """For each resource, the sources of each slot of its diary."""
+        """For each resource: the sources of each record (slot) of its diary."""
         self._hints: dict[str, list[Hints]] = {}
 
     async def items(self) -> AsyncIterator[Item]:
         for item in chain(self._threads(), self._resources()):
             yield item
-        # Rows that belong to no thread, and tables without a counterpart in diarist.
+        # Report rows that belong to no thread, and tables that diarist cannot import.
         (homeless,) = self._connection.execute(
             "SELECT count(*) FROM mastra_messages WHERE thread_id IS NULL OR thread_id = ''"
         ).fetchone()
@@ -194,7 +195,8 @@ class _Database:
     # -- messages
 
     def _messages(self, thread_id: str) -> Iterator[tuple[Message, bool | None]]:
-        """Yield messages in order, each with its mark of observation: True, False, or None without a mark.
+        """Yield messages in order. Each comes with True if Mastra marked it as observed, False if as not observed, and
+        None if it has no mark.
 
         Tool results in separate messages are added to their calls.
         """

@@ -41,8 +41,8 @@ class RunState:
     Attributes:
         key: Key of the value in storage; set at the first step, when the run's resource is known.
         text: The working memory at the start of the run, as shown to the model; None if it could not be read.
-        updates: Updates that the run made, in order, each with the id of the message with its tool call. The first
-            ``written`` of them are stored, pending.
+        updates: Updates that the run made, in order, each with the id of the message that has its tool call.
+        written: Number of updates that are already stored as pending, counted from the first.
         shown: The system text of the current step.
         keeps: True if the model has the tool that updates working memory.
     """
@@ -76,8 +76,7 @@ class WorkingMemoryProcessor(Processor[Any]):
         return RunState()
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
-        """Register the callback that writes updates before the run ends; it must run before the callback that ends the
-        run."""
+        """Register a callback that stores the updates. It runs before the callback that ends the run in storage."""
         context, state = args.context, args.state
         if context.thread_id is None or context.resource_id is None:
             return
@@ -115,7 +114,7 @@ class WorkingMemoryProcessor(Processor[Any]):
         return {"tools": {**args.tools, UPDATE_TOOL: self._tool.with_function(partial(self._update, context, state))}}
 
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
-        """Add the working memory to the prompt; only now are the messages in the prompt known."""
+        """Update the system text, now that the messages of the prompt are known, and drop earlier updates from them."""
         state: RunState = args.state
         if not state.key:
             return
@@ -142,7 +141,7 @@ class WorkingMemoryProcessor(Processor[Any]):
 
     async def _update(self, context: RunContext[Any], state: RunState, memory: Json = None, **others: Json) -> str:
         if others:
-            raise ToolError(f"pass the update as memory, and no other arguments: not {', '.join(others)}")
+            raise ToolError(f"pass the update in the argument memory, and leave out {', '.join(others)}")
         async with state.lock:
             stored = (await self._store.read(state.key)).text
             if self._shape.replaces and stored != state.text:
@@ -169,7 +168,7 @@ class WorkingMemoryProcessor(Processor[Any]):
             return
         run = await self._storage.get_run(context.run_id)
         if run is None or run.state != "live":
-            return  # the run was ended as dead, or its thread was deleted
+            return  # the run expired and another process ended it, or its thread was deleted
         updates = [update for _, update in state.updates]
         await self._store.update(state.key, lambda memory: stage(memory, context.run_id, updates))
         state.written = len(updates)
@@ -186,11 +185,11 @@ class WorkingMemoryProcessor(Processor[Any]):
             try:
                 await self._store.update(state.key, lambda memory: drop(memory, context.run_id))
             except StorageError as error:
-                logger.warning("this run's updates of %s are dropped at its next use: %s", state.key, error)
+                logger.warning("the next reader of %s drops the updates of this run: %s", state.key, error)
 
     async def _after_end(self, state: RunState) -> None:
         if state.written or self._config.kept_by == "observer":
             try:
                 await self._store.read(state.key)
             except StorageError as error:
-                logger.warning("this run's updates of %s are applied at its next use: %s", state.key, error)
+                logger.warning("the next reader of %s applies the updates of this run: %s", state.key, error)

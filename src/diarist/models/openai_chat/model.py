@@ -49,7 +49,7 @@ class OpenAIChatModel(Model):
 
     Args:
         provider: Such as ``"groq"``. Options under this name in ``provider_options`` go into the body unchanged and
-            override its other fields (None removes a field, ``extra_headers`` are headers).
+            override its other fields. None removes a field. ``extra_headers`` are sent as headers instead.
         name: The provider's name of the model.
         base_url: The server's address, without ``/chat/completions``. Default: the provider's.
         api_key: Sent as bearer token, if given.

@@ -37,7 +37,7 @@ class ProviderHistoryCompat(Processor[Any]):
     - ``strip-foreign-provider-tools``: removes calls of tools that another provider ran.
     - ``anthropic-strip-empty-signed-reasoning-content``: removes signed thinking without text from earlier turns.
     - ``strip-foreign-signed-reasoning``: removes reasoning that another provider signed.
-    - ``openai-drop-orphaned-item-ids``: removes OpenAI's item ids whose reasoning is missing.
+    - ``openai-drop-orphaned-item-ids``: removes OpenAI's item ids from texts and calls if their reasoning is missing.
 
     Example::
 

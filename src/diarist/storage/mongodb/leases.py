@@ -21,7 +21,8 @@ def acquire_lease(db: Db, name: str, owner: str, ttl: int) -> Lease | None:
     if found is not None:
         return Lease(name=name, owner=owner, token=found["token"])
     try:
-        db[_NAME].update_one({"_id": name, "token": 0}, claim, upsert=True)  # insert only: tokens begin at 1
+        # No document has the token 0, so this inserts a document or fails.
+        db[_NAME].update_one({"_id": name, "token": 0}, claim, upsert=True)
     except DuplicateKeyError:
         return None  # the lease exists and is held
     return Lease(name=name, owner=owner, token=1)

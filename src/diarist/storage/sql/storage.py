@@ -43,8 +43,8 @@ from diarist.storage.sql.search import purge_index
 from diarist.storage.words import query_terms
 
 ROWS_KEPT, LOGS_KEPT = 32_000_000, 16_000_000
-"""Sizes of a storage's read caches, in bytes. A full window of 30,000 tokens takes about 500,000, a log of 40,000
-tokens about 1,500,000: with a 🔴 in it, every character of a note takes four bytes."""
+"""Maximum sizes of a storage's read caches, in bytes. A full window of 30,000 tokens takes about 500,000 bytes. A log
+of 40,000 tokens takes about 1,500,000: if a note contains a 🔴, Python stores each of its characters in four bytes."""
 
 
 class SQLStorage(Storage, SearchStorage):
@@ -228,7 +228,7 @@ class SQLStorage(Storage, SearchStorage):
     ) -> tuple[ObservationLog | None, list[Message]]:
         own = type(self)
         if (own.get_log, own.list_messages) != (SQLStorage.get_log, SQLStorage.list_messages):
-            return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # overridden methods
+            return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # call the overridden methods
         return await self._database.read(self._log_and_messages, key, thread_id, ranges, run_id)
 
     async def _log_and_messages(

@@ -45,9 +45,9 @@ def was_forgotten(told: ObservationLog, log: ObservationLog) -> bool:
 
 
 def lost_some(told: ObservationLog, log: ObservationLog) -> bool:
-    """Return True if something was forgotten since ``told`` was read and entries of ``told`` were removed or rewritten.
+    """Return True if ``forget`` removed or rewrote entries of ``told`` since it was read.
 
-    Notes made with those entries in the prompt may quote the forgotten text; all other notes may be kept.
+    Notes made with those entries in the prompt may quote the forgotten text. Other notes may be kept.
     """
     if not was_forgotten(told, log):
         return False
@@ -76,7 +76,7 @@ class LogStore:
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
     ) -> tuple[ObservationLog, list[Message]]:
-        """Return the log, and those rows of the thread that are not covered by an active entry visible to the run."""
+        """Return the log, and the rows of the thread that are not covered by the active entries that the run sees."""
         found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
@@ -125,7 +125,8 @@ class LogStore:
             The log as it is stored now.
 
         Raises:
-            ConflictError: Other processes saved first ten times, or one of ``rows`` is no longer stored.
+            ConflictError: Another process saved the log first in each of ten attempts, or one of ``rows`` is no longer
+                stored.
         """
         attempt = 0
         while True:
@@ -146,11 +147,11 @@ class LogStore:
                 await asyncio.sleep(random.uniform(0, _JITTER * attempt))
 
     async def clean_history(self, key: str, gone: Callable[[Observation], bool]) -> None:
-        """Remove the entries for which ``gone`` returns True from all earlier generations, including entries that were
-        buffered or belonged to a live run when their generation ended.
+        """Remove the entries for which ``gone`` returns True from all earlier generations.
 
-        Call it in ``check`` of the ``update`` that removes the same entries from the log. If a new generation begins
-        between this call and the save, the save fails, and ``update`` repeats this call and the change.
+        Entries that were buffered or belonged to a live run when their generation ended are removed too. Pass a call of
+        this method as ``check`` to the ``update`` that removes the same entries from the log: if a new generation
+        begins before the save, the save fails, and ``update`` repeats this call and the change.
         """
         await self.rewrite_history(
             key, lambda past: drop_entries(past, {entry.id for entry in past.entries if gone(entry)})
@@ -168,7 +169,7 @@ class LogStore:
             The generations before the change.
 
         Raises:
-            ConflictError: Ten attempts in a row lost the race.
+            ConflictError: Another process changed a generation during each of ten attempts.
         """
         history = left = await self._storage.list_generations(key)
         for _ in range(MAX_ATTEMPTS):
@@ -199,8 +200,8 @@ class LogStore:
         """Claim several threads at once; yields the thread ids that were claimed. All leases are released together.
 
         Args:
-            wait: Seconds to wait for leases of other processes. One limit for all threads: a killed process may have
-                left many leases.
+            wait: Seconds to wait for leases of other processes, for all threads together, because a killed process may
+                have left many leases.
         """
         deadline = time.monotonic() + wait
         mine: list[str] = []
@@ -212,7 +213,7 @@ class LogStore:
                     held.append((lease, asyncio.create_task(self._renew(lease))))
                     mine.append(thread_id)
             yield mine
-        except GeneratorExit:  # dropped together with its event loop: nothing can be awaited, so the leases expire
+        except GeneratorExit:  # the coroutine was dropped and can await nothing: the leases expire by themselves
             held.clear()
             raise
         finally:
@@ -222,8 +223,7 @@ class LogStore:
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
 
-        With ``OTHER_THREADS`` as ``thread_id``: the job that observes the resource's threads other than the current
-        one.
+        ``OTHER_THREADS`` as ``thread_id`` names the job that observes all threads of the resource but the current one.
         """
         key = self.key(thread_id, resource_id)
         return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"

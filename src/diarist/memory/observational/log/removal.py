@@ -46,7 +46,7 @@ async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenC
     mine = list(stones)
     for thread_id in {stone.thread_id for stone in stones}:
         thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.resource_id != log.resource_id:  # created again, so its old rows are gone
+        if thread is not None and thread.resource_id != log.resource_id:  # another thread now has this id
             mine = [stone for stone in mine if stone.thread_id != thread_id]
     if mine and await remove_rows(storage, [log], mine, counter) != Receipt():
         await storage.purge()
@@ -57,7 +57,7 @@ async def finish_earlier_removals(storage: Storage, thread: Thread, counter: Tok
     """Finish an interrupted removal of an earlier thread with this id.
 
     Call it when a thread is created, before any of its rows are visible: tombstones name rows by number, and the new
-    rows reuse the numbers. Only a resource's log can have such tombstones; a thread's own log goes with the thread.
+    rows get the same numbers. Only a resource's log can have such tombstones; a thread's own log is deleted with it.
     """
     log = await LogStore(storage, "resource").read(thread.id, thread.resource_id)
     if any(stone.thread_id == thread.id for stone in row_stones(log)):
@@ -81,8 +81,11 @@ async def remove_rows(
 
     Args:
         stones: The ranges of the rows, which may be in threads that are already deleted.
-        rows: Rows that must still be stored when the tombstones are saved, or ConflictError is raised: a thread that
-            was deleted and created again reuses the numbers.
+        rows: Rows that must still be stored when the tombstones are saved. If a thread was deleted and created again,
+            other rows have these numbers.
+
+    Raises:
+        ConflictError: One of ``rows`` is no longer stored.
     """
     names: set[str] = set()  # names and numbers in the rows that are still stored
     ids: dict[str, list[str]] = {}
@@ -100,7 +103,7 @@ async def remove_rows(
     for thread_id, message_ids in ids.items():
         await storage.delete_messages(thread_id, message_ids)
         receipt += Receipt(message_ids=tuple(message_ids))
-    # Done last, to find titles made during the removal. If interrupted, the tombstones cause another attempt.
+    # Clean titles last, to find those made during the removal. After a crash the tombstones start the removal again.
     for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
         receipt += await _clean_generated_title(storage, thread_id)
     return receipt
@@ -147,11 +150,11 @@ async def _clean(
     *,
     stays: bool = False,
 ) -> Receipt:
-    """Remove everything made from the rows: in a log and its history, and all copies of the log's text.
+    """Remove everything made from the rows from a log, its earlier generations, titles and memory notes.
 
     Args:
-        names: Words that the receipt looks for in the remaining entries.
-        stays: The rows are not removed, so no tombstones are left.
+        names: Words to look for in the remaining entries, for the receipt's ``mentioning_ids``.
+        stays: True if the rows themselves stay; then no tombstones are kept.
     """
     erasure = Erasure(tuple(stones))
     before = log
@@ -193,8 +196,8 @@ async def _clean(
 async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:
     """Empty a title made by a model if its source is gone.
 
-    A title made from a message is emptied when the message is deleted. A title made by the Observer stays only while a
-    diary entry has it, since only the entry tells which messages it was made from.
+    A title made from a message is emptied when the message is deleted. A title made by the Observer stays while a diary
+    entry contains it: the entry records the messages that the title was made from.
 
     Args:
         changed: The id of a message with new content; a title made from it is emptied too.
@@ -222,9 +225,10 @@ async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: s
 async def _clean_notes(
     storage: Storage, log: ObservationLog, stones: Sequence[Tombstone], counter: TokenCounter
 ) -> Receipt:
-    """Cut the memory notes that were sent since the rows were stored, as they may quote the log.
+    """Reduce memory notes sent after the rows were stored to their date, because they may quote the log.
 
-    Such notes are in the log's own thread; for a log of a resource, in its threads that were used since then.
+    The notes of a thread's log are in that thread. The notes of a resource's log are in the threads of the resource
+    that have changed since the rows' threads were created.
     """
     first: dict[str, int] = {}
     for stone in stones:
@@ -244,7 +248,7 @@ async def _clean_notes(
 
 
 async def cut_notes(storage: Storage, thread_id: str, counter: TokenCounter, *, after: int = 0) -> Receipt:
-    """Reduce the memory notes to their date in the rows numbered above ``after``."""
+    """In rows with a number above ``after``, reduce each memory note to its date."""
     cut: dict[str, SentBlock | None] = {}
     async for row in rows_between(storage, thread_id, after=after):
         if row.sent is not None:

@@ -133,7 +133,7 @@ def drop_run(log: ObservationLog, run_id: str, thread_id: str, rows: Sequence[To
     """Remove the entries of a discarded run, and add a tombstone that rejects its late results.
 
     Args:
-        rows: The ranges of its rows. If another process has noted them because it took the run for dead, they become
+        rows: The ranges of its rows. If another process has noted them because the run had expired, they become
             tombstones too, so that those notes are removed.
     """
     if not any(stone.run_id == run_id for stone in log.tombstones):
