@@ -1,4 +1,4 @@
-"""A processor that would never be asked is refused when the agent is made: it would let everything pass."""
+"""An agent refuses a processor that no stage of a run would call, since it would let everything pass."""
 
 from __future__ import annotations
 

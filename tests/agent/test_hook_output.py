@@ -1,4 +1,4 @@
-"""What hooks write reaches the client: from every hook, as it is written, and before whatever ends the run."""
+"""Chunks that hooks write reach the client: from every hook, at once, and before the end of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is broken off by what is no ``Exception``: it is ended all the same, and then its caller gets it."""
+"""A ``BaseException``, such as ``KeyboardInterrupt``, ends the run in storage first and then reaches the caller."""
 
 from __future__ import annotations
 
