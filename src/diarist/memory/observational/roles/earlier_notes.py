@@ -56,19 +56,26 @@ def without_repeats(text: str, earlier: Sequence[str]) -> str:
     return under_headings(kept)
 
 
-def select_notes(entries: Iterable[str], transcript: str, limit: int, count: Callable[[str], int]) -> str:
+def select_notes(entries: Sequence[str], transcript: str, limit: int, count: Callable[[str], int]) -> str:
     """Return the notes if they have at most ``limit`` tokens, else the newest lines and those about the transcript.
 
     A quarter of the limit goes to the end of the log, the rest to the older lines that are nearest to the transcript by
     their words, and then to the newest marked 🔴 or ✅. Lines are whole, in order, and keep their date headings.
     """
-    notes = list(dated_lines(entries))
+    notes, text_tokens, heading_tokens, heading = list[DatedLine](), list[int](), list[int](), ""
+    for entry in entries:
+        notes += (found := _lines(entry, heading))
+        text_tokens += (sizes := _sizes(entry, heading, count)).text_tokens
+        heading_tokens += sizes.heading_tokens
+        heading = found[-1].heading if found else heading
+    changes = [before.heading != after.heading for before, after in pairwise(notes)]
+    lines = _Lines(text_tokens, heading_tokens, list(accumulate(changes, initial=0)))
     newest = range(len(notes) - 1, -1, -1)
-    shown = _fill(notes, newest, limit, count, gaps=False)
+    shown = lines.fill(newest, limit, gaps=False)
     if len(shown) < len(notes):
-        shown = _fill(notes, newest, limit // 4, count, gaps=False)
-        older = _nearest(notes[: len(notes) - len(shown)], transcript)
-        shown = _fill(notes, [*shown, *older], limit, count, gaps=True)
+        shown = lines.fill(newest, limit // 4, gaps=False)
+        nearest = [place for place in _nearest(notes, entries, transcript) if place < len(notes) - len(shown)]
+        shown = lines.fill([*shown, *nearest], limit, gaps=True)
     out, heading = list[str](), ""
     for place in sorted(shown):
         note = notes[place]
@@ -77,36 +84,55 @@ def select_notes(entries: Iterable[str], transcript: str, limit: int, count: Cal
     return "\n".join(out)
 
 
-def _fill(
-    notes: Sequence[DatedLine], places: Iterable[int], room: int, count: Callable[[str], int], *, gaps: bool
-) -> list[int]:
-    """Return the first of the places whose lines fit into ``room`` tokens with their headings.
+class _Sizes(NamedTuple):
+    """The sizes of lines and of their headings in tokens, with a line break each."""
 
-    Args:
-        gaps: Leave out a line that does not fit, and go on with the next one.
-    """
-    changes = [before.heading != after.heading for before, after in pairwise(notes)]
-    section = list(accumulate(changes, initial=0))  # lines of one heading; it is written once
-    taken, headed = list[int](), set[int]()
-    for place in places:
-        line, new = notes[place], section[place] not in headed
-        size = count(line.text) + 1 + (count(line.heading) + 1 if new else 0)
-        if size <= room:
-            room -= size
-            taken.append(place)
-            headed.add(section[place])
-        elif not gaps:
-            break
-    return taken
+    text_tokens: Sequence[int]
+    heading_tokens: Sequence[int]
 
 
-def _nearest(notes: Sequence[DatedLine], transcript: str) -> list[int]:
+@cached(2_000_000)
+def _sizes(entry: str, heading: str, count: Callable[[str], int]) -> _Sizes:
+    notes = _lines(entry, heading)
+    headings = {note.heading: count(note.heading) + 1 for note in notes}
+    return _Sizes([count(note.text) + 1 for note in notes], [headings[note.heading] for note in notes])
+
+
+class _Lines(NamedTuple):
+    """The sizes of lines in tokens, and the number of the section of each: lines of one heading, written once."""
+
+    text_tokens: Sequence[int]
+    heading_tokens: Sequence[int]
+    section: Sequence[int]
+
+    def fill(self, places: Iterable[int], room: int, *, gaps: bool) -> list[int]:
+        """Return the first of the places whose lines fit into ``room`` tokens with their headings.
+
+        Args:
+            gaps: Leave out a line that does not fit, and go on with the next one.
+        """
+        taken, headed = list[int](), set[int]()
+        for place in places:
+            section = self.section[place]
+            size = self.text_tokens[place] + (0 if section in headed else self.heading_tokens[place])
+            if size <= room:
+                room -= size
+                taken.append(place)
+                headed.add(section)
+            elif not gaps:
+                break
+        return taken
+
+
+def _nearest(notes: Sequence[DatedLine], entries: Sequence[str], transcript: str) -> list[int]:
     """Return the places of the lines that share words with the transcript or are marked, nearest first.
 
     Nearness is the cosine of the words, weighted by how few of the lines have each (tf-idf, as search engines do).
     """
-    words = [_words(note.bare) for note in notes]
-    weights = {word: log(len(notes) / lines) ** 2 for word, lines in Counter(chain.from_iterable(words)).items()}
+    words = [line for entry in entries for line in _words_of_lines(entry)]
+    lines_with = Counter(chain.from_iterable(words))
+    weight_of = {lines: log(len(notes) / lines) ** 2 for lines in set(lines_with.values())}
+    weights = {word: weight_of[lines] for word, lines in lines_with.items()}
     said = _words(transcript)
     ranks: list[tuple[float, bool, int]] = []
     for place, note in enumerate(notes):
@@ -118,5 +144,10 @@ def _nearest(notes: Sequence[DatedLine], transcript: str) -> list[int]:
     return [place for _, _, place in sorted(ranks, reverse=True)]
 
 
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
+@cached(8_000_000)
+def _words_of_lines(entry: str) -> tuple[frozenset[str], ...]:
+    return tuple([_words(note.bare) for note in _lines(entry, "")])
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))

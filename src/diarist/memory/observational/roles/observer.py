@@ -8,7 +8,6 @@ from functools import partial
 from math import inf
 from typing import Literal, NamedTuple
 
-from diarist.byte_cache import cached
 from diarist.chunks import Usage
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.observational.message_units import is_unit, whole_units
@@ -100,7 +99,6 @@ class ModelObserver:
         load_zone(timezone)
         self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
-        self._count_line = cached(1_000_000)(self._counter.count)  # each call counts mostly the same earlier notes
         self._render = partial(
             render_transcript,
             timezone=timezone,
@@ -215,8 +213,8 @@ class ModelObserver:
         messages: Sequence[Message],
         working_update: ObserverUpdate | None,
     ) -> Question:
-        texts = (entry.text for entry in earlier)
-        notes = select_notes(texts, transcript, self._previous_tokens, self._count_line)
+        texts = [entry.text for entry in earlier]
+        notes = select_notes(texts, transcript, self._previous_tokens, self._counter.count)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
         parts += [element(working_update.text)] if working_update else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
