@@ -71,10 +71,14 @@ class ByteCache(Generic[K, V]):
             self._size -= found[1]
 
 
-def cached(most: int) -> Callable[[Callable[P, V]], Callable[P, V]]:
-    """Cache a function's results by its positional arguments, in at most ``most`` bytes, measured by ``size_of``.
+def cached(most: int, *, size: Callable[P, int] | None = None) -> Callable[[Callable[P, V]], Callable[P, V]]:
+    """Cache a function's results by its positional arguments, in at most ``most`` bytes.
 
     The function must not return None.
+
+    Args:
+        size: Estimates the bytes of arguments and result from the arguments. Default: they are measured by ``size_of``,
+            which is slow for results of many parts.
     """
 
     def decorate(function: Callable[P, V]) -> Callable[P, V]:
@@ -87,7 +91,8 @@ def cached(most: int) -> Callable[[Callable[P, V]], Callable[P, V]]:
             found = cache.get(args)
             if found is None:
                 found = function(*args, **kwargs)
-                cache.put(args, found, _OF_AN_ENTRY + size_of(args, found))
+                taken = size_of(args, found) if size is None else size(*args)
+                cache.put(args, found, _OF_AN_ENTRY + taken)
             return found
 
         return remembered

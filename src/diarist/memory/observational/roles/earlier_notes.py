@@ -144,7 +144,7 @@ def _nearest(notes: Sequence[DatedLine], entries: Sequence[str], transcript: str
     return [place for _, _, place in sorted(ranks, reverse=True)]
 
 
-@cached(8_000_000)
+@cached(8_000_000, size=lambda entry: 20 * len(entry))  # a word of six letters takes about 100 bytes, and a slot
 def _words_of_lines(entry: str) -> tuple[frozenset[str], ...]:
     return tuple([_words(note.bare) for note in _lines(entry, "")])
 
