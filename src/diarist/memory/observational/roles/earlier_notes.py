@@ -144,7 +144,11 @@ def _nearest(notes: Sequence[DatedLine], entries: Sequence[str], transcript: str
     return [place for _, _, place in sorted(ranks, reverse=True)]
 
 
-@cached(8_000_000, size=lambda entry: 20 * len(entry))  # a word of six letters takes about 100 bytes, and a slot
+def _size_of_words(entry: str) -> int:
+    return 20 * len(entry)  # a word of six letters takes about 100 bytes, with its place in the set
+
+
+@cached(8_000_000, size=_size_of_words)
 def _words_of_lines(entry: str) -> tuple[frozenset[str], ...]:
     return tuple([_words(note.bare) for note in _lines(entry, "")])
 
