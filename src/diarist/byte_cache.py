@@ -91,7 +91,7 @@ def cached(most: int, *, size: Callable[P, int] | None = None) -> Callable[[Call
             found = cache.get(args)
             if found is None:
                 found = function(*args, **kwargs)
-                taken = size_of(args, found) if size is None else size(*args)
+                taken = size_of(args, found) if size is None else size(*args, **kwargs)
                 cache.put(args, found, _OF_AN_ENTRY + taken)
             return found
 

@@ -255,3 +255,29 @@ async def test_a_memory_closes_its_storage_also_where_something_else_cannot_be_c
         async with agent:
             await agent.generate("hi", thread="t")
     assert files(tmp_path) == ["memory.db"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_run_that_was_cancelled_before_the_agent_was_closed_is_stored(tmp_path: Path, streams: bool) -> None:
+    answering = asyncio.Event()
+
+    async def never(request: Any) -> str:
+        answering.set()
+        await asyncio.Event().wait()
+        return "late"
+
+    agent = Agent(model=ScriptedModel(never), memory=Memory(storage=SQLiteStorage(tmp_path / "memory.db")))
+
+    async def ask() -> None:
+        if streams:
+            await collect(agent.stream("question", thread="t"))
+        else:
+            await agent.generate("question", thread="t")
+
+    async with agent:
+        task = asyncio.create_task(ask())
+        await answering.wait()
+        task.cancel()
+    async with Memory(storage=SQLiteStorage(tmp_path / "memory.db")) as memory:  # as another process sees it
+        assert [message.text for message in await memory.messages.list(thread="t")] == ["question"]
+    await asyncio.gather(task, return_exceptions=True)

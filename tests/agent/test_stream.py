@@ -68,6 +68,15 @@ async def test_text_alone() -> None:
     assert [piece async for piece in stream.text()] == ["Hel", "lo!"]
 
 
+async def test_text_raises_the_error_of_the_run_at_its_end() -> None:
+    error = ModelConnectionError("cut")
+    agent = Agent(model=ScriptedModel(Reply(text=["Once ", "up"], error_after=error)))
+    texts = agent.stream("Hi").text()
+    assert [await anext(texts), await anext(texts)] == ["Once ", "up"]
+    with pytest.raises(ModelConnectionError, match="cut"):
+        await anext(texts)
+
+
 async def test_the_result_without_reading_a_chunk() -> None:
     stream = Agent(model=ScriptedModel(["Hel", "lo!"])).stream("hi")
     assert (await stream.result()).text == "Hello!"

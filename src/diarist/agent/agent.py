@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from diarist.agent.result import AgentResult
 from diarist.agent.resume import check_approvals
 from diarist.agent.stream import AgentStream
 from diarist.checks import text_list
+from diarist.concurrency import CLEANUP_GRACE
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
 from diarist.messages import new_id
@@ -47,6 +49,9 @@ T = TypeVar("T")
 
 _warned: WeakValueDictionary[int, MemoryLike] = WeakValueDictionary()
 """Memories that were used without a thread, by ``id()``: they need not be hashable."""
+
+_UNTIL_CANCELLED = 0.1
+"""Seconds for a cancellation to reach its run when the agent is closed."""
 
 _NO_TOOLS = tuple[NamedFunction, ...]()
 """Typed, because type checkers cannot infer ``deps`` from ``()``."""
@@ -118,6 +123,7 @@ class Agent(Generic[DepsT]):
         for name in self._defaults.keys() & set(_LISTS):
             del self._defaults[name]
         self._own = closable(self._lists.given)
+        self._live: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
         self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
 
     @overload
@@ -218,8 +224,9 @@ class Agent(Generic[DepsT]):
     async def close(self) -> None:
         """Close the memory after its background work, and the connections of the model and of the processors.
 
-        All of them open again at their next use. Models given to processors as objects stay open. Processors that
-        are passed to a call are closed with that call. If closing one fails, the others are still closed.
+        First waits until cancelled runs are stored, at most two seconds. What was closed opens again at its next use.
+        Models given to processors as objects stay open. Processors that are passed to a call are closed with that call.
+        If closing one fails, the others are still closed.
 
         ``async with agent:`` does the same at its end, but leaves a memory open that another ``async with`` still uses.
         """
@@ -246,6 +253,7 @@ class Agent(Generic[DepsT]):
         return f"Agent({', '.join(shown)})"
 
     async def _close(self, close_memory: Callable[[], Awaitable[object]] | None) -> None:
+        await self._cancelled_runs()
         async with AsyncExitStack() as stack:
             for entry in self._entries:
                 stack.push_async_callback(entry.model.close)
@@ -253,6 +261,18 @@ class Agent(Generic[DepsT]):
                 stack.push_async_callback(processor.close)
             if close_memory is not None:
                 await close_memory()  # first: background work may use the agent's model
+
+    async def _cancelled_runs(self) -> None:
+        """Wait until cancelled runs are stored. If the process ended before that, their threads would stay locked.
+
+        A cancellation that has just been requested may take a moment to reach its run, through a stream and a server.
+        """
+        loop, own = asyncio.get_running_loop(), asyncio.current_task()
+        runs = {run: task for run, task in self._live.items() if task is not own and run.get_loop() is loop}
+        if runs:
+            await asyncio.wait(runs, timeout=_UNTIL_CANCELLED)
+        if ending := [run for run, task in runs.items() if task and task.cancelling() and not run.done()]:
+            await asyncio.wait(ending, timeout=CLEANUP_GRACE)
 
     def _compile(
         self, given: _Lists, request_context: dict[str, Any], memory: MemoryOptions | None = None
@@ -351,6 +371,7 @@ class Agent(Generic[DepsT]):
             entries=entries,
             brought=[p for p in pipeline.closable if not any(p is own for own in self._own)],
             name=self.name,
+            live=self._live,
         )
 
     def _warn_without_thread(self, memory: MemoryLike) -> None:

@@ -50,6 +50,7 @@ class Run:
         brought: Closable processors that were passed to the call; they are closed when it ends.
         queue: Takes the run's chunks; None if there is no reader.
         error: The exception that made the run fail.
+        live: The agent's live runs: the task of each, by a future that is done when the run has ended.
     """
 
     context: RunContext[Any]
@@ -58,6 +59,7 @@ class Run:
     options: CallOptions
     output_type: OutputType | None
     entries: list[ModelEntry]
+    live: dict[asyncio.Future[None], asyncio.Task[Any] | None]
     name: str = "agent"
     approvals: Mapping[str, bool | str] | None = None
     brought: Sequence[Processor[Any]] = ()
@@ -84,12 +86,15 @@ class Run:
             "gen_ai.conversation.id": self.context.thread_id,
             "diarist.run.id": self.context.run_id,
         }
-        result = self.result
+        result, ended = self.result, asyncio.get_running_loop().create_future()
+        self.live[ended] = asyncio.current_task()
         with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
             try:
                 async with in_use(self.pipeline.closable, self.brought):
                     await self._run()
             finally:
+                del self.live[ended]
+                ended.set_result(None)
                 if self._last_chunk is not None:
                     self._last_chunk.run_id = self.context.run_id
                 if self.queue is not None:

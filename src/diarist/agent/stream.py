@@ -51,10 +51,11 @@ class AgentStream(Generic[OutputT]):
             raise
 
     async def text(self) -> AsyncIterator[str]:
-        """Yield the pieces of text as they arrive."""
+        """Yield the pieces of text as they arrive. At the end, raises the run's error, as ``result`` does."""
         async for chunk in self:
             if isinstance(chunk, TextDelta):
                 yield chunk.payload.text
+        await self.result()
 
     async def result(self) -> AgentResult[OutputT]:
         """Run to the end and return the result, also of a blocked or cancelled run. Raises the run's error."""
