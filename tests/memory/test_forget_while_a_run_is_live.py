@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import pytest
 
-from diarist import Agent, Memory, tool
+from diarist import Agent, Memory, Message, tool
+from diarist.exceptions import InputError
 from diarist.models.base import ModelRequest
-from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.testing import ScriptedModel, ToolCall
 from tests.memory.diary_kit import everything, keeping_diary, note_taker, told, word
 from tests.scenarios.kit import words
@@ -204,3 +205,33 @@ async def test_notes_of_a_thread_that_came_in_stay_as_they_were_sent(storage: St
     sent = (await storage.list_messages(copy))[2].sent
     assert sent is not None
     assert word(6) in sent.text
+
+
+FIRST = pytest.mark.parametrize(
+    "asked", [{"resource": "ada"}, {"thread": "first"}, {"thread": "first", "resource": "ada"}]
+)
+
+
+@FIRST
+async def test_a_thread_whose_first_run_died_is_deleted(storage: Storage, asked: dict[str, str]) -> None:
+    """Until another run takes it over, nothing else shows the thread."""
+    memory = Memory(storage=storage)
+    run = await storage.begin_run("dead", Thread(id="first", resource_id="ada"), ttl=0)  # expires at once
+    await storage.append_messages(run, [Message.user("secret")])
+    with pytest.raises(InputError, match="belong"):
+        await memory.forget(thread="first", resource="grace")
+    receipt = await memory.forget(**asked)  # type: ignore[arg-type]
+    assert (receipt.thread_ids, len(receipt.message_ids), receipt.left_on_disk) == (("first",), 1, ())
+    assert await storage.get_thread("first", hidden=True) is None
+
+
+@FIRST
+async def test_the_receipt_names_a_thread_whose_first_run_is_live(storage: Storage, asked: dict[str, str]) -> None:
+    memory = Memory(storage=storage)
+    run = await storage.begin_run("live", Thread(id="first", resource_id="ada"))
+    await storage.append_messages(run, [Message.user("secret")])
+    receipt = await memory.forget(**asked)  # type: ignore[arg-type]
+    assert receipt.thread_ids == ()
+    assert "thread 'first' has a live first run" in receipt.left_on_disk[0]
+    await storage.finish_run(run, "committed")
+    assert (await memory.forget(**asked)).thread_ids == ("first",)  # type: ignore[arg-type]

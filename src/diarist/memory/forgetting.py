@@ -6,17 +6,17 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from diarist.checks import check_ids, check_names
-from diarist.exceptions import ConflictError, InputError
+from diarist.exceptions import ConflictError, InputError, ThreadBusyError
 from diarist.memory.addressing import Addressing
 from diarist.memory.observational.log.edits import tombstones_of
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREADS, LogStore
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.run_lifecycle import check_owner
+from diarist.memory.run_lifecycle import RUN_TTL, check_owner, end_run, open_run
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.removal import lease_of
-from diarist.messages import Message
+from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import (
     Forgotten,
@@ -55,11 +55,14 @@ class Forgetting:
             check_ids("message_ids", message_ids)
         if thread is None and resource is None:
             raise InputError("pass the data to forget: message_ids= and thread=, only thread=, or resource=")
-        found = None if thread is None else await self.storage.get_thread(thread)
+        found = None if thread is None else await self.storage.get_thread(thread, hidden=True)
         if found is not None and resource is not None:
             check_owner(found, resource)
+        busy = Receipt()
+        if found is not None and await self.storage.get_thread(found.id) is None:
+            busy, found = await self._reveal(found), await self.storage.get_thread(found.id)
         owner = resource if found is None else found.resource_id
-        receipt = await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
+        receipt = busy + await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         if thread is None:
             receipt += await self._forget_resource(str(resource))
         elif found is None:  # an earlier call may have deleted the thread, but not its leases
@@ -145,6 +148,20 @@ class Forgetting:
             observation_ids=tuple(dict.fromkeys(entry.id for log in (*past, *logs) for entry in log.entries)),
         )
 
+    async def _reveal(self, thread: Thread) -> Receipt:
+        """End the first run of a hidden thread if its process died, which makes the thread visible. If the run is live,
+        the receipt says so: what the run is told now is stored when it ends."""
+        try:
+            run = await open_run(self.storage, new_id("run"), thread, wait=0)
+        except ThreadBusyError:
+            left = (
+                f"thread {thread.id!r} has a live first run and was left alone; forget it again when the run has ended,"
+                f" or {RUN_TTL:g} seconds after its process died"
+            )
+            return Receipt(left_on_disk=(left,))
+        await end_run(self.storage, run, "discarded")
+        return Receipt()
+
     async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
         """Delete the leases for work on a thread: their names contain the thread's id."""
         of_thread, of_resource = LogStore(self.storage, "thread"), LogStore(self.storage, "resource")
@@ -157,6 +174,10 @@ class Forgetting:
 
     async def _forget_resource(self, resource_id: str) -> Receipt:
         receipt = Receipt()
+        visible = {thread.id async for thread in threads_of(self.storage, resource_id)}
+        for thread in [thread async for thread in threads_of(self.storage, resource_id, hidden=True)]:
+            if thread.id not in visible:
+                receipt += await self._reveal(thread)
         for thread in [thread async for thread in threads_of(self.storage, resource_id)]:
             receipt += await self._inventory(thread)
             if await self.storage.delete_thread(thread.id):

@@ -21,7 +21,8 @@ class Receipt:
         thread_ids: Threads deleted completely, with their diaries and events.
         resource_ids: Resources deleted completely.
         vectors: Number of deleted vectors of semantic recall.
-        left_on_disk: Places where files may still contain the deleted data, each with the reason. Empty: none.
+        left_on_disk: Places where the data may still be, each with the reason, such as a file that was not rewritten
+            or a thread with a live first run. Empty: none.
     """
 
     message_ids: tuple[str, ...] = ()

@@ -36,16 +36,17 @@ async def rows_between(
 
 
 async def threads_of(
-    storage: Storage, resource_id: str | None, metadata: Mapping[str, Json] | None = None
+    storage: Storage, resource_id: str | None, metadata: Mapping[str, Json] | None = None, *, hidden: bool = False
 ) -> AsyncIterator[Thread]:
-    """Yield all visible threads, of one resource or of all, read page by page.
+    """Yield all threads, of one resource or of all, read page by page.
 
     Args:
         metadata: Only threads with these values.
+        hidden: As for ``Storage.get_thread``.
     """
     cursor: str | None = None
     while True:
-        page = await storage.list_threads(resource_id=resource_id, metadata=metadata, cursor=cursor)
+        page = await storage.list_threads(resource_id=resource_id, metadata=metadata, cursor=cursor, hidden=hidden)
         for thread in page.items:
             yield thread
         cursor = page.cursor

@@ -231,7 +231,7 @@ class Threads:
         check_names(resource=resource)
         wanted = None if metadata is None else checked_metadata(metadata)
         receipt = Receipt()
-        async for thread in threads_of(self._storage, resource, wanted):
+        async for thread in threads_of(self._storage, resource, wanted, hidden=True):
             if thread.updated_at is not None and thread.updated_at < limit:
                 receipt += await self._delete_unless_used(thread, limit)
         return receipt + await self._forgetting.purge() if receipt.thread_ids else receipt
@@ -243,7 +243,7 @@ class Threads:
         except ThreadBusyError:
             return Receipt()
         try:
-            found = await self._storage.get_thread(thread.id)
+            found = await self._storage.get_thread(thread.id, hidden=True)
             if found is None or found.updated_at is None or found.updated_at >= limit:
                 return Receipt()
             return await self._forgetting.forget(thread=thread.id, purge=False)

@@ -86,7 +86,10 @@ class Storage(ABC):
         """Store a new thread, without metadata keys that are None. Raises ConflictError if the id exists."""
 
     @abstractmethod
-    async def get_thread(self, thread_id: str) -> Thread | None: ...
+    async def get_thread(self, thread_id: str, *, hidden: bool = False) -> Thread | None:
+        """Return a thread, or None. A thread is hidden while its first run is live, or if that run's process died;
+        ``hidden`` returns it then as well, so that it can be deleted.
+        """
 
     @abstractmethod
     async def update_thread(
@@ -111,8 +114,10 @@ class Storage(ABC):
         limit: int = 100,
         cursor: str | None = None,
         newest_first: bool = True,
+        hidden: bool = False,
     ) -> Page[Thread]:
         """Return a page of threads, ordered by (created_at, id). ``metadata`` selects threads with all these values.
+        ``hidden``: as for ``get_thread``.
 
         Values are compared as JSON: 1, 1.0 and True differ. A thread that exists during the whole listing appears
         on exactly one page. Raises InputError for a limit below 1 or an invalid cursor.

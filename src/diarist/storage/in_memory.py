@@ -130,9 +130,9 @@ class InMemoryStorage(Storage, SearchStorage):
                 raise ConflictError(f"thread {thread.id!r} exists already")
             return decode_thread(self._insert_thread(thread, created_by=None).row)
 
-    async def get_thread(self, thread_id: str) -> Thread | None:
+    async def get_thread(self, thread_id: str, *, hidden: bool = False) -> Thread | None:
         with self._lock:
-            found = self._visible_thread(thread_id)
+            found = self._threads.get(thread_id) if hidden else self._visible_thread(thread_id)
             return None if found is None else decode_thread(found.row)
 
     async def update_thread(
@@ -159,13 +159,14 @@ class InMemoryStorage(Storage, SearchStorage):
         limit: int = 100,
         cursor: str | None = None,
         newest_first: bool = True,
+        hidden: bool = False,
     ) -> Page[Thread]:
         check_limit(limit, least=1)
         last = None if cursor is None else after_thread(cursor)
         beyond = lt if newest_first else gt
         wanted = {to_json(key): canonical(value) for key, value in (metadata or {}).items()}
         with self._lock:
-            rows = [found.row for found in self._threads.values() if self._is_visible(found)]
+            rows = [found.row for found in self._threads.values() if hidden or self._is_visible(found)]
         rows = [
             row
             for row in sorted(rows, key=_by_time, reverse=newest_first)

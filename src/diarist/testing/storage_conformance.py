@@ -414,6 +414,9 @@ class StorageConformance:
         for other in (storage, second_storage):
             assert await other.get_thread("trip") is None
             assert (await other.list_threads()).items == []
+            hidden = await other.get_thread("trip", hidden=True)
+            assert hidden is not None
+            assert (await other.list_threads(resource_id=hidden.resource_id, hidden=True)).items == [hidden]
             assert await texts(other) == []
             assert await other.existing_ids("trip", ["m"]) == set()
             assert await other.delete_messages("trip", ["m"]) == 0

@@ -38,7 +38,8 @@ from diarist.storage.records import Page, Thread
 
 THREADS, RUNS, MESSAGES = "diarist_threads", "diarist_runs", "diarist_messages"
 FORGOTTEN = "diarist_forgotten"
-_VISIBLE: Document = {"created_by": None, "deleted_at": None}
+_ALL: Document = {"deleted_at": None}
+_VISIBLE: Document = {"created_by": None, **_ALL}
 
 
 def create_thread(db: Db, thread: Thread) -> Thread:
@@ -64,8 +65,8 @@ def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
     return True
 
 
-def get_thread(db: Db, thread_id: str) -> Thread | None:
-    doc = db[THREADS].find_one({"_id": thread_id, **_VISIBLE})
+def get_thread(db: Db, thread_id: str, hidden: bool) -> Thread | None:
+    doc = db[THREADS].find_one({"_id": thread_id, **(_ALL if hidden else _VISIBLE)})
     return None if doc is None else _thread(doc)
 
 
@@ -92,9 +93,10 @@ def list_threads(
     limit: int,
     cursor: str | None,
     newest_first: bool,
+    hidden: bool,
 ) -> Page[Thread]:
     order, beyond = (-1, "$lt") if newest_first else (1, "$gt")
-    wanted: Document = dict(_VISIBLE)
+    wanted: Document = dict(_ALL if hidden else _VISIBLE)
     if resource_id is not None:
         wanted["resource_id"] = resource_id
     if metadata:

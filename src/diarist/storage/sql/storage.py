@@ -79,8 +79,8 @@ class SQLStorage(Storage, SearchStorage):
         check_thread(thread)
         return await self._database.write(threads.create_thread, thread)
 
-    async def get_thread(self, thread_id: str) -> Thread | None:
-        return await self._database.read(threads.get_thread, thread_id)
+    async def get_thread(self, thread_id: str, *, hidden: bool = False) -> Thread | None:
+        return await self._database.read(threads.get_thread, thread_id, hidden)
 
     async def update_thread(
         self,
@@ -101,9 +101,12 @@ class SQLStorage(Storage, SearchStorage):
         limit: int = 100,
         cursor: str | None = None,
         newest_first: bool = True,
+        hidden: bool = False,
     ) -> Page[Thread]:
         limit = check_limit(limit, least=1)
-        return await self._database.read(threads.list_threads, resource_id, metadata, limit, cursor, newest_first)
+        return await self._database.read(
+            threads.list_threads, resource_id, metadata, limit, cursor, newest_first, hidden
+        )
 
     async def delete_thread(self, thread_id: str) -> bool:
         deleted = await self._database.write(threads.delete_thread, thread_id)

@@ -27,10 +27,9 @@ from diarist.storage.sql.resources import delete_working_memory
 
 COUNTING = "state IN ('committed', 'interrupted')"
 
-_VISIBLE = (
-    f"SELECT {', '.join(f't.{name}' for name in ThreadRow._fields)} FROM diarist_threads t"
-    f" LEFT JOIN diarist_runs r ON r.id = t.created_by WHERE (t.created_by IS NULL OR r.{COUNTING})"
-)
+_SELECT = f"SELECT {', '.join(f't.{name}' for name in ThreadRow._fields)} FROM diarist_threads t"
+_VISIBLE = f"{_SELECT} LEFT JOIN diarist_runs r ON r.id = t.created_by WHERE (t.created_by IS NULL OR r.{COUNTING})"
+_ALL = f"{_SELECT} WHERE t.id IS NOT NULL"
 _GET = f"{_VISIBLE} AND t.id = :thread"
 _INSERT = (
     "INSERT INTO diarist_threads"
@@ -77,8 +76,8 @@ async def insert_thread(connection: Connection, thread: Thread, *, created_by: s
     await _index_metadata(connection, thread.id, values["metadata"])
 
 
-async def get_thread(connection: Connection, thread_id: str) -> Thread | None:
-    row = await connection.first(_GET, thread=thread_id)
+async def get_thread(connection: Connection, thread_id: str, hidden: bool) -> Thread | None:
+    row = await connection.first(f"{_ALL} AND t.id = :thread" if hidden else _GET, thread=thread_id)
     return None if row is None else decode_thread(ThreadRow(*row))
 
 
@@ -110,9 +109,10 @@ async def list_threads(
     limit: int,
     cursor: str | None,
     newest_first: bool,
+    hidden: bool,
 ) -> Page[Thread]:
     order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
-    query, values = _VISIBLE, dict[str, Any](most=limit + 1)
+    query, values = _ALL if hidden else _VISIBLE, dict[str, Any](most=limit + 1)
     if resource_id is not None:
         query += " AND t.resource_id = :resource"
         values["resource"] = resource_id
