@@ -32,6 +32,9 @@ class MemoryContext:
     system: list[str]
     messages: list[PromptMessage]
 
+    def __repr__(self) -> str:
+        return f"MemoryContext({len(self.system)} system texts, {len(self.messages)} messages)"
+
     @property
     def text(self) -> str:
         """Return everything as text, with a ``[role]`` heading per message."""

@@ -36,6 +36,15 @@ class Receipt:
     vectors: int = 0
     left_on_disk: tuple[str, ...] = ()
 
+    def __bool__(self) -> bool:
+        """Return True if anything was deleted."""
+        return any(getattr(self, item.name) for item in fields(self) if item.name != "left_on_disk")
+
+    def __repr__(self) -> str:
+        """Return the fields that are not empty."""
+        shown = [f"{item.name}={value!r}" for item in fields(self) if (value := getattr(self, item.name))]
+        return f"Receipt({', '.join(shown)})"
+
     def __add__(self, other: Receipt) -> Receipt:
         """Return the combined receipt, with each id once."""
         both: dict[str, Any] = {}

@@ -91,6 +91,9 @@ class ModelRequest:
         """Return the whole prompt as text."""
         return self.prompt.text
 
+    def __repr__(self) -> str:
+        return f"ModelRequest({len(self.prompt.messages)} messages, tools={[tool.name for tool in self.tools]!r})"
+
 
 class Model(ABC):
     """A language model.

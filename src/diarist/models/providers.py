@@ -113,7 +113,7 @@ def check(provider: str, *, api_key: str | None, base_url: str | None, library: 
     keyless = info.base_url is not None and base_url is not None
     if info.keys and not api_key and not keyless and not has_key(provider):
         names = " or ".join(info.keys)
-        raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key=")
+        raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key= to diarist.models.resolve")
     try:
         installed = not library or find_spec(info.package) is not None
     except ModuleNotFoundError:  # a parent package is missing

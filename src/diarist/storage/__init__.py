@@ -77,3 +77,8 @@ def __getattr__(name: str) -> Any:
 
         return SQLiteStorage
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without loading them."""
+    return sorted(__all__)

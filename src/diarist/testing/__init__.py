@@ -41,3 +41,8 @@ def __getattr__(name: str) -> Any:
             *(set(_SUITES.values()) - sys.modules.keys())
         )  # so that a failing assert shows values
     return getattr(import_module(_SUITES.get(name, "diarist.testing.scripted")), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without loading them."""
+    return sorted(__all__)

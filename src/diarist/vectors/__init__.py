@@ -41,3 +41,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(f"{name} needs an extra of diarist: pip install 'diarist[vectors]'") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without loading them."""
+    return sorted(__all__)
