@@ -167,3 +167,28 @@ def test_files_for_the_providers() -> None:
     for convert in (to_openai, to_anthropic):
         with pytest.raises(InputError, match="video/mp4"):
             convert([film])
+
+
+def test_openai_passes_the_bytes_of_other_files_on() -> None:
+    archive = Message(role="user", parts=[FilePart(media_type="application/zip", data=b"PK")])
+    assert to_openai([archive])[0]["content"][0]["file"]["filename"] == "file.zip"
+    with pytest.raises(InputError, match="application/zip as an address"):
+        to_openai(Message(role="user", parts=[FilePart(media_type="application/zip", url="https://example.com/a.zip")]))
+
+
+@pytest.mark.parametrize("given", ["Hi!", Message.user("Hi!"), {"role": "user", "content": "Hi!"}])
+def test_they_take_what_an_agent_takes(given: str | Message | dict[str, str]) -> None:
+    listed = [given] if not isinstance(given, str) else given
+    for said in (given, listed):
+        assert to_openai(said) == [{"role": "user", "content": "Hi!"}]
+        assert to_anthropic(said) == {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi!"}]}]}
+        assert to_ui(said)[0]["parts"] == [{"type": "text", "text": "Hi!", "state": "done"}]
+
+
+def test_an_empty_list_and_wrong_input() -> None:
+    assert (to_openai([]), to_anthropic([]), to_ui([])) == ([], {"messages": []}, [])
+    wrong: list[object] = [None, [1], [{"role": "usr", "content": "Hi!"}], {}]
+    for convert in (to_openai, to_anthropic, to_ui):
+        for given in wrong:
+            with pytest.raises(InputError):
+                convert(given)  # type: ignore[arg-type]

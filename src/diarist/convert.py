@@ -1,4 +1,8 @@
-"""Converts messages to the forms of OpenAI, Anthropic and user interfaces. Pure functions."""
+"""Converts messages to the forms of OpenAI, Anthropic and user interfaces. Pure functions.
+
+Each function takes the same input as ``agent.generate``: a text, a ``Message``, a dictionary with ``role`` and
+``content``, or a list of these. An empty list is allowed. Each raises InputError for anything else.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from diarist.exceptions import BadRequestError, InputError
+from diarist.message_list import MessageInput, to_messages
 from diarist.messages import (
     DataPart,
     FilePart,
@@ -32,13 +37,14 @@ _CHAT = Dialect(maker="openai", echoes_reasoning=False)
 _OURS = "diarist_"
 
 
-def to_openai(messages: Sequence[Message]) -> list[dict[str, Json]]:
+def to_openai(messages: MessageInput) -> list[dict[str, Json]]:
     """Return messages in the form of chat completions: ``create(messages=to_openai(messages), ...)``.
 
     A tool call is followed by its result, in a message of role ``tool``. Calls without a result are left out, and so
     are reasoning, sources, data parts and memory notes.
 
-    Raises InputError for a file that chat completions do not support.
+    Raises InputError for a file without a form in chat completions: a video, audio other than WAV and MP3, and the
+    address of a file other than an image. Other files are passed on, and the server decides.
     """
     try:
         return [out for said in _prompt(messages) for out in chat_messages(said, _CHAT, "openai", thought=False)]
@@ -46,7 +52,7 @@ def to_openai(messages: Sequence[Message]) -> list[dict[str, Json]]:
         raise InputError(str(error)) from error
 
 
-def to_anthropic(messages: Sequence[Message]) -> dict[str, Json]:
+def to_anthropic(messages: MessageInput) -> dict[str, Json]:
     """Return messages in Anthropic's form: ``create(**to_anthropic(messages), model=..., max_tokens=...)``.
 
     The dictionary has ``messages``, in which users and assistants alternate, and ``system`` if there are system
@@ -70,7 +76,7 @@ def to_anthropic(messages: Sequence[Message]) -> dict[str, Json]:
     return {"messages": turns, **({"system": "\n\n".join(system)} if system else {})}
 
 
-def to_ui(messages: Sequence[Message]) -> list[dict[str, Json]]:
+def to_ui(messages: MessageInput) -> list[dict[str, Json]]:
     """Return messages in the form of the AI SDK's ``UIMessage``, as JSON values for a browser.
 
     The steps of a run become one message with a ``step-start`` part before each, with the id of the first. A tool call
@@ -78,9 +84,10 @@ def to_ui(messages: Sequence[Message]) -> list[dict[str, Json]]:
     as an ISO time, and ``cut: True`` for an answer that the user stopped. Memory notes are left out.
     """
     out: list[dict[str, Json]] = []
-    results = {message.id for message in messages if message.role == "tool"}
+    given = _given(messages)
+    results = {message.id for message in given if message.role == "tool"}
     before: Message | None = None
-    for message in join_results(messages):
+    for message in join_results(given):
         if message.id in results:  # a late result: text for the model only
             continue
         parts = [_ui_part(part, number) for number, part in enumerate(message.parts)]
@@ -100,8 +107,12 @@ def to_ui(messages: Sequence[Message]) -> list[dict[str, Json]]:
     return out
 
 
-def _prompt(messages: Sequence[Message]) -> list[PromptMessage]:
-    return build_prompt((), [replace(message, sent=None) for message in messages]).messages
+def _given(messages: MessageInput) -> list[Message]:
+    return to_messages(messages) if messages or not isinstance(messages, Sequence) else []
+
+
+def _prompt(messages: MessageInput) -> list[PromptMessage]:
+    return build_prompt((), [replace(message, sent=None) for message in _given(messages)]).messages
 
 
 def _one_run(before: Message, message: Message) -> bool:

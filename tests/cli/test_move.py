@@ -187,6 +187,15 @@ def test_a_file_of_conversations(folder: Path) -> None:
     assert "--select" in run("import", "chats.json", "one.db", "--thread", "oslo", status=2).stderr
 
 
+def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
+    chats = [{"title": name, "messages": [{"role": "user", "content": name}]} for name in ("Rome", "Oslo")]
+    lines = [json.dumps(chat) for chat in (chats[0], {"title": "Empty", "messages": []}, chats[1])]
+    Path("chats.jsonl").write_text("\n".join([*lines[:2], "{cut", lines[2]]))
+    told = run("import", "chats.jsonl", "memory.db", "--skip-broken-lines").stderr.splitlines()
+    assert "Note: broken lines or messages, left out: 1 (first: line 3)" in told
+    assert "Note: conversations without messages, left out: 1" in told
+
+
 def test_broken_messages_can_be_left_out(folder: Path) -> None:
     Path("chat.json").write_text(json.dumps([{"role": "user", "content": "hello"}, {"role": "nobody"}]))
     refused = run("import", "chat.json", "memory.db", status=2)

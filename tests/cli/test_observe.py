@@ -371,6 +371,15 @@ def test_a_failing_model_keeps_what_was_finished_and_the_command_goes_on_later(l
     assert "Fact number 0" not in json.dumps([r["messages"][-1] for r in working.requests])
 
 
+def test_an_address_without_v1_is_corrected_with_the_name_of_the_option(file: Path, serve: Any):
+    server = serve(404)
+    address = server.options[server.options.index("--base-url") + 1]
+    result = observe(file, *(option.removesuffix("/v1") for option in server.options))
+    assert result.exit_code == 1
+    assert f"most servers need /v1 in the address: --base-url '{address}')" in result.stderr
+    assert "base_url" not in result.stderr
+
+
 def test_without_a_storage_a_failing_model_leaves_nothing_and_says_so(file: Path, serve: Any):
     result = observe(file, *serve(401).options)
     assert result.exit_code == 1

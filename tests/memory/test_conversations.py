@@ -462,10 +462,14 @@ SESSION_WITH_ODD_LINES = (
 @pytest.mark.parametrize(
     ("content", "places"),
     [
-        (SESSION_WITH_ODD_LINES, ["line 2", "1"]),
+        (SESSION_WITH_ODD_LINES, ["2 (first: line 2)"]),
         (lines(user("My flight is AZ 204."), {"role": "nobody", "content": "x"}, 7, assistant("Noted.")), ["2"]),
         ([user("My flight is AZ 204."), assistant({"no": "text"}), assistant("Noted.")], ["1 (first: item 2)"]),
-        (lines(user("My flight is AZ 204."), assistant("Noted.")) + "{cut", ["1"]),
+        (lines(user("My flight is AZ 204."), assistant("Noted.")) + "{cut", ["1 (first: line 3)"]),
+        (
+            lines(user("My flight is AZ 204.")) + "{cut\n" + lines({"role": "nobody"}, assistant("Noted.")),
+            ["2 (first: line 2)"],
+        ),
     ],
 )
 def test_broken_lines_can_be_left_out(read: Any, content: Any, places: list[str]):
@@ -489,6 +493,10 @@ def test_empty_conversations_of_many_are_left_out(read: Any, tmp_path: Path):
     (chat,) = read_conversations(path)
     assert (chat.number, chat.conversations_in_file) == (2, 3)
     assert "conversations without messages, left out: 2" in chat.notes
+    notes: list[str] = []
+    (chat,) = read_conversations(path, on_note=notes.append)
+    assert notes == ["conversations without messages, left out: 2"]
+    assert "conversations without messages, left out: 2" not in chat.notes
 
 
 def test_an_archive_has_to_be_unpacked(read: Any):

@@ -83,10 +83,32 @@ async def test_a_read_only_history_stores_nothing() -> None:
     assert await storage.list_messages("t") == []
 
 
-async def test_working_memory_without_a_history_is_refused() -> None:
-    agent = Agent(model=ScriptedModel("ok"), processors=[WorkingMemory(InMemoryStorage())])
-    with pytest.raises((ConfigError, ProcessorError), match="must be in the same storage"):
+@pytest.mark.parametrize("kind", ["working", "recall"])
+async def test_they_need_a_history(kind: str) -> None:
+    alone = processors(InMemoryStorage())[kind]
+    with pytest.raises(ConfigError, match=rf"'{alone.id}' needs one that .*: add MessageHistory\(storage\)"):
+        Agent(model=ScriptedModel("ok"), processors=[alone])
+    agent = Agent(model=ScriptedModel("ok"))
+    with pytest.raises(ConfigError, match=r"add MessageHistory\(storage\)"):
+        await agent.generate("hi", thread="t", input_processors=[alone])
+
+
+async def test_working_memory_in_another_storage_than_the_history_is_refused() -> None:
+    pair = [MessageHistory(InMemoryStorage()), WorkingMemory(InMemoryStorage())]
+    agent = Agent(model=ScriptedModel("ok"), processors=pair)
+    with pytest.raises(ProcessorError, match="must be in the same storage"):
         await agent.generate("hi", thread="t")
+
+
+async def test_a_read_only_history_is_enough_to_recall() -> None:
+    storage = InMemoryStorage()
+    recall = processors(storage)["recall"]
+    writer = Agent(model=ScriptedModel("ok"), processors=[MessageHistory(storage), recall])
+    await writer.generate("My garden has roses.", thread="one", resource="ada")
+    model = ScriptedModel("ok")
+    reader = Agent(model=model, processors=[MessageHistory(storage, read_only=True), recall])
+    await reader.generate("What grows in my garden?", thread="two", resource="ada")
+    assert "My garden has roses." in model.requests[-1].text
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor
 from diarist.processors.pipeline import Pipeline, closable
-from diarist.processors.placement import check, check_places
+from diarist.processors.placement import check, check_history, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, MemoryOptions, RunContext, Writer
 from diarist.sync import run_sync
@@ -284,6 +284,7 @@ class Agent(Generic[DepsT]):
             check(name, processors)
         check_places(lists)
         first = _without(self._from_memory(memory), [*input, *both])
+        check_history([*first, *input, *both])
         last = _without(self.memory.output_processors(self.model) if self.memory else (), [*output, *both])
         judged = any(p.hold_output or p.handles("process_output_result") for p in [*output, *both])
         pipeline = Pipeline([*first, *input, *both], [*output, *both, *last], [*error, *both])

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from diarist.exceptions import ConfigError, DiaristError, InputError
+from diarist.exceptions import ConfigError, DiaristError, InputError, ModelError
 
 FORMAT_NAMES = (
     "claude-code, codex, gemini-cli, chatgpt, claude-ai, pydantic-ai, langchain, locomo, tau-bench, responses, plain "
@@ -38,7 +38,10 @@ def exit_status() -> Generator[None]:
         typer.echo("Error: interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except (DiaristError, ImportError) as error:
-        typer.echo(f"Error: {error}", err=True)
+        text = str(error)
+        if isinstance(error, ModelError):  # its advice is for Python
+            text = text.replace("base_url=", "--base-url ")
+        typer.echo(f"Error: {text}", err=True)
         raise typer.Exit(BAD_INPUT if isinstance(error, (InputError, ConfigError, ImportError)) else FAILED) from None
 
 

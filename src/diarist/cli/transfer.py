@@ -165,12 +165,14 @@ async def _import_threads(
 
 
 async def _import_conversations(file: Path, address: str, how: Conversations) -> Moved:
+    notes: list[str] = []
     chats = read_conversations(  # before a database file is created
         file,
         select=how.select,
         format=how.format,
         timezone="UTC" if how.timezone is None else how.timezone,
         skip_broken_lines=how.skip_broken_lines,
+        on_note=notes.append,
     )
     if how.thread is not None and len(chats) > 1:
         raise InputError(f"--thread: {file} holds {len(chats)} conversations; choose one with --select")
@@ -178,6 +180,8 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
     moved = Moved()
     with _progress("Importing"):
         async with _filling(address) as memory:
+            for note in notes:
+                typer.echo(f"Note: {note}", err=True)
             for chat, thread in zip(chats, threads, strict=True):
                 for note in chat.notes:
                     typer.echo(f"Note: {chat.title}: {note}", err=True)

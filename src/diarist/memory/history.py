@@ -35,6 +35,7 @@ class HistoryProcessor(Processor[Any]):
 
     id = "message-history"
     opens_run = True
+    loads_history = True
     edits_in_place = False
 
     def __init__(

@@ -54,7 +54,8 @@ async def open_run(
             left = deadline - time.monotonic()
             if left <= 0:
                 raise ThreadBusyError(
-                    f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later"
+                    f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
+                    f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat)"
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)

@@ -353,6 +353,8 @@ class Processor(Generic[D, S]):
             the first model call. Until it has passed, nothing reaches the client and no tool runs.
         opens_run: True, for memory: ``process_input`` also runs when a run is resumed without new input.
         stores_run: True, for memory: the processor stores the run and its messages; a run has one such processor.
+        loads_history: True, for memory: the processor loads the messages of the run's thread.
+        needs_history: True, for memory: an agent with the processor needs one with ``loads_history``.
         edits_in_place: False promises that no hook edits a message or chunk of the run, or a message of the prompt
             except system messages, in place. Hooks may still return or add others, and replace messages of the
             prompt. If all processors promise it, chunks and messages are not copied, and a message is rendered only
@@ -368,6 +370,8 @@ class Processor(Generic[D, S]):
     run_in_parallel: bool = False
     opens_run: bool = False
     stores_run: bool = False
+    loads_history: bool = False
+    needs_history: bool = False
     edits_in_place: bool = True
 
     def __init_subclass__(cls, **more: Any) -> None:

@@ -11,7 +11,7 @@ from diarist.processors.base import Processor
 
 Function = Callable[[Any], Any]
 
-_OPTIONS = Processor.__annotations__.keys() - {"opens_run", "stores_run"}
+_OPTIONS = Processor.__annotations__.keys() - {"opens_run", "stores_run", "loads_history", "needs_history"}
 
 
 class FunctionProcessor(Processor[Any]):

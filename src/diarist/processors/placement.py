@@ -94,6 +94,17 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
         raise ConfigError(f"{who} has no hook, so it never runs; override one of {', '.join(HOOKS)}")
 
 
+def check_history(processors: Sequence[Processor[Any]]) -> None:
+    """Raise ConfigError if a processor of memory needs the thread's messages, and no processor loads them."""
+    flat = leaves(processors)
+    needing = [processor.id for processor in flat if processor.needs_history]
+    if needing and not any(processor.loads_history for processor in flat):
+        raise ConfigError(
+            f"processor {needing[0]!r} needs one that loads and stores the messages: add MessageHistory(storage) "
+            "or ObservationalMemory(storage), with the same storage, to the input_processors"
+        )
+
+
 _REMEDY = "put it into processors=, which is right for every processor"
 
 

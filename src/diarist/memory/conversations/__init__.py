@@ -22,6 +22,7 @@ The format is detected from the content, never from the file's name:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date as Date
 from datetime import datetime, tzinfo
@@ -153,11 +154,15 @@ def read_conversations(
     timezone: str = "UTC",
     format: str | None = None,
     skip_broken_lines: bool = False,
+    on_note: Callable[[str], None] | None = None,
 ) -> list[Conversation]:
     """Read all conversations of a file, or the selected one; otherwise as ``read_conversation``.
 
     Conversations without messages, which exports of chat programs contain, are left out with a note, unless there is
     no other.
+
+    Args:
+        on_note: Called with each note about the file. Default: the first conversation gets these notes, too.
     """
     path = Path(path)
     try:
@@ -184,6 +189,8 @@ def read_conversations(
             builder = Builder(zone=zone, scope=format, skip_broken=skip_broken_lines)
             title = reader.build(found[number - 1], builder)
             builder.finish()
+            if len(found) == 1:
+                builder.note_broken_lines(source.broken)
             if not builder.messages:
                 if select is None and (chats or number < len(found)):
                     empty += 1
@@ -200,9 +207,11 @@ def read_conversations(
                 notes=builder.notes,
             )
             chats.append(chat)
-        for count, text in ((len(source.broken), BROKEN), (empty, "conversations without messages, left out")):
-            if count:
-                chats[0].notes.append(f"{text}: {count}")
+        about_file = on_note or chats[0].notes.append
+        if source.broken and len(found) > 1:
+            about_file(f"{BROKEN}: {len(source.broken)} (first: {source.broken[0]})")
+        if empty:
+            about_file(f"conversations without messages, left out: {empty}")
     except InputError as error:
         raise type(error)(f"{path}: {error}") from error
     return chats

@@ -71,6 +71,12 @@ class Builder:
             self._first.setdefault(text, where)
         self._counts[text] += 1
 
+    def note_broken_lines(self, places: Sequence[str]) -> None:
+        """Count lines that were left out before, such as ``line 3``, among the broken lines or messages."""
+        if places:
+            self._first[BROKEN] = min(self._first.get(BROKEN, places[0]), places[0], key=_line_number)
+            self._counts[BROKEN] += len(places)
+
     @contextmanager
     def reading(self, where: str) -> Generator[None]:
         """Read one line or message in the block. If it is broken, leave it out with a note, or raise BrokenLine."""
@@ -188,3 +194,8 @@ def parse_time(value: Json, zone: tzinfo) -> datetime | None:
     except (ValueError, OverflowError):
         pass
     return None
+
+
+def _line_number(where: str) -> int:
+    found = _NUMBER.search(where)
+    return int(float(found[0])) if found else 0

@@ -101,6 +101,7 @@ class DiaryProcessor(Processor[Any]):
     id = TAG
     opens_run = True
     stores_run = True
+    loads_history = True
     edits_in_place = False
 
     def __init__(

@@ -41,6 +41,7 @@ class RecallProcessor(Processor[Any]):
     """
 
     id = "semantic-recall"
+    needs_history = True
     edits_in_place = False
 
     def __init__(

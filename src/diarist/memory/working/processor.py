@@ -64,6 +64,7 @@ class WorkingMemoryProcessor(Processor[Any]):
 
     id = TAG
     opens_run = True
+    needs_history = True
     edits_in_place = False
 
     def __init__(self, storage: Storage, config: WorkingMemoryConfig, *, counter: TokenCounter) -> None:
