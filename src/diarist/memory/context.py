@@ -1,4 +1,4 @@
-"""What memory adds to the prompts of a thread, read without starting a run."""
+"""Reads the system texts and messages that memory adds to a prompt, without starting a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diarist.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryContext:
-    """What memory adds to the next prompt of a thread, in the form in which the model gets it.
+    """The part of a thread's next prompt that comes from memory, in the form in which the model gets it.
 
     Attributes:
         system: Texts of the system messages, in order: working memory, then the diary. They follow the agent's
