@@ -17,5 +17,7 @@ def model_at(model: str, *, base_url: str | None, api_key_env: str | None) -> Mo
     try:
         return resolve(model, base_url=base_url, api_key=api_key)
     except ConfigError as error:
-        text = str(error).replace("pass api_key=", "name the variable that holds it with --api-key-env")
+        text = str(error).replace(
+            "pass api_key= to diarist.models.resolve", "name the variable that holds it with --api-key-env"
+        )
         raise ConfigError(text.replace("base_url=", "--base-url").replace("base_url", "--base-url")) from error
