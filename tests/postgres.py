@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Coroutine, Iterator
@@ -32,6 +34,8 @@ def postgres_server() -> Iterator[str]:
         run_sql(server.get_uri(), "CREATE DATABASE app")
         yield server.get_uri()
     finally:
+        # Stop it at once: an orderly stop writes all pages first, which takes up to 20 seconds.
+        os.kill(int((folder / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
 

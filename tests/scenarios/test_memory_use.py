@@ -81,7 +81,9 @@ MEMORIES: dict[str, Callable[[Storage], Memory]] = {
 }
 
 
-@pytest.mark.parametrize("turn", [say, read, block])
+@pytest.mark.parametrize(
+    "turn", [say, pytest.param(read, marks=pytest.mark.slow), pytest.param(block, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", MEMORIES)
 async def test_a_run_that_has_ended_is_gone_at_once(kind: str, turn: Any, tmp_path: Path) -> None:
     """A run holds its whole window, so it must not wait for the garbage collector. Only runs that fail or are cancelled
@@ -120,6 +122,7 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced")
 async def test_caches_of_long_notes_do_not_grow(tmp_path: Path) -> None:
     """Caches of rendered, parsed and counted notes have a limit in bytes."""

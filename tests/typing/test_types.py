@@ -36,7 +36,7 @@ def refused(lines: list[str], pattern: str) -> dict[int, str]:
     ("command", "pattern"),
     [
         (["pyright", "--project", "."], r".*user_code\.py:(\d+):\d+ - error.*"),
-        (["mypy", "user_code.py"], r"user_code\.py:(\d+): error.*"),
+        pytest.param(["mypy", "user_code.py"], r"user_code\.py:(\d+): error.*", marks=pytest.mark.slow),
     ],
     ids=["pyright", "mypy"],
 )
