@@ -75,14 +75,37 @@ def _answer(chunks: int) -> list[bytes]:
     ]
 
 
+@cache
+def _whole(chunks: int) -> bytes:
+    """An answer that is not streamed."""
+    words = WORDS.split()
+    text = "".join([f" {words[number % len(words)]}" for number in range(chunks)])
+    message = {"role": "assistant", "content": text, "refusal": None}
+    data = {
+        "id": "chatcmpl-CXyHgKpoBqwB8ErGtHVgrSm3AIXqy",
+        "object": "chat.completion",
+        "created": 1_760_000_000,
+        "model": "gpt-5-mini-2025-08-07",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 20, "completion_tokens": chunks, "total_tokens": 20 + chunks},
+    }
+    encoded = json.dumps(data, separators=(",", ":")).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(encoded)}\r\n\r\n"
+    return head.encode() + encoded
+
+
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             start, *lines = head.decode().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in lines if line)
-            await reader.readexactly(int(headers["content-length"]))
+            body = await reader.readexactly(int(headers["content-length"]))
             chunks, pace = start.split(" ")[1].split("/")[1:3]
+            if not json.loads(body).get("stream"):
+                writer.write(_whole(int(chunks)))
+                await writer.drain()
+                continue
             writer.write(HEAD)
             if pace == "0":
                 writer.write(b"".join(_answer(int(chunks))))

@@ -33,10 +33,11 @@ Open = Callable[[str], AbstractAsyncContextManager[Ask]]
 
 @dataclass
 class Contestant:
-    """Somebody who asks, and what it has cost so far, in seconds."""
+    """A client and its costs so far, in seconds. ``streams`` is False if it gets the whole answer at once."""
 
     name: str
     open: Open
+    streams: bool = True
     steps: list[float] = field(default_factory=list[float])
     chunks: list[float] = field(default_factory=list[float])
 
@@ -45,7 +46,7 @@ class Contestant:
 
 
 def bare_http(base_url: str) -> AbstractAsyncContextManager[Ask]:
-    """An HTTP client and a JSON decoder: what nobody can go below."""
+    """An HTTP client and a JSON decoder: the lower bound."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Ask]:
@@ -173,6 +174,23 @@ async def pydantic_ai_agent(base_url: str) -> AsyncIterator[Ask]:
 
 
 @asynccontextmanager
+async def pydantic_ai_run(base_url: str) -> AsyncIterator[Ask]:
+    """Without a stream, which costs pydantic-ai less."""
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    model = OpenAIChatModel("m", provider=OpenAIProvider(base_url=base_url, api_key="k"))
+    agent = Agent(model, instructions="Be brief.")
+
+    async def ask() -> int:
+        return bool((await agent.run(PROMPT)).output)
+
+    async with agent:
+        yield ask
+
+
+@asynccontextmanager
 async def langchain_agent(base_url: str) -> AsyncIterator[Ask]:
     from langchain.agents import create_agent
     from langchain_openai import ChatOpenAI
@@ -217,7 +235,8 @@ def contestants() -> list[Contestant]:
         Contestant("our agent, library, 0 processors", our_agent("library", 0)),
         Contestant("our agent, library, 5 processors", our_agent("library", 5)),
         Contestant("openai client, bare", openai_client),
-        Contestant("pydantic-ai agent", pydantic_ai_agent),
+        Contestant("pydantic-ai agent, streamed", pydantic_ai_agent),
+        Contestant("pydantic-ai agent, run()", pydantic_ai_run, streams=False),
     ]
     if _installed("langchain", "langchain-openai"):
         found.append(Contestant("langchain agent", langchain_agent))
@@ -254,7 +273,7 @@ async def cost(open: Open, base_url: str, chunks: int, times: int) -> float:
 
 
 def measure(found: list[Contestant], server: str, rounds: int, pace: int) -> None:
-    """All contestants in turns, so that a slow minute of the machine hits them all."""
+    """Measure all clients in turns, so that a slow minute of the machine affects each of them."""
     for number in range(rounds):
         print(f"\rround {number + 1} of {rounds}", end="", flush=True)
         for one in found:
@@ -270,8 +289,11 @@ def report(found: list[Contestant]) -> None:
     print(f"{'':34}{'ms a step':>10}{'µs a chunk':>12}   times the first line")
     for one in found:
         step, chunk = median(one.steps), median(one.chunks)
-        ratios = f"{step / median(floor.steps):>8.1f}{chunk / median(floor.chunks):>8.1f}"
-        print(f"{one.name:34}{step * 1e3:>10.2f}{chunk * 1e6:>12.1f}   {ratios}")
+        ratio = f"{step / median(floor.steps):>8.1f}"
+        if one.streams:
+            print(f"{one.name:34}{step * 1e3:>10.2f}{chunk * 1e6:>12.1f}   {ratio}{chunk / median(floor.chunks):>8.1f}")
+        else:
+            print(f"{one.name:34}{step * 1e3:>10.2f}{'–':>12}   {ratio}{'–':>8}")
 
 
 def main() -> None:
