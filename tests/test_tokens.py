@@ -156,7 +156,7 @@ def test_a_million_of_the_same_is_counted_at_once(unit: str) -> None:
     [
         " " * 1_000_000 + "x",
         "!" * 10 + "\u0301" * 9_000 + "a" * 1_000_000,
-        ("-" * 8_000 + "\n") * 200,
+        pytest.param(("-" * 8_000 + "\n") * 200, marks=pytest.mark.slow),
         "word " * 3_000 + "a" * 100_000 + " word" * 3_000,
     ],
 )

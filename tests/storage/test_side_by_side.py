@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -261,6 +262,7 @@ def test_libsql(tmp_path: Path) -> None:
     _play(lambda: LibSQLStorage(tmp_path / f"{next(numbers)}.db"), max_examples=8)
 
 
+@pytest.mark.slow
 def test_mongodb() -> None:
     numbers = itertools.count()
     with MongoDBServer() as server:
