@@ -126,6 +126,7 @@ def test_nothing_is_zero_tokens() -> None:
 
 
 @pytest.mark.parametrize("unit", ["word after word ", "a", "今天 ", "1, "])
+@pytest.mark.slow
 def test_counting_a_long_text_takes_less_memory_than_the_text(unit: str) -> None:
     text = unit * (4_000_000 // len(unit))
     default_counter().count(text[:20_000])  # loads the ranks and the patterns
@@ -171,6 +172,7 @@ def test_cuts_only_fall_into_long_runs() -> None:
 
 
 @pytest.mark.parametrize("unit", ["word and word, ", "今天天气很好。", "x" * 9_000 + " "])
+@pytest.mark.slow
 def test_counting_a_long_text_takes_little_memory(unit: str) -> None:
     text = (unit * (5_000_000 // len(unit)))[:5_000_000]
     default_counter().count(text)

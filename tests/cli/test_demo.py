@@ -80,6 +80,7 @@ def test_it_plays_to_the_end_without_a_key(folder: Path) -> None:
     assert asyncio.run(stored(folder / "diarist-demo.db"))[0] == messages
 
 
+@pytest.mark.slow
 def test_a_second_run_remembers_the_first(folder: Path) -> None:
     played()
     messages, entries = asyncio.run(stored(folder / "diarist-demo.db"))

@@ -292,6 +292,7 @@ async def test_a_clone_of_a_killed_process_is_not_visible(path: Path, where: str
         assert len(await texts(memory, (await memory.threads.clone("t")).id)) == 699
 
 
+@pytest.mark.slow
 async def test_killed_at_its_very_end_it_is_whole(path: Path) -> None:
     await filled(path)
     assert run_killed(KILLED, path, "end") == 9

@@ -439,6 +439,7 @@ async def _costs_of_forgetting_half(size: int) -> tuple[tuple[int, int], tuple[i
     return forget, turn
 
 
+@pytest.mark.slow
 async def test_forgetting_twice_as_many_messages_costs_twice_as_much_at_most() -> None:
     once, twice = [await _costs_of_forgetting_half(size) for size in (500, 1_000)]
     for (rows, calls), (more_rows, more_calls) in zip(once, twice, strict=True):

@@ -13,6 +13,7 @@ from tests.scenarios.kit import WatchedStorage, answering, observational, talk, 
 
 
 @pytest.mark.parametrize("observing", [True, False], ids=["om", "history"])
+@pytest.mark.slow
 async def test_turn_20_and_turn_300_cost_the_same(observing: bool) -> None:
     storage = WatchedStorage()
     memory = observational(storage, observation_tokens=60) if observing else Memory(storage=storage)

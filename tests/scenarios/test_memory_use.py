@@ -85,6 +85,7 @@ MEMORIES: dict[str, Callable[[Storage], Memory]] = {
     "turn", [say, pytest.param(read, marks=pytest.mark.slow), pytest.param(block, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.slow
 async def test_a_run_that_has_ended_is_gone_at_once(kind: str, turn: Any, tmp_path: Path) -> None:
     """A run holds its whole window, so it must not wait for the garbage collector. Only runs that fail or are cancelled
     do, since an error holds the frames it passed."""

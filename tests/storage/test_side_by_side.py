@@ -269,6 +269,7 @@ def test_mongodb() -> None:
         _play(lambda: MongoDBStorage(server.url, database=f"db{next(numbers)}"), max_examples=25)
 
 
+@pytest.mark.slow
 def test_postgres(postgres_url: str) -> None:
     numbers = itertools.count()
     _play(lambda: PostgresStorage(postgres_url, schema=f"s{next(numbers)}"), max_examples=8)
