@@ -58,11 +58,11 @@ class Forgetting:
         found = None if thread is None else await self.storage.get_thread(thread, hidden=True)
         if found is not None and resource is not None:
             check_owner(found, resource)
-        busy = Receipt()
-        if found is not None and await self.storage.get_thread(found.id) is None:
-            busy, found = await self._reveal(found), await self.storage.get_thread(found.id)
         owner = resource if found is None else found.resource_id
-        receipt = busy + await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
+        receipt = Receipt()
+        if found is not None and (left := await self._reveal(found)):
+            receipt, found = Receipt(left_on_disk=(left,)), None
+        receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         if thread is None:
             receipt += await self._forget_resource(str(resource))
         elif found is None:  # an earlier call may have deleted the thread, but not its leases
@@ -148,19 +148,20 @@ class Forgetting:
             observation_ids=tuple(dict.fromkeys(entry.id for log in (*past, *logs) for entry in log.entries)),
         )
 
-    async def _reveal(self, thread: Thread) -> Receipt:
+    async def _reveal(self, thread: Thread) -> str:
         """End the first run of a hidden thread if its process died, which makes the thread visible. If the run is live,
-        the receipt says so: what the run is told now is stored when it ends."""
+        return a sentence for the receipt, since its messages are stored when it ends; else return an empty text."""
+        if await self.storage.get_thread(thread.id) is not None:
+            return ""
         try:
             run = await open_run(self.storage, new_id("run"), thread, wait=0)
         except ThreadBusyError:
-            left = (
+            return (
                 f"thread {thread.id!r} has a live first run and was left alone; forget it again when the run has ended,"
                 f" or {RUN_TTL:g} seconds after its process died"
             )
-            return Receipt(left_on_disk=(left,))
         await end_run(self.storage, run, "discarded")
-        return Receipt()
+        return ""
 
     async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
         """Delete the leases for work on a thread: their names contain the thread's id."""
@@ -174,11 +175,10 @@ class Forgetting:
 
     async def _forget_resource(self, resource_id: str) -> Receipt:
         receipt = Receipt()
-        visible = {thread.id async for thread in threads_of(self.storage, resource_id)}
         for thread in [thread async for thread in threads_of(self.storage, resource_id, hidden=True)]:
-            if thread.id not in visible:
-                receipt += await self._reveal(thread)
-        for thread in [thread async for thread in threads_of(self.storage, resource_id)]:
+            if left := await self._reveal(thread):
+                receipt += Receipt(left_on_disk=(left,))
+                continue
             receipt += await self._inventory(thread)
             if await self.storage.delete_thread(thread.id):
                 receipt += Receipt(thread_ids=(thread.id,))
