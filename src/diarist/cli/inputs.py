@@ -13,7 +13,7 @@ from diarist.exceptions import InputError
 from diarist.memory.conversations import Conversation, thread_id_of
 from diarist.memory.conversations.loading import BrokenLine
 
-_COPY = "standard-input"
+_COPY = "standard input"
 
 
 @contextmanager

@@ -130,7 +130,7 @@ class Reporter:
         known = len(observing.messages) - observing.new_messages
         waiting = observing.unobserved_tokens
         rows = [
-            ("Conversation", f"{chat.title} ({chat.format}, {source})"),
+            ("Conversation", f"{chat.title} ({', '.join([chat.format, *([source] if source != chat.title else [])])})"),
             (
                 "Messages",
                 f"{len(observing.messages):,}, {dated:,} of them dated, "
