@@ -71,18 +71,21 @@ class ByteCache(Generic[K, V]):
             self._size -= found[1]
 
 
-def cached(most: int, *, size: Callable[P, int] | None = None) -> Callable[[Callable[P, V]], Callable[P, V]]:
+def cached(
+    most: int, *, largest: int | None = None, size: Callable[P, int] | None = None
+) -> Callable[[Callable[P, V]], Callable[P, V]]:
     """Cache a function's results by its positional arguments, in at most ``most`` bytes.
 
     The function must not return None.
 
     Args:
+        largest: As for ``ByteCache``.
         size: Estimates the bytes of arguments and result from the arguments. Default: they are measured by ``size_of``,
             which is slow for results of many parts.
     """
 
     def decorate(function: Callable[P, V]) -> Callable[P, V]:
-        cache: ByteCache[Any, V] = ByteCache(most)
+        cache: ByteCache[Any, V] = ByteCache(most, largest=largest)
 
         @wraps(function)
         def remembered(*args: P.args, **kwargs: P.kwargs) -> V:

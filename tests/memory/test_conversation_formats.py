@@ -101,7 +101,7 @@ def test_chatgpts_export_is_the_branch_that_it_shows(read: Any):
         ("user", "[image] My gate?"),
     ]
     assert {message.created_at for message in chat.messages} == {datetime(2026, 1, 5, 9, 0, 0, 500000, UTC)}
-    assert "messages of other branches, left out: 2" in chat.notes
+    assert noted(chat, "messages of other branches, left out: 2")
     assert noted(chat, "custom instructions and saved memories, left out: 1")
 
 
@@ -483,6 +483,24 @@ def test_ids_are_unique_and_the_same_in_every_reading(read: Any, values: list[An
     ids = [message.id for message in first.messages]
     assert ids == [message.id for message in again.messages]
     assert len(set(ids)) == len(ids) > 1
+
+
+def test_answers_of_anthropics_api_are_no_items_of_the_responses_api(read: Any):
+    call = {"type": "tool_use", "id": "1", "name": "look", "input": {}}
+    chat = read(
+        [
+            {"role": "user", "content": "Look!"},
+            {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "a bird"}]},
+        ]
+    )
+    assert (chat.format, list(chat.notes)) == ("openai", ["no message has a time stamp"])
+
+
+def test_several_answers_of_the_responses_api_in_one_file_are_detected(tmp_path: Path):
+    one = {"input": [{"type": "reasoning", "summary": []}, *[{"role": "user", "content": "Hi"}]]}
+    found = read_conversations(write(tmp_path, [one, one]))
+    assert [chat.format for chat in found] == ["responses"] * 2
 
 
 @pytest.mark.parametrize("values", [CODEX, CONTENTS, RESPONSES], ids=["codex", "gemini-cli", "responses"])

@@ -11,6 +11,7 @@ import pytest
 
 from diarist import Agent, Memory, Message, tool
 from diarist.exceptions import InputError
+from diarist.memory.observational.log.log_store import LogStore
 from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.testing import ScriptedModel, ToolCall
@@ -230,8 +231,11 @@ async def test_the_receipt_names_a_thread_whose_first_run_is_live(storage: Stora
     memory = Memory(storage=storage)
     run = await storage.begin_run("live", Thread(id="first", resource_id="ada"))
     await storage.append_messages(run, [Message.user("secret")])
+    claim = LogStore(storage).job_name("first", "ada", "observation")
+    assert await storage.acquire_lease(claim, "worker", ttl=60)
     receipt = await memory.forget(**asked)  # type: ignore[arg-type]
     assert receipt.thread_ids == ()
+    assert await storage.acquire_lease(claim, "another worker", ttl=60) is None
     assert "thread 'first' has a live first run" in receipt.left_on_disk[0]
     await storage.finish_run(run, "committed")
     assert (await memory.forget(**asked)).thread_ids == ("first",)  # type: ignore[arg-type]

@@ -34,6 +34,18 @@ async def left(memory: Memory) -> set[str]:
     return {thread.id for thread in (await memory.threads.list()).items}
 
 
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_run_whose_process_died_long_ago_keeps_no_thread(storage: Storage, first: bool) -> None:
+    memory, used = Memory(storage=storage), NOW - timedelta(days=100)
+    dead = Thread(id="dead", resource_id="ada", created_at=used, updated_at=used)
+    if not first:
+        await storage.create_thread(dead)
+    run = await storage.begin_run("run", dead, ttl=-90 * 86_400)  # expired 90 days ago
+    await storage.append_messages(run, [Message.user("secret")])
+    assert await memory.threads.prune(older_than=timedelta(days=95)) == Receipt()
+    assert (await memory.threads.prune(older_than=timedelta(days=30))).thread_ids == ("dead",)
+
+
 async def test_old_threads_go_with_a_receipt(storage: Storage) -> None:
     memory = Memory(storage=storage)
     await thread(storage, "old", 100)

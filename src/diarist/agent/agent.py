@@ -268,7 +268,7 @@ class Agent(Generic[DepsT]):
         A cancellation that has just been requested may take a moment to reach its run, through a stream and a server.
         """
         loop, own = asyncio.get_running_loop(), asyncio.current_task()
-        runs = {run: task for run, task in self._live.items() if task is not own and run.get_loop() is loop}
+        runs = {run: task for run, task in list(self._live.items()) if task is not own and run.get_loop() is loop}
         if runs:
             await asyncio.wait(runs, timeout=_UNTIL_CANCELLED)
         if ending := [run for run, task in runs.items() if task and task.cancelling() and not run.done()]:

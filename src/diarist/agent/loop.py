@@ -87,8 +87,8 @@ class Run:
             "diarist.run.id": self.context.run_id,
         }
         result, ended = self.result, asyncio.get_running_loop().create_future()
-        self.live[ended] = asyncio.current_task()
         with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
+            self.live[ended] = asyncio.current_task()
             try:
                 async with in_use(self.pipeline.closable, self.brought):
                     await self._run()

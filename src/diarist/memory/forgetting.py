@@ -59,10 +59,9 @@ class Forgetting:
         if found is not None and resource is not None:
             check_owner(found, resource)
         owner = resource if found is None else found.resource_id
-        receipt = Receipt()
         if found is not None and (left := await self._reveal(found)):
-            receipt, found = Receipt(left_on_disk=(left,)), None
-        receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
+            return Receipt(left_on_disk=(left,))
+        receipt = await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         if thread is None:
             receipt += await self._forget_resource(str(resource))
         elif found is None:  # an earlier call may have deleted the thread, but not its leases

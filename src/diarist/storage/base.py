@@ -403,7 +403,7 @@ class SearchStorage(ABC):
         """Return visible messages of the resource that contain all words of ``query``, newest first.
 
         The order is by ``created_at``, to the second; a message without it counts with the time at which its run ended.
-        Within a second, messages of runs that ended later come first, and within a run, messages stored later.
+        Within a second, messages of one thread that were stored later come first; the order of threads is undefined.
         ``thread_id`` limits the search to one thread; a thread of another resource has no results.
 
         Text, tool names, arguments and results, file names and cited sources are searched; reasoning, data parts,

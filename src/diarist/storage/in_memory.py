@@ -216,7 +216,7 @@ class InMemoryStorage(Storage, SearchStorage):
                 if other.run.state == "live":
                     if other.expires_at > _steady():
                         raise ThreadBusyError(f"run {other.run.id!r} of thread {thread.id!r} is live")
-                    self._end(other, "interrupted")
+                    self._end(other, "interrupted", died_at=_now() - (_steady() - other.expires_at))
             if found is None:
                 self._insert_thread(thread, created_by=run_id)
             run = Run(
@@ -251,7 +251,7 @@ class InMemoryStorage(Storage, SearchStorage):
                 require_state(run, found and found.run, state)
             return numbers
 
-    def _end(self, found: _Run, state: EndState) -> None:
+    def _end(self, found: _Run, state: EndState, died_at: int | None = None) -> None:
         found.run = replace(found.run, state=state)
         thread = self._threads[found.run.thread_id]
         keeps_responses = state == "committed" or (state == "interrupted" and not found.run.guarded)
@@ -263,7 +263,8 @@ class InMemoryStorage(Storage, SearchStorage):
                 else:
                     thread.drop(row.seq)
         if state != "discarded":
-            thread.row = thread.row._replace(updated_at=_now())
+            moment = _now() if died_at is None else max(died_at, thread.row.updated_at or 0)
+            thread.row = thread.row._replace(updated_at=moment)
         elif thread.created_by == found.run.id and not thread.messages:
             del self._threads[found.run.thread_id]
             self._forget_records(f"thread:{found.run.thread_id}")

@@ -44,9 +44,9 @@ def build(found: Item, builder: Builder) -> str:
             where = f"{found.where or 'conversation'}, message {id}"
             with builder.reading(where):
                 _add(id, message, builder, where)
-    others = sum(_is_said(node) for id, node in nodes.items() if id not in branch)
-    if others:
-        builder.note(f"messages of other branches, left out: {others}")
+    for id, node in nodes.items():
+        if id not in branch and _is_said(node):
+            builder.note("messages of other branches, left out", f"{found.where or 'conversation'}, message {id}")
     builder.conversation_id = str(chat.get("conversation_id") or chat.get("id") or "")
     return str(chat.get("title") or "")
 

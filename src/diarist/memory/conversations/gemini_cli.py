@@ -108,8 +108,9 @@ def _call(call: dict[str, Json], where: str) -> ToolPart:
     part = ToolPart(call_id=str(call.get("id") or ""), name=call["name"], args=as_object(call.get("args")) or {})
     part.state = _STATES.get(str(call.get("status")), "call")
     if part.state != "call":
-        results = [_response(result) for result in as_list(call.get("result")) or [] if _response(result) is not None]
-        part.result = results[0] if results else call.get("resultDisplay") or ""
+        results = (_response(result) for result in as_list(call.get("result")) or [])
+        found = next((result for result in results if result is not None), None)
+        part.result = call.get("resultDisplay") or "" if found is None else found
     return part
 
 

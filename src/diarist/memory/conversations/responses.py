@@ -27,11 +27,12 @@ _ANSWERED = (
     "computer_call",
 )
 _ARGUMENTS = ("arguments", "input", "action", "operation", "queries", "code")
+_ANTHROPIC = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 _RESULTS = ("output", "error", "results", "outputs")
 
 
 def detect(source: Source) -> bool:
-    items = _items(source.first) if len(source.items) == 1 else None
+    items = _items(source.first)
     return any(is_item(item.value) for item in (source.items if items is None else items))
 
 
@@ -57,8 +58,9 @@ def is_item(value: Json) -> bool:
     """Return True for an item that chat completions do not have. A message with only role and content may be either."""
     item = as_object(value) or {}
     kind = item.get("type")
-    if kind == "message":
-        return "role" in item
+    if kind == "message":  # Anthropic's answers have this type too
+        blocks = [as_object(block) or {} for block in as_list(item.get("content")) or []]
+        return "role" in item and not any(block.get("type") in _ANTHROPIC for block in blocks)
     return isinstance(kind, str) and (kind == "reasoning" or kind.endswith(("_call", "_call_output")))
 
 

@@ -87,7 +87,10 @@ def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
         created = {"$eq": ["$created_by", literal(run.id)]}
         changes |= {"deleted_at": {"$cond": [created, NOW, literal(None)]}, "keeps_runs": literal(True)}
     else:
-        changes |= {"created_by": literal(None), "updated_at": NOW}
+        # If the process of the run died, the thread was not changed after the run had expired.
+        since: Document = {"$lte": ["$updated_at", "$live.expires_at"]}
+        changed = {"$cond": [since, "$live.expires_at", "$updated_at"]} if also else NOW
+        changes |= {"created_by": literal(None), "updated_at": changed}
     doc = db[THREADS].find_one_and_update(
         {**live_in(run), **also}, [{"$set": changes}], return_document=ReturnDocument.AFTER
     )

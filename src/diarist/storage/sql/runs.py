@@ -34,14 +34,14 @@ async def begin_run(connection: Connection, run_id: str, thread: Thread, ttl: in
         raise ConflictError(f"run {run_id!r} exists already")
     if is_busy:
         live = await connection.first(  # a heartbeat, which does not lock the thread, commits earlier or fails
-            f"SELECT {_COLUMNS}, expires_at <= {{now}} FROM diarist_runs WHERE thread_id = :thread AND state = 'live'"
-            " {for update}",
+            f"SELECT {_COLUMNS}, expires_at, expires_at <= {{now}} FROM diarist_runs"
+            " WHERE thread_id = :thread AND state = 'live' {for update}",
             thread=thread.id,
         )
         if live is not None:
             if not live[-1]:
                 raise ThreadBusyError(f"run {live[0]!r} of thread {thread.id!r} is live")
-            await end_run(connection, _run(live), "interrupted")
+            await end_run(connection, _run(live), "interrupted", died_at=live[-2])
     run = Run(
         id=run_id, thread_id=thread.id, resource_id=thread.resource_id, state="live", token=token, guarded=guarded
     )
@@ -64,10 +64,14 @@ async def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
         raise lost_run(run, await get_run(connection, run.id))
 
 
-async def end_run(connection: Connection, run: Run, state: EndState, *, locked: bool = False) -> bool:
+async def end_run(
+    connection: Connection, run: Run, state: EndState, *, locked: bool = False, died_at: int | None = None
+) -> bool:
     """End the run. Returns False if it had ended already or is discarded.
 
-    ``locked``: this transaction holds the thread's lock.
+    Args:
+        locked: This transaction holds the thread's lock.
+        died_at: For a run whose process died, the time at which it expired; its thread was not changed after that.
     """
     if not locked:
         await lock_thread(connection, run.thread_id)
@@ -95,7 +99,14 @@ async def end_run(connection: Connection, run: Run, state: EndState, *, locked: 
         return False
     if state == "interrupted" and guarded:
         await connection.execute("DELETE FROM diarist_messages WHERE run_id = :run AND source <> 'input'", run=run.id)
-    await connection.execute("UPDATE diarist_threads SET updated_at = {now} WHERE id = :thread", thread=thread_id)
+    if died_at is None:
+        await connection.execute("UPDATE diarist_threads SET updated_at = {now} WHERE id = :thread", thread=thread_id)
+    else:
+        await connection.execute(
+            "UPDATE diarist_threads SET updated_at = :at WHERE id = :thread AND updated_at < :at",
+            thread=thread_id,
+            at=died_at,
+        )
     return True
 
 

@@ -7,8 +7,6 @@ no words behind, and SQLite's index keeps the words of a deleted row until it me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Literal
 
 from diarist.databases.base import Connection, Row
@@ -99,9 +97,9 @@ async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> 
     remove = "DELETE FROM diarist_search WHERE thread_id = :thread AND seq = :seq"
     if moves(position, row.created_at):
         await connection.execute(remove, thread=run.thread_id, seq=seq)
-        await _add(connection, await _dated(connection, run, [row]))
+        await _add(connection, [_values(run.thread_id, run.resource_id, row, None)])
         return
-    values = _values(run.thread_id, run.resource_id, row, 0)
+    values = _values(run.thread_id, run.resource_id, row, None)
     known: set[str] = set(terms.split(" ") if connection.dialect == "sqlite" else terms)
     if known != values["terms"]:
         await connection.execute(remove, thread=run.thread_id, seq=seq)
@@ -117,14 +115,8 @@ async def purge_index(connection: Connection) -> None:
         await connection.execute("INSERT INTO diarist_search_index (diarist_search_index) VALUES ('optimize')")
 
 
-async def _dated(connection: Connection, run: Run, rows: Sequence[MessageRow]) -> list[dict[str, Any]]:
-    """Return index rows for messages of the run's thread. Messages without a time get the current time."""
-    moment = await connection.value("SELECT {now}") if any(row.created_at is None for row in rows) else None
-    return [_values(run.thread_id, run.resource_id, row, moment) for row in rows]
-
-
 async def _add(connection: Connection, values: Sequence[dict[str, Any]], *, there: bool = False) -> None:
-    """Insert rows, in thread order, at the next free positions; with ``there``, at the positions in ``values``."""
+    """Insert rows of one thread, in order, at the next free positions; with ``there``, at those in ``values``."""
     if connection.dialect == "postgresql":
         rows = [{**row, "terms": sorted(row["terms"])} for row in values]
         await connection.execute_many(_ADD_THERE if there else _ADD_IN_POSTGRESQL, rows)
@@ -132,9 +124,8 @@ async def _add(connection: Connection, values: Sequence[dict[str, Any]], *, ther
     rows = [{**row, "terms": " ".join(sorted(row["terms"]))} for row in values]
     await connection.execute_many(_ADD_THERE if there else _ADD_IN_SQLITE, rows)
     # Not by a trigger: FTS5 would flush its pending data at each trigger run, which takes five times as long.
-    for thread_id, group in groupby(values, key=itemgetter("thread_id")):
-        numbers = [row["seq"] for row in group]
-        await connection.execute(_TO_INDEX, thread=thread_id, first=numbers[0], last=numbers[-1])
+    first, last = values[0], values[-1]
+    await connection.execute(_TO_INDEX, thread=first["thread_id"], first=first["seq"], last=last["seq"])
 
 
 def _values(thread_id: str, resource_id: str, row: MessageRow, undated: int | None) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def dated_lines(entries: Iterable[str]) -> Iterator[DatedLine]:
         heading = lines[-1].heading if lines else heading
 
 
-@cached(4_000_000)
+@cached(4_000_000, largest=4_000_000)
 def _lines(text: str, heading: str) -> tuple[DatedLine, ...]:
     notes: list[DatedLine] = []
     for line in text.splitlines():
@@ -91,10 +91,10 @@ class _Sizes(NamedTuple):
     heading_tokens: Sequence[int]
 
 
-@cached(2_000_000)
+@cached(2_000_000, largest=2_000_000)
 def _sizes(entry: str, heading: str, count: Callable[[str], int]) -> _Sizes:
     notes = _lines(entry, heading)
-    headings = {note.heading: count(note.heading) + 1 for note in notes}
+    headings = {heading: count(heading) + 1 for heading in {note.heading for note in notes}}
     return _Sizes([count(note.text) + 1 for note in notes], [headings[note.heading] for note in notes])
 
 
@@ -148,7 +148,7 @@ def _size_of_words(entry: str) -> int:
     return 20 * len(entry)  # a word of six letters takes about 100 bytes, with its place in the set
 
 
-@cached(8_000_000, size=_size_of_words)
+@cached(8_000_000, largest=8_000_000, size=_size_of_words)
 def _words_of_lines(entry: str) -> tuple[frozenset[str], ...]:
     return tuple([_words(note.bare) for note in _lines(entry, "")])
 
