@@ -37,7 +37,7 @@ VERSIONS ?= pinned
 test-integrations: $(READY) ## Test the adapters beside their frameworks (options: NAME=langchain VERSIONS=newest)
 	@$(CLOCK); set -e; for name in $(NAME); do \
 		bin=.venv-integrations/$$name-$(VERSIONS)/bin; tests=tests/integrations/$$name; \
-		$(MAKE) "$${bin%/bin}/.ready"; \
+		$(MAKE) -s "$${bin%/bin}/.ready"; \
 		[ ! -e $$tests/pyrightconfig.json ] || $(BIN)/pyright -p $$tests --pythonpath $$bin/python; \
 		$$bin/python -m pytest --confcutdir tests/integrations $$tests $(ARGS); \
 	done

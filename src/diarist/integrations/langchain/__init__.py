@@ -1,8 +1,8 @@
 """Observational memory for LangChain's ``create_agent``."""
 
+from importlib.util import find_spec
+
 from diarist.exceptions import ConfigError
 
-try:
-    import langchain as _installed  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ConfigError("diarist.integrations.langchain needs a package: pip install 'diarist[langchain]'") from error
+if find_spec("langchain") is None:
+    raise ConfigError("diarist.integrations.langchain needs a package: pip install 'diarist[langchain]'")
