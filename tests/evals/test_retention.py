@@ -36,12 +36,13 @@ class FakeObserver:
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         self.seen.append(([message.text for message in messages], len(earlier)))
-        left, self._unnoted = messages[len(messages) - self._unnoted :] if self._unnoted else [], 0
+        left = [message.id for message in messages[len(messages) - self._unnoted :]]
+        self._unnoted = 0
         text = self._texts.pop(0) if self._texts else "Date: 2026-03-02\n- Nothing."
         if text == "fail":
             raise RoleError("the answer is empty")
         usage = Usage(input_tokens=100, output_tokens=20, cached_tokens=50)
-        return Observed(text=text, usage=usage, model="fake", unnoted=tuple(message.id for message in left))
+        return Observed(text=text, usage=usage, model="fake", unnoted=tuple(left))
 
 
 def locomo(tmp_path: Path, *turns: tuple[str, str], questions: Sequence[tuple[str, str, int]] = ()) -> Path:

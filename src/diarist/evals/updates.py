@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from diarist.evals.retention import as_entry
-from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
+from diarist.exceptions import ModelError
+from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleError
 from diarist.messages import Message
+from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
 CASES: tuple[tuple[str, str, str, str], ...] = (
@@ -65,12 +67,16 @@ async def measure_updates(
     result = Updates(cases=len(CASES))
     for number, (first, second, old, new) in enumerate(CASES):
         monday = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
-        entries = [as_entry((await observer.observe(_talk(first, number, monday), earlier=[])).text, 0, counter)]
-        later = _talk(second, number + 2, monday + timedelta(days=7))
-        entries.append(as_entry((await observer.observe(later, earlier=entries)).text, 1, counter))
-        text = "\n".join(entry.text for entry in entries)
-        if reflector:
-            text = (await reflector.reflect(entries, target_tokens=counter.count(text) * 3 // 4)).text
+        entries: list[Observation] = []
+        try:
+            for week, statement in enumerate((first, second)):
+                talk = _talk(statement, number + 2 * week, monday + timedelta(weeks=week))
+                entries.append(as_entry((await observer.observe(talk, earlier=entries)).text, week, counter))
+            text = "\n".join(entry.text for entry in entries)
+            if reflector:
+                text = (await reflector.reflect(entries, target_tokens=counter.count(text) * 3 // 4)).text
+        except (RoleError, ModelError):  # a diary that cannot be written has no new value
+            text = ""
         lines = text.splitlines()
         fresh = [place for place, line in enumerate(lines) if new in line]
         if not fresh or any(old in line for line in lines[fresh[-1] + 1 :]):
