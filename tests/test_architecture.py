@@ -38,7 +38,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models", "storage", "vectors"),
     ("processors", "convert"),
     ("agent", "memory"),
-    ("testing",),
+    ("testing", "integrations"),
+    ("evals",),
     ("cli",),
 )
 """From the bottom to the top; a module imports only from layers below its own."""

@@ -29,6 +29,7 @@ from typing import Any, get_args
 
 import pytest
 import typer
+from openai import AsyncOpenAI
 from opentelemetry import trace
 from typer.testing import CliRunner
 
@@ -208,7 +209,7 @@ async def close(opened: list[Any]) -> None:
     """Close what a page made; pages say when that matters, and leave it out otherwise."""
     opened += [value.memory for value in opened if isinstance(value, Agent)]
     for value in opened:
-        if isinstance(value, Agent | Memory | Storage | VectorStore):
+        if isinstance(value, Agent | Memory | Storage | VectorStore | AsyncOpenAI):
             await value.close()
 
 
@@ -246,15 +247,18 @@ def test_commands_and_options_exist(page: Path) -> None:
         if program == "make":
             assert re.search(rf"^{words[0]}:", makefile, re.MULTILINE), f"no target {words[0]}"
         if program == "diarist":
-            known = cli_options(words[0]) if words and not words[0].startswith("-") else {"--version", "--help"}
+            known = cli_options(*words) if words and not words[0].startswith("-") else {"--version", "--help"}
             for option in (word.split("=")[0] for word in words if word.startswith("--")):
                 assert option in known, f"{name_of(page)}: {' '.join(command)}: no option {option}"
 
 
-def cli_options(command: str) -> set[str]:
-    group: Any = typer.main.get_command(app)
-    assert command in group.commands, f"no command {command}"
-    return {"--help"} | {name for parameter in group.commands[command].params for name in parameter.opts}
+def cli_options(*words: str) -> set[str]:
+    found: Any = typer.main.get_command(app)
+    for word in words:
+        if commands := getattr(found, "commands", None):  # a group, such as diarist eval
+            assert word in commands, f"no command {word}"
+            found = commands[word]
+    return {"--help"} | {name for parameter in found.params for name in parameter.opts}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -37,6 +37,7 @@ PUBLIC = {
     },
     "diarist.agent": {"Agent", "AgentResult", "AgentStream", "CallOptions", "Rejected", "Tripwire"},
     "diarist.convert": {"to_anthropic", "to_openai", "to_ui"},
+    "diarist.evals": {"Context", "History", "Question", "Session", "System"},
     "diarist.memory": {
         "DiaryUsage",
         "Memory",
@@ -53,6 +54,8 @@ PUBLIC = {
         "SemanticRecall",
         "SemanticRecallConfig",
         "TitleConfig",
+        "Turn",
+        "TurnView",
         "WorkingMemory",
         "WorkingMemoryConfig",
         "mastra_lines",
