@@ -20,6 +20,7 @@ from langchain_core.messages import (
 from diarist import Memory
 from diarist.integrations.langchain.messages import select, to_neutral, to_theirs
 from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
+from diarist.storage import InMemoryStorage
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
@@ -151,7 +152,7 @@ def test_ids_that_do_not_last_are_not_taken_over() -> None:
 
 
 async def test_a_turn_takes_the_history_and_brings_what_it_lacks() -> None:
-    memory = Memory()
+    memory = Memory(storage=InMemoryStorage())
     messages: Any = [HumanMessage("Where?", id="a")]
     async with memory.turn(thread="trip", fail_open=False) as turn:
         await turn.prompt(to_neutral(messages).messages)
