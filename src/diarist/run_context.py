@@ -214,6 +214,7 @@ class RunContext(Generic[D]):
             remembered messages with other runs, and memory does not look for changes between two steps.
         on_divergence: What to do if the input leaves the active branch of the thread.
         made: Ids of input messages that this call created from a text: no thread has them yet.
+        renamed: Ids that memory gave to input messages in place of generated ones, by these.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
@@ -232,6 +233,7 @@ class RunContext(Generic[D]):
     edits_in_place: bool = True
     on_divergence: Literal["branch", "append", "error"] = "branch"
     made: frozenset[str] = frozenset()
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)
     tool_names: frozenset[str] = frozenset()

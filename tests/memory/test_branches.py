@@ -11,7 +11,7 @@ import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
-from diarist.storage import Storage
+from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel
 from diarist.vectors import InMemoryVectorStore
 from tests.memory.semantic.kit import TopicEmbedder
@@ -336,3 +336,16 @@ async def test_a_call_that_fails_at_once_leaves_the_branch_as_it_was(client: Cli
     assert await client.rows() == SAID
     await client.send(client.copy[:-1])
     assert await client.rows() == [*SAID[:-1], "answer-6"]
+
+
+async def test_a_clone_and_an_export_have_the_active_branch(client: Client) -> None:
+    await client.send([*client.copy[:2], user("edited-2")])
+    copy = await client.memory.threads.clone("t")
+    texts = [row.text.split()[0] for row in await client.memory.messages.list(thread=copy.id)]
+    assert texts == await client.rows()
+    assert await client.memory.threads.branches(copy.id) == []
+    lines = [line async for line in client.memory.threads.export("t")]
+    assert '"messages":4' in lines[-1]
+    assert '"left_out":8' in lines[-1]
+    other = Memory(storage=InMemoryStorage())
+    assert (await other.threads.import_all(lines)).messages == 4

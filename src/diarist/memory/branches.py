@@ -50,12 +50,14 @@ class Taken:
 
     Attributes:
         new: The messages to store, in order; the thread has the others.
+        names: Ids that new messages get from their places, by the ids that they were given with.
         repeated: The stored questions to answer again, if nothing is new.
         hidden_after: For a call without a run, ``seq`` of the last row to show; None for all.
         event: Data of an event that says how the input left the branch; None if it continues it.
     """
 
     new: list[Message]
+    names: dict[str, str] = field(default_factory=dict[str, str])
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
     event: dict[str, Json] | None = None
@@ -156,8 +158,9 @@ class Branches:
             last = next(
                 (place for place in reversed([*reading.kept, *reading.behind]) if isinstance(place, Message)), None
             )
-        new = _named([m for m in rest if m.id not in known], by_id, last, {message.id for message in forgotten})
-        return Taken(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
+        new = [message for message in rest if message.id not in known]
+        names = _names(new, by_id, last, {message.id for message in forgotten})
+        return Taken(new=new, names=names, repeated=repeated, hidden_after=hidden_after, event=event)
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> Taken:
         """Take in messages without an answer: those with known ids are known."""
@@ -311,18 +314,17 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
 
 
-def _named(
+def _names(
     new: Sequence[Message], by_id: Collection[str], last: Message | None, taken: Collection[str]
-) -> list[Message]:
-    """Return new messages with the ids of their places, except those with ids of the caller's."""
-    named: list[Message] = []
+) -> dict[str, str]:
+    """Return the ids of new messages by their places, except for those with ids of the caller's."""
+    names: dict[str, str] = {}
     before = last.id if last is not None else ""
     for message in new:
         if message.id not in by_id and (name := chain_id(before, message)) not in taken:
-            message = replace(message, id=name)
-        named.append(message)
-        before = message.id
-    return named
+            names[message.id] = name
+        before = names.get(message.id, message.id)
+    return names
 
 
 def _forgotten(message_id: str, thread_id: str) -> InputError:

@@ -131,7 +131,9 @@ class RunRecorder:
         )
         messages.remove({message.id for message in given} - {message.id for message in taken.new})
         for message in taken.new:
-            messages.add(unstored(message), "input")
+            name = taken.names.get(message.id, message.id)
+            messages.substitute(message.id, replace(unstored(message), id=name))
+        context.renamed |= taken.names
         self._repeated, self.hidden_after = taken.repeated, taken.hidden_after
         if taken.event is not None:
             data: dict[str, Json] = {"threadId": thread_id, **taken.event}

@@ -151,7 +151,7 @@ class Threads:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Thread:
-        """Copy a thread, or some of its messages, into a new thread of the same resource.
+        """Copy the active branch of a thread, or some of its messages, into a new thread of the same resource.
 
         Messages get new ids, and keep everything else. Diary entries are copied if they were made from copied messages
         only. In place of a reflection that was also made from other messages, the entries that it replaced are copied,
@@ -323,8 +323,8 @@ class Threads:
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 
     async def export(self, thread: str, *, resource: str | None = None) -> AsyncGenerator[str, None]:
-        """Yield a thread as lines of JSON, with line ends: messages, metadata, all generations of the diary, and its
-        own working memory.
+        """Yield a thread as lines of JSON, with line ends: the messages of the active branch, metadata, all generations
+        of the diary, and its own working memory. The last line has the number of superseded messages, as ``left_out``.
 
         With ``scope="resource"`` the diary belongs to the resource and is not exported: after an import, the messages
         are raw and are observed again. Use ``export_all(resource=...)`` to include it.
