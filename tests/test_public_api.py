@@ -129,6 +129,7 @@ PUBLIC = {
         "processor",
     },
     "diarist.testing": {
+        "AdapterConformance",
         "Reasoning",
         "Reply",
         "ScriptError",
