@@ -17,8 +17,9 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
-from diarist.integrations.langchain.messages import select, to_neutral, to_theirs
-from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
+from diarist.integrations.langchain.messages import arrange, to_neutral, to_theirs, with_texts
+from diarist.integrations.history import History
+from diarist.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
@@ -64,6 +65,14 @@ def test_messages_come_back(messages: list[BaseMessage]) -> None:
     assert history.unknown == []
     back = to_theirs(history.messages)
     assert essence(list(convert_to_messages(back))) == essence(messages)
+
+
+def select(
+    messages: list[Any], history: History[int], keep: set[str], notes: dict[str, str] | None = None
+) -> list[Any]:
+    """Arrange the messages with these ids, in the history's order."""
+    ids = [message.id for message in history.messages]
+    return arrange(messages, history, ids=ids, order=[each for each in ids if each in keep], notes=notes)
 
 
 @given(turns(), st.data())
@@ -147,3 +156,35 @@ def test_ids_that_do_not_last_are_not_taken_over() -> None:
     assert entry.message.id != "a"
     twice = to_neutral([HumanMessage("Hi", id="a"), HumanMessage("Hi", id="a")])
     assert [entry.own_id for entry in twice.entries] == [True, False]
+
+
+def test_stored_messages_are_sent_among_the_given_ones() -> None:
+    messages: Any = [
+        ChatMessage("Hi", role="narrator"),
+        HumanMessage("Oslo?", id="a"),
+        ChatMessage("Ho", role="narrator"),
+    ]
+    history = to_neutral(messages)
+    stored = Message.user("Rome?")
+    sent = arrange(messages, history, ids=["x"], order=[stored.id, "x"], brought=[stored])
+    assert [message.text for message in sent] == ["Rome?", "Hi", "Oslo?", "Ho"]
+    assert sent[2] is messages[1]
+
+
+@given(turns(), st.data())
+def test_a_history_can_be_read_in_two_parts(messages: Any, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(messages)))
+    whole, parts = to_neutral(messages), to_neutral(messages, after=to_neutral(messages[:cut]), start=cut)
+    assert [(entry.message.parts, entry.places) for entry in parts.entries] == [
+        (entry.message.parts, entry.places) for entry in whole.entries
+    ]
+
+
+def test_texts_are_appended_to_the_system_message() -> None:
+    block = {"type": "text", "text": "Be kind."}
+    assert with_texts(None, []) is None
+    assert with_texts(None, ["One.", "Two."]) == SystemMessage("One.\n\nTwo.")
+    assert with_texts(SystemMessage("Be kind.", id="s"), ["One."]) == SystemMessage("Be kind.\n\nOne.", id="s")
+    blocks = with_texts(SystemMessage([block]), ["One."])
+    assert blocks is not None
+    assert blocks.content == [block, {"type": "text", "text": "One."}]
