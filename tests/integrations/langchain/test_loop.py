@@ -54,7 +54,8 @@ class LastTurnOnly(AgentMiddleware):
         history = to_neutral(request.messages)
         self.ids.append(ids := [message.id for message in history.messages])
         asked = max(place for place, message in enumerate(history.messages) if message.role == "user")
-        return handler(request.override(messages=arrange(request.messages, history, ids=ids, order=ids[asked:])))
+        places = {entry.message.id: entry.places for entry in history.entries}
+        return handler(request.override(messages=arrange(request.messages, places, order=ids[asked:])))
 
 
 @tool

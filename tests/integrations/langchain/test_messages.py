@@ -17,8 +17,8 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
-from diarist.integrations.langchain.messages import arrange, to_neutral, to_theirs, with_texts
 from diarist.integrations.history import History
+from diarist.integrations.langchain.messages import arrange, outline, to_neutral, to_theirs, with_texts
 from diarist.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
@@ -70,9 +70,11 @@ def test_messages_come_back(messages: list[BaseMessage]) -> None:
 def select(
     messages: list[Any], history: History[int], keep: set[str], notes: dict[str, str] | None = None
 ) -> list[Any]:
-    """Arrange the messages with these ids, in the history's order."""
-    ids = [message.id for message in history.messages]
-    return arrange(messages, history, ids=ids, order=[each for each in ids if each in keep], notes=notes)
+    """Return the messages with these ids, and those without an entry."""
+    places = {entry.message.id: entry.places for entry in history.entries}
+    read = {place for each in places.values() for place in each}
+    always = [place for place in range(len(messages)) if place not in read]
+    return arrange(messages, places, order=[each for each in places if each in keep], notes=notes, always=always)
 
 
 @given(turns(), st.data())
@@ -164,9 +166,8 @@ def test_stored_messages_are_sent_among_the_given_ones() -> None:
         HumanMessage("Oslo?", id="a"),
         ChatMessage("Ho", role="narrator"),
     ]
-    history = to_neutral(messages)
     stored = Message.user("Rome?")
-    sent = arrange(messages, history, ids=["x"], order=[stored.id, "x"], brought=[stored])
+    sent = arrange(messages, {"x": [1]}, order=[stored.id, "x"], brought=[stored], always=[0, 2])
     assert [message.text for message in sent] == ["Rome?", "Hi", "Oslo?", "Ho"]
     assert sent[2] is messages[1]
 
@@ -178,6 +179,14 @@ def test_a_history_can_be_read_in_two_parts(messages: Any, data: st.DataObject) 
     assert [(entry.message.parts, entry.places) for entry in parts.entries] == [
         (entry.message.parts, entry.places) for entry in whole.entries
     ]
+
+
+@given(turns())
+def test_an_outline_has_the_places_of_a_history(messages: Any) -> None:
+    history = to_neutral(messages)
+    assert outline(messages) == {entry.message.id: entry.places for entry in history.entries}
+    asked = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "open"}], id="asked")
+    assert outline([*messages, asked]) == outline(messages)
 
 
 def test_texts_are_appended_to_the_system_message() -> None:

@@ -69,33 +69,50 @@ def to_neutral(
     return history
 
 
+def outline(messages: Sequence[BaseMessage]) -> dict[str, list[int]]:
+    """Return the places of messages that the thread has already, by id: of an answer with calls, those of its results,
+    too. Messages with open calls are left out."""
+    found: dict[str, list[int]] = {}
+    waiting: dict[str | None, str] = {}
+    for place, message in enumerate(messages):
+        match message:
+            case ToolMessage() if (asked := waiting.pop(message.tool_call_id, None)) is not None:
+                found[asked].append(place)
+            case AIMessage() | HumanMessage() | ToolMessage() if message.id is not None:
+                found[message.id] = [place]
+                if isinstance(message, AIMessage):
+                    waiting |= dict.fromkeys([call["id"] for call in message.tool_calls], message.id)
+            case _:
+                pass
+    for message_id in set(waiting.values()):
+        del found[message_id]
+    return found
+
+
 def arrange(
     messages: Sequence[AnyMessage],
-    history: History[int],
+    places: Mapping[str, Sequence[int]],
     *,
-    ids: Sequence[str],
     order: Sequence[str],
     brought: Sequence[Message] = (),
     notes: Mapping[str, str] | None = None,
+    always: Sequence[int] = (),
 ) -> list[AnyMessage]:
-    """Return the messages to send, as a ``TurnView`` of the history asks.
-
-    Given messages are sent as they are, except for notes. Those that have no entry in the history are always sent, each
-    before the first later one that is kept.
+    """Return the messages to send, as a ``TurnView`` asks. Given messages are sent as they are, except for notes.
 
     Args:
-        ids, order, brought, notes: As in ``TurnView``; ``ids`` are those of the history's entries.
+        places: By id, the indexes of the given messages that can be sent.
+        order, brought, notes: As in ``TurnView``. A message is brought only if it has no place.
+        always: Indexes of messages to send in any case, each before the first later one that is sent.
     """
-    theirs = dict(zip(ids, history.entries, strict=True))
     ours = {message.id: message for message in brought}
-    with_entry = {place for entry in history.entries for place in entry.places}
-    loose = deque(place for place in range(len(messages)) if place not in with_entry)
+    loose = deque(always)
     out: list[AnyMessage] = []
     for message_id in order:
-        if message_id in ours:
+        if message_id not in places:
             out += to_theirs([ours[message_id]])  # its note is inside
             continue
-        first, *rest = theirs[message_id].places
+        first, *rest = places[message_id]
         while loose and loose[0] < first:
             out.append(messages[loose.popleft()])
         note = notes.get(message_id) if notes else None

@@ -18,7 +18,7 @@ from langgraph.types import Command
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.integrations.langchain.model import ChatModel
-from diarist.integrations.langchain.open_turn import OpenTurn
+from diarist.integrations.langchain.open_turn import Mark, OpenTurn
 from diarist.memory import Memory
 from diarist.memory.observational.recall.tool import RECALL
 from diarist.memory.working.shapes import UPDATE_TOOL
@@ -28,6 +28,9 @@ Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 ToolResult: TypeAlias = ToolMessage | Command[Any]
 Named: TypeAlias = str | Callable[[Runtime[Any]], str | None] | None
+
+_THREADS = 1000
+"""Threads to keep a mark of, those with the latest turns."""
 
 _SERVER_STATE = ("previous_response_id", "conversation", "use_previous_response_id")
 
@@ -71,6 +74,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._turns: dict[tuple[object, str], OpenTurn] = {}
         self._threads: dict[OpenTurn, str] = {}
         self._idle: deque[tuple[object, str]] = deque(maxlen=256)
+        self._stored: dict[str, Mark] = {}
         self._model: BaseChatModel | None = None
 
     def wrap_model_call(self, request: Request, handler: Callable[[Request], ModelResponse[Any]]) -> Response:
@@ -174,6 +178,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 thread=thread, resource=resource, model=ours, fail_open=self._fail_open, on_event=emit
             ),
             ids=checkpointed,
+            stored=self._stored.get(thread, Mark()),
             fail_open=self._fail_open,
             on_event=self._on_event,
             on_end=left,
@@ -186,8 +191,14 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         turn = self._turns.get(key)
         if turn is None and key in self._idle:  # a middleware took long between the last model call and the end
             turn = await self._turn(runtime, None)
-        if turn is not None:
-            await turn.commit(messages)
+        if turn is None:
+            return
+        thread = self._threads[turn]
+        self._stored.pop(thread, None)
+        if (mark := await turn.commit(messages)).length:
+            self._stored[thread] = mark
+            if len(self._stored) > _THREADS:
+                del self._stored[next(iter(self._stored))]
 
     async def _call(self, request: ToolCallRequest) -> ToolMessage:
         """Run a tool of memory."""

@@ -9,16 +9,16 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from langchain.agents.middleware.types import ModelRequest
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
 from diarist.integrations.history import History
-from diarist.integrations.langchain.messages import arrange, to_neutral, with_texts
+from diarist.integrations.langchain.messages import arrange, outline, to_neutral, with_texts
 from diarist.memory import Turn
 from diarist.messages import Json, Message, TextPart
 from diarist.tools import Tool
@@ -37,6 +37,17 @@ _OVERFLOWS = 5
 Request: TypeAlias = ModelRequest[Any]
 
 
+class Mark(NamedTuple):
+    """A thread's history at the end of a turn: how many messages it had, and a hash of their ids."""
+
+    length: int = 0
+    digest: int = 0
+
+
+def mark_of(messages: Sequence[AnyMessage]) -> Mark:
+    return Mark(len(messages), hash(tuple([message.id for message in messages])))
+
+
 class OpenTurn:
     """A turn, and what the agent of LangChain has given to it so far.
 
@@ -45,6 +56,7 @@ class OpenTurn:
     Args:
         open_turn: Returns the turn, given a function that receives its events.
         ids: True if the messages' ids last.
+        stored: The end of the thread's turn before. Memory has the messages up to it, so they are not read again.
         on_end: Called once with True if the turn ends because nothing went on.
     """
 
@@ -53,17 +65,21 @@ class OpenTurn:
         open_turn: Callable[[Callable[[DataChunk], object]], Turn],
         *,
         ids: bool,
+        stored: Mark,
         fail_open: bool,
         on_event: Callable[[DataChunk], object] | None,
         on_end: Callable[[bool], object],
     ) -> None:
-        self._ids = ids
+        self._ids, self._stored = ids, stored
         self._fail_open = fail_open
         self._on_event, self._on_end = on_event, on_end
         self._write: Callable[[Any], object] | None = None
         self._turn = open_turn(self._emit)
         self._messages: Sequence[AnyMessage] = ()
         self._history = History[int]()
+        self._earlier: dict[str, list[int]] = {}
+        self._unread: list[int] = []
+        self._start = 0
         self._told: set[tuple[str, str]] = set()
         self._overflows = 0
         self._lock = threading.Lock()
@@ -94,18 +110,20 @@ class OpenTurn:
         self._attend(request.runtime.stream_writer)
         try:
             history = self._read(request.messages)
-            system = request.system_message
-            given = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
             if not history.entries:  # such as types that only the provider knows
                 return request
+            system = request.system_message
+            given = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
             view = await self._turn.prompt([*given, *history.messages])
+            brought = {message.id for message in view.brought}
+            new = zip(view.ids[len(given) :], history.entries, strict=True)
             messages = arrange(
                 request.messages,
-                history,
-                ids=view.ids[len(given) :],
+                self._earlier | {message_id: entry.places for message_id, entry in new if message_id not in brought},
                 order=view.order,
                 brought=view.brought,
                 notes=view.notes,
+                always=self._always(),
             )
         except (InputError, ConfigError):
             raise
@@ -132,14 +150,16 @@ class OpenTurn:
             await self._turn.prompt(self._read(messages).messages)
         return await self._turn.call(name, args, call_id=call_id)
 
-    async def commit(self, messages: Sequence[AnyMessage]) -> None:
-        """Store the turn's messages and end it."""
-        if self._leave(idle=False):
-            history = self._read(messages)
-            if history.entries:
-                await self._turn.commit(history.messages)
-            else:
-                await self._turn.discard()
+    async def commit(self, messages: Sequence[AnyMessage]) -> Mark:
+        """Store the turn's messages and end it. Return how far the thread's messages are stored."""
+        if not self._leave(idle=False):
+            return Mark()
+        history = self._read(messages)
+        if not history.entries:
+            await self._turn.discard()
+            return self._stored
+        await self._turn.commit(history.messages)
+        return Mark() if self._turn.degraded else mark_of(messages)
 
     async def end(self, *, idle: bool = False) -> None:
         """End the turn as interrupted, which keeps its finished steps. Usable from any event loop."""
@@ -191,16 +211,31 @@ class OpenTurn:
         await self.end(idle=True)
 
     def _read(self, messages: Sequence[AnyMessage]) -> History[int]:
-        """Return the history of the messages; those that it has already are not read again."""
+        """Return the history of the messages that are new to the thread. None is read twice."""
         known = len(self._messages)
-        if known <= len(messages) and all(map(operator.is_, self._messages, messages)):
+        if known and known <= len(messages) and all(map(operator.is_, self._messages, messages)):
             history = to_neutral(messages, ids=self._ids, after=self._history, start=known)
         else:
-            history = to_neutral(messages, ids=self._ids)
+            start = self._stored.length if self._ids and self._stored == mark_of(messages[: self._stored.length]) else 0
+            history = to_neutral(messages, ids=self._ids, start=start)
+            if start and not history.entries:  # the same question again
+                start, history = 0, to_neutral(messages, ids=self._ids)
+            self._earlier = outline(messages[:start])
+            self._unread = [
+                place
+                for place, message in enumerate(messages[:start])
+                if not isinstance(message, HumanMessage | AIMessage | ToolMessage)
+            ]
+            self._start = start
         self._messages, self._history = list(messages), history
         for kind in history.unknown:
             self._tell("data-om-passed-through", f"messages or parts of type {kind!r} are sent, but not remembered")
         return history
+
+    def _always(self) -> list[int]:
+        """Return the places of messages that memory does not know: they are always sent."""
+        read = {place for entry in self._history.entries for place in entry.places}
+        return self._unread + [place for place in range(self._start, len(self._messages)) if place not in read]
 
     def _attend(self, write: Callable[[Any], object]) -> None:
         """Send events to this stream of the agent from now on."""
