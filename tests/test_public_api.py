@@ -53,6 +53,8 @@ PUBLIC = {
         "SemanticRecall",
         "SemanticRecallConfig",
         "TitleConfig",
+        "Turn",
+        "TurnView",
         "WorkingMemory",
         "WorkingMemoryConfig",
         "mastra_lines",
