@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState
+from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, new_id
 
 Place = TypeVar("Place", bound="int | tuple[int, int]")
 
@@ -58,12 +58,11 @@ class History(Generic[Place]):
             if role == "assistant":
                 self.attach(places)
             return None
-        message = Message(role=role, parts=list(parts), created_at=None)
         own = own_id is not None and own_id not in self._ids
-        if own_id is not None and own:
-            message.id = own_id
-            self._ids.add(own_id)
+        message_id = own_id if own_id is not None and own else new_id("msg")
+        message = Message(id=message_id, role=role, parts=list(parts), created_at=None)
         entry = Entry(message, list(places), own)
+        self._ids.add(message_id)
         self.entries.append(entry)
         for part in message.tool_parts:
             if part.state == "call":

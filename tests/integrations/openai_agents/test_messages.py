@@ -127,6 +127,21 @@ def test_system_messages_and_unknown_types_are_always_sent() -> None:
     assert history.unknown == ["item_reference", "compaction"]
 
 
+def test_unknown_items_of_a_response_are_sent_or_left_out_with_it() -> None:
+    items: list[Any] = [
+        {"role": "user", "content": "Hi"},
+        {"type": "tool_search_call", "id": "ts", "call_id": "t", "arguments": {}, "status": "completed"},
+        {"type": "program", "id": "p", "call_id": "q", "code": "1", "fingerprint": "f"},
+        {"type": "tool_search_output", "call_id": "t", "tools": []},
+        {"type": "program_output", "call_id": "q", "result": "1", "status": "completed"},
+    ]
+    history = to_neutral(items)
+    user, answer = history.messages
+    assert select(items, history, {user.id}) == items[:1]
+    assert select(items, history, {answer.id}) == items[1:]
+    assert history.unknown == ["program", "tool_search_output", "program_output"]
+
+
 def test_a_result_without_its_call_is_a_message_of_its_own() -> None:
     [message] = to_neutral([{"type": "function_call_output", "call_id": "c", "output": "18 °C"}]).messages
     assert message.role == "tool"

@@ -20,6 +20,10 @@ from diarist.prompting import build_prompt
 
 _FAKE_ID = "__fake_id__"  # the SDK's id for items of models outside the Responses API
 
+# Items without a form in the library that belong to the response they are in, and items that answer such items.
+_OF_RESPONSE = ("program", "mcp_approval_request")
+_ANSWERS = ("program_output", "mcp_approval_response", "tool_search_output")
+
 
 def to_neutral(items: Sequence[TResponseInputItem]) -> History[int]:
     """Return the history; a place is an index of ``items``. The items of one response are one message."""
@@ -39,6 +43,9 @@ def to_neutral(items: Sequence[TResponseInputItem]) -> History[int]:
             call = read_call(kind, item, builder, "")
             call.provider_executed = kind not in ANSWERED
             response.add(place, item, [call])
+        elif kind in _OF_RESPONSE:
+            response.add(place, item, [])
+            history.note(kind)
         else:
             response.close()
             if role == "user":
@@ -49,6 +56,8 @@ def to_neutral(items: Sequence[TResponseInputItem]) -> History[int]:
                 history.answer(place, call_id, "", output, "result")
             elif role is None:
                 history.note(kind)
+                if kind in _ANSWERS:
+                    history.attach([place])
     response.close()
     return history
 
