@@ -39,6 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("processors", "convert"),
     ("agent", "memory"),
     ("testing", "integrations"),
+    ("evals",),
     ("cli",),
 )
 """From the bottom to the top; a module imports only from layers below its own."""

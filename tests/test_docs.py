@@ -247,15 +247,18 @@ def test_commands_and_options_exist(page: Path) -> None:
         if program == "make":
             assert re.search(rf"^{words[0]}:", makefile, re.MULTILINE), f"no target {words[0]}"
         if program == "diarist":
-            known = cli_options(words[0]) if words and not words[0].startswith("-") else {"--version", "--help"}
+            known = cli_options(*words) if words and not words[0].startswith("-") else {"--version", "--help"}
             for option in (word.split("=")[0] for word in words if word.startswith("--")):
                 assert option in known, f"{name_of(page)}: {' '.join(command)}: no option {option}"
 
 
-def cli_options(command: str) -> set[str]:
-    group: Any = typer.main.get_command(app)
-    assert command in group.commands, f"no command {command}"
-    return {"--help"} | {name for parameter in group.commands[command].params for name in parameter.opts}
+def cli_options(*words: str) -> set[str]:
+    found: Any = typer.main.get_command(app)
+    for word in words:
+        if commands := getattr(found, "commands", None):  # a group, such as diarist eval
+            assert word in commands, f"no command {word}"
+            found = commands[word]
+    return {"--help"} | {name for parameter in found.params for name in parameter.opts}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -37,6 +37,7 @@ PUBLIC = {
     },
     "diarist.agent": {"Agent", "AgentResult", "AgentStream", "CallOptions", "Rejected", "Tripwire"},
     "diarist.convert": {"to_anthropic", "to_openai", "to_ui"},
+    "diarist.evals": {"Context", "History", "Question", "Session", "System"},
     "diarist.memory": {
         "DiaryUsage",
         "Memory",
@@ -129,6 +130,7 @@ PUBLIC = {
         "processor",
     },
     "diarist.testing": {
+        "AdapterConformance",
         "Reasoning",
         "Reply",
         "ScriptError",

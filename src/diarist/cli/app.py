@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from diarist.exceptions import ConfigError, DiaristError, InputError, ModelError
+from diarist.cli.evaluation import eval_app
+from diarist.cli.exit_status import exit_status
+from diarist.exceptions import DiaristError
 
 FORMAT_NAMES = (
     "claude-code, codex, gemini-cli, chatgpt, claude-ai, pydantic-ai, langchain, locomo, tau-bench, responses, plain "
     "or openai"
 )
 """Names of the conversation formats. Reading ``FORMATS`` instead would import every reader."""
-
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="diarist",
@@ -27,22 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-
-@contextmanager
-def exit_status() -> Generator[None]:
-    """Turn errors of diarist and missing packages into one line on standard error and an exit status."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("Error: interrupted", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    except (DiaristError, ImportError) as error:
-        text = str(error)
-        if isinstance(error, ModelError):  # its advice is for Python
-            text = text.replace("base_url=", "--base-url ")
-        typer.echo(f"Error: {text}", err=True)
-        raise typer.Exit(BAD_INPUT if isinstance(error, (InputError, ConfigError, ImportError)) else FAILED) from None
+app.add_typer(eval_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,227 @@
+"""The interface of a data set, and what their readers share."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import orjson
+
+from diarist.evals.items import History, Question, Session, session_text
+from diarist.exceptions import ConfigError, InputError, ModelResponseError
+from diarist.messages import Json, Message, Role
+
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """The judgement of one answer.
+
+    Attributes:
+        score: From 0 to 1, by the data set's own metric.
+        correct: For metrics that say yes or no.
+        label: The judge's word, such as ``yes`` or ``Hallucination``.
+        details: Further numbers, for the data set's summary.
+    """
+
+    score: float
+    correct: bool | None = None
+    label: str = ""
+    details: dict[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A question with its grade. ``grade`` is None if the item failed, which counts as 0."""
+
+    question: Question
+    grade: Grade | None
+
+    @property
+    def score(self) -> float:
+        return self.grade.score if self.grade is not None else 0.0
+
+    def detail(self, name: str) -> Any:
+        return self.grade.details.get(name) if self.grade is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of a data set's own summary. ``share``: it is a share, shown in percent."""
+
+    name: str
+    value: float | None
+    share: bool = True
+
+
+Ask = Callable[[str], Awaitable[str]]
+"""Sends a prompt to the judge and returns its reply. Raises ModelError."""
+
+
+class Dataset(ABC):
+    """A data set.
+
+    Args:
+        path: Its file or folder.
+        reading: How the reader is asked, for data sets that know several ways.
+        prompts: A JSON file of prompts that replace those of ``prompts/<name>.json``.
+
+    Attributes:
+        title, paper, source: Name, paper, and where to get the data, which diarist does not contain.
+        metric: The paper's metric in words; the mean of ``Grade.score`` is this metric.
+        judge: ``required``, ``optional`` or ``none``.
+        interleaved: True if questions are asked in the middle of a history.
+        each_session: True if notes must be made after every session.
+        reader_tokens, judge_tokens: Maximum tokens of an answer and of a judgement.
+        exact_prompts: True if the judge is asked in the published words.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    source: ClassVar[str]
+    metric: ClassVar[str]
+    judge: ClassVar[str] = "required"
+    interleaved: ClassVar[bool] = False
+    each_session: ClassVar[bool] = False
+    exact_prompts: ClassVar[bool] = False
+    judge_tokens: ClassVar[int] = 1_000
+    reader_tokens: int = 500
+
+    def __init__(self, path: Path, *, reading: str = "con", prompts: Path | None = None) -> None:
+        if not path.exists():
+            raise InputError(f"{path} does not exist. {self.title} is not part of diarist; get it from {self.source}")
+        self.path, self.reading = path, reading
+        self.prompts = _prompts(self.name)
+        self.own_prompts = prompts is not None
+        if prompts is not None:
+            given = _object(load_json(prompts), str(prompts))
+            if unknown := sorted(given.keys() - self.prompts.keys()):
+                names = ", ".join(sorted(self.prompts))
+                raise InputError(f"{prompts}: no prompt is called {unknown[0]!r}; {self.title} has {names}")
+            self.prompts |= {name: str(text) for name, text in given.items()}
+
+    @cached_property
+    def histories(self) -> list[History]:
+        """Return all histories, in the file's order. Raises InputError."""
+        found = list(self.read())
+        if not found:
+            raise InputError(f"{self.path} holds no histories")
+        return found
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a hash of the histories, without the questions."""
+        digest = hashlib.sha256()
+        for history in self.histories:
+            digest.update(history.id.encode())
+            for session in history.sessions:
+                digest.update(f"\0{session.id}\0{session.date}\0{session_text(session)}".encode("utf-8", "replace"))
+        return digest.hexdigest()
+
+    @abstractmethod
+    def read(self) -> Iterator[History]:
+        """Yield the histories. Raises InputError with the place in the file."""
+
+    @abstractmethod
+    def reader_prompt(self, question: Question, context: str) -> str:
+        """Return the prompt for the reader."""
+
+    @abstractmethod
+    async def grade(self, question: Question, response: str, ask: Ask | None) -> Grade:
+        """Judge a response: the reader's answer, notes (one per line), or the context, as ``question.asks`` says.
+
+        Args:
+            ask: Asks the judge; None if there is none, which is possible unless ``judge`` is ``required``.
+
+        Raises:
+            ModelError: The judge failed, or gave a reply that cannot be read.
+        """
+
+    def sessions_text(self, sessions: Sequence[Session]) -> str:
+        """Return raw sessions in the form that readers get them in."""
+        return "".join(f"\n[{session.date or session.id}]\n\n{session_text(session)}\n" for session in sessions)
+
+    @classmethod
+    def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
+        """Return the numbers that the paper reports beyond the averages of ``Grade.score``."""
+        return []
+
+    def fill(self, prompt: str, **values: str) -> str:
+        """Return a prompt with its ``{slots}`` filled; texts that are filled in are not looked at again."""
+        return _SLOT.sub(lambda match: values.get(match[1], match[0]), self.prompts[prompt])
+
+
+def _prompts(name: str) -> dict[str, str]:
+    text = files("diarist.evals").joinpath("prompts", f"{name}.json").read_bytes()
+    return {key: value for key, value in orjson.loads(text).items() if not key.startswith("_")}
+
+
+def load_json(path: Path) -> Json:
+    """Return the JSON value of a file, or the list of its JSON lines. Raises InputError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as first:
+        try:
+            return [orjson.loads(line) for line in data.splitlines() if line.strip()]
+        except orjson.JSONDecodeError:
+            raise InputError(f"{path} is neither JSON nor JSON lines: {first}") from first
+
+
+def objects(value: Json, where: str) -> list[dict[str, Json]]:
+    """Return a list of JSON objects. Raises InputError."""
+    if not isinstance(value, list):
+        raise InputError(f"{where}: a list is expected, not {type(value).__name__}")
+    return [_object(item, f"{where}, item {number}") for number, item in enumerate(cast("list[Json]", value), 1)]
+
+
+def _object(value: Json, where: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: an object is expected, not {type(value).__name__}")
+    return cast("dict[str, Json]", value)
+
+
+def field_of(value: dict[str, Json], name: str, where: str) -> Json:
+    """Return a field that must be there. Raises InputError."""
+    if name not in value:
+        raise InputError(f"{where}: the field {name!r} is missing")
+    return value[name]
+
+
+def message(id: str, role: str, text: str, **more: Any) -> Message:
+    """Return a message of a user or an assistant; other roles count as the assistant's."""
+    known: Role = "user" if role == "user" else "assistant"
+    return Message.user(text, id=id, **more) if known == "user" else Message.assistant(text, id=id, **more)
+
+
+def json_reply(reply: str) -> dict[str, Json]:
+    """Return the JSON object in a judge's reply. Raises ModelResponseError."""
+    start, end = reply.find("{"), reply.rfind("}")
+    try:
+        return _object(orjson.loads(reply[start : end + 1] if start >= 0 else ""), "reply")
+    except (orjson.JSONDecodeError, InputError) as error:
+        raise ModelResponseError(f"the judge's reply is no JSON object: {reply:.200}") from error
+
+
+def required(ask: Ask | None) -> Ask:
+    """Return the judge. Raises ConfigError if there is none."""
+    if ask is None:
+        raise ConfigError("a judge is needed; add --judge")
+    return ask
+
+
+def judged_mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None for no values."""
+    return sum(values) / len(values) if values else None
