@@ -88,6 +88,10 @@ class History(Generic[Place]):
         part.result, part.state = result, state
         entry.places.append(place)
 
+    def close(self) -> None:
+        """Wait for no more results: one that comes later becomes a message of role ``tool``."""
+        self._open.clear()
+
     def note(self, kind: str) -> None:
         """Name a type that has no form in the library."""
         if kind not in self.unknown:
