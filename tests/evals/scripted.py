@@ -68,3 +68,22 @@ class UserMessages:
 
     async def context(self, history: str, question: Question) -> Context:
         return Context(text="\n".join(path.read_text() for path in sorted(self.folder.glob(f"{history}-*.txt"))))
+
+
+def _anything(request: ModelRequest) -> Reply:
+    """Answer any data set's prompts with something that can be read, for readers and judges."""
+    text = request.text
+    if "YES or NO" in text:
+        said = "NO"
+    elif '"verdict"' in text:
+        said = '{"verdict": "Correct"}'
+    elif '"score"' in text:
+        said = '{"score": 1, "covered": true}'
+    elif "<final_answer>" in text:
+        said = "<final_answer>(a)"
+    else:
+        said = "7 May 2023" if "support group" in text else "unknown"
+    return Reply(text=said, usage=Usage(input_tokens=100, output_tokens=10))
+
+
+anything = ScriptedModel(_anything, name="anything")
