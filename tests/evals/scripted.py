@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diarist import Usage
 from diarist.evals import Context, Question, Session
-from diarist.exceptions import ModelResponseError
+from diarist.exceptions import ModelConnectionError, ModelResponseError
 from diarist.models.base import ModelRequest
 from diarist.testing import Reply, ScriptedModel
 
@@ -47,6 +47,11 @@ def _broken(request: ModelRequest) -> Reply:
     raise ModelResponseError("the server answers with nonsense")
 
 
+def _offline(request: ModelRequest) -> Reply:
+    raise ModelConnectionError("connection refused")
+
+
+offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
 judge = ScriptedModel(_verdict, name="judge")

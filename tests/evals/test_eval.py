@@ -222,6 +222,14 @@ class TestFailures:
         assert all("error" in record for record in records(out, "answers").values())
         assert "100.00 %" in run([*words, "--retry-failed"]).stdout
 
+    def test_an_outage_stops_the_run_instead_of_counting_as_failures(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        result = run(command(data, out, reader="offline"), status=1)
+        assert result.stderr.endswith("Error: connection refused\n")
+        assert not (out / "answers.jsonl").exists()
+        run(command(data, tmp_path / "runs" / "b", observer="offline"), status=1)
+        assert not any('"error"' in path.read_text() for path in tmp_path.rglob("sessions.jsonl"))
+
     def test_a_history_that_cannot_be_ingested_fails_its_questions_only(self, tmp_path: Path) -> None:
         items = samples.longmemeval()
         data = samples.written(tmp_path / "data.json", items)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 from diarist.cli.app import app
 from tests.evals import samples
+from tests.loopback.openai_server import OpenAIServer
+from tests.loopback.server import Answer, Recorded
 
 ANY = "tests.evals.scripted:anything"
 
@@ -40,9 +43,40 @@ def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
 
 
 def test_questions_can_be_limited(tmp_path: Path) -> None:
-    data = samples.written(tmp_path / "locomo10.json", samples.locomo() * 3)
+    two = [*samples.locomo(), {**samples.locomo()[0], "sample_id": "conv-2"}]
+    data = samples.written(tmp_path / "locomo10.json", two)
     evaluate("locomo", data, tmp_path / "a", "--items", "1", "--questions", "2", judge=False)
     assert [line["question"] for line in lines(tmp_path / "a", "judgements.jsonl")] == ["conv-1-1", "conv-1-3"]
+
+
+def test_a_data_set_with_an_id_twice_is_refused(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo() * 2)
+    words = ["eval", "locomo", "--data", str(data), "--out", str(tmp_path / "a"), "--reader", ANY]
+    assert "two histories of the data set have the id 'conv-1'" in CliRunner().invoke(app, words).stderr
+
+
+class LocalServer(OpenAIServer):
+    """Notes one fact, answers with a date, and judges everything correct."""
+
+    def events(self, request: Recorded, answer: Answer) -> Iterator[str]:
+        diary = "<diary>\nDate: 2023-05-08\n- 🔴 User stated that she paints. [#1]\n</diary>"
+        text = diary if "<transcript>" in json.dumps(request.body) else '{"verdict": "correct"} 7 May 2023'
+        return super().events(request, Answer(text=[text]))
+
+
+def test_locomo_over_a_server_of_ones_own(tmp_path: Path) -> None:
+    """Observer, reader and judge speak to an OpenAI-compatible address, where no price is known."""
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    roles = [word for role in ("observer", "reader", "judge") for word in (f"--{role}", "openai/local")]
+    words = ["eval", "locomo", "--data", str(data), "--out", str(tmp_path / "a"), "--message-tokens", "5", *roles]
+    server = LocalServer()
+    try:
+        result = CliRunner().invoke(app, [*words, "--base-url", server.base_url], env={"OPENAI_API_KEY": "none"})
+    finally:
+        server.stop()
+    assert result.exit_code == 0, result.stderr
+    assert "she paints" in (tmp_path / "a" / "contexts" / "om" / "conv-1-1.txt").read_text()
+    assert "Spent $0.0000; unknown price: openai/local" in result.stderr
 
 
 def test_personamem_asks_in_the_middle_of_a_history(tmp_path: Path) -> None:

@@ -32,8 +32,10 @@ from diarist.exceptions import (
     AuthenticationError,
     ConfigError,
     InputError,
+    ModelConnectionError,
     ModelResponseError,
     NotFoundError,
+    RateLimitError,
     described,
 )
 from diarist.messages import Json
@@ -48,6 +50,10 @@ Resolve = Callable[[str, str], tuple[Model, bool]]
 
 MakeSystem = Callable[[str, Path], System]
 """Takes ``module:object`` and a folder; returns the system."""
+
+
+_STOPS = (ConfigError, AuthenticationError, ModelConnectionError, RateLimitError)
+"""Errors that stop a run, instead of counting as failures of items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class Evaluation:
         every = self.dataset.histories
         self.histories = [every[index] for index in spread(len(every), settings.items)]
         self._by_id = {history.id: history for history in every}
+        _check_unique("histories", [history.id for history in every])
+        _check_unique("questions", [question.id for history in every for question in history.questions])
         self._asked = [
             (history, question) for history in self.histories for question in _chosen(history, settings.questions)
         ]
@@ -340,8 +348,8 @@ class Evaluation:
         text = store.text(kept)
         self._publish(store, kept)
         record |= {"context": kept["file"], "context_sha256": kept["sha256"], "context_tokens": kept["tokens"]}
-        if question.asks != "answer":
-            self._answers.add(record | {"hypothesis": text, "cost": 0.0})
+        if question.asks != "answer":  # the context itself is judged
+            self._answers.add(record)
             return
         prompt = self.dataset.reader_prompt(question, text)
         record |= {"prompt_sha256": digest(prompt)}
@@ -377,6 +385,7 @@ class Evaluation:
             return
         model = self._models.get("judge")
         replies: list[Json] = []
+        response = answer.get("hypothesis") or (self.out / answer["context"]).read_text(encoding="utf-8")
 
         async def ask(prompt: str) -> str:
             if not isinstance(model, MeteredModel):
@@ -388,9 +397,7 @@ class Evaluation:
             return reply
 
         async def grade() -> Record:
-            found = await self.dataset.grade(
-                question, answer["hypothesis"], ask if isinstance(model, MeteredModel) else None
-            )
+            found = await self.dataset.grade(question, response, ask if isinstance(model, MeteredModel) else None)
             return {
                 "score": found.score,
                 "correct": found.correct,
@@ -409,15 +416,15 @@ class Evaluation:
     ) -> None:
         """Do a piece of work and add its record, with its time and costs. An error of it becomes part of the record.
 
-        Raises AuthenticationError, since every further call would fail as well, and ConfigError. Adds nothing if the
-        budget is spent. The cost of work that did not end goes into ``interrupted.jsonl``.
+        Adds nothing if the budget is spent. Raises the errors of ``_STOPS``: they are not the item's fault, and further
+        calls would fail as well. The cost of work that did not end goes into ``interrupted.jsonl``.
         """
         began = time.monotonic()
         found: Record | None = None
         with tally() as spent:
             try:
                 found = await work()
-            except (ConfigError, AuthenticationError):
+            except _STOPS:
                 raise
             except Exception as error:  # systems and tools of others run here, too
                 if not self._meter.reached:
@@ -572,6 +579,12 @@ class _Memories:
     async def close(self) -> None:
         if isinstance(self._made, Closes):
             await self._made.close()
+
+
+def _check_unique(kind: str, ids: Sequence[str]) -> None:
+    if len(set(ids)) < len(ids):
+        double = next(id for id in ids if ids.count(id) > 1)
+        raise InputError(f"two {kind} of the data set have the id {double!r}")
 
 
 def _ingest_order(name: str) -> int:

@@ -212,7 +212,8 @@ def _cost_section(results: Results) -> Section:
     return Section(
         "Costs",
         "Tokens and prices as the providers report and list them; a price that is not known is not guessed. Memories "
-        "are made once: their costs count here also if an earlier run paid them (`paid_by_this_run` in ingest.jsonl). "
+        "are made once: their costs count here also if an earlier run paid them (`paid_by_this_run` in ingest.jsonl), "
+        "and for om and om-recall, which share them, twice. "
         "Calls that a system of your own makes are not counted.",
         head=(
             "System",
