@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from diarist.cli.exit_status import STOPPED_AT_BUDGET, exit_status
+from diarist.cli.retention import retention
 
 eval_app = typer.Typer(
     name="eval",
@@ -152,6 +153,7 @@ def evaluate(
 
 for _name, _help in DATASETS.items():
     eval_app.command(_name, help=_help + _STATUS, short_help=_help)(evaluate)
+eval_app.command("retention")(retention)
 
 
 @eval_app.command()

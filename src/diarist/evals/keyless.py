@@ -1,0 +1,174 @@
+"""``diarist eval retention``: measure an Observer on a file of conversations, without a model as judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from diarist.evals.evidence import read_evidence
+from diarist.evals.retention import Retention, measure
+from diarist.evals.updates import Updates, measure_updates
+from diarist.exceptions import InputError
+from diarist.memory.observational.anchors import KINDS, AnchorKind
+from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
+from diarist.memory.observational.roles.role_models import EXTRACTIVE, RoleModels
+from diarist.models.base import Model
+from diarist.tokens import default_counter
+
+_SPEAKERS = {"user": "users", "assistant": "the assistant", "tool": "tools"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was measured.
+
+    Attributes:
+        updates: The correction cases; None if they were left out.
+        observer: The Observer's model.
+    """
+
+    observer: str
+    retention: Retention
+    updates: Updates | None = None
+
+    def text(self) -> str:
+        """Return tables for a terminal."""
+        found = self.retention
+        kinds = [None, *found.asked] if found.asked else []
+        asked_dates = found.asked_dates > 0
+        heads = ["tokens", "ratio", *(kind or "all" for kind in kinds), *(["dates with year"] if asked_dates else [])]
+        rows = [["questions", f"{found.tokens:,}", "", *(f"{found.asked.total():,}" for _ in kinds[:1])]]
+        rows[0] += [f"{found.asked[kind]:,}" for kind in kinds if kind] + [str(found.asked_dates)] * asked_dates
+        for name, kept in found.kept.items():
+            shares = [f"{100 * found.share(name, kind):.1f}" for kind in kinds]
+            dated = [f"{100 * kept.dates / found.asked_dates:.1f}"] if asked_dates else []
+            ratio = f"{found.tokens / kept.tokens:.1f}" if kept.tokens else "-"
+            rows.append([self._name(name), f"{kept.tokens:,}", ratio, *shares, *dated])
+        title = "Questions with all their evidence, %" if kinds else "Sizes"
+        parts = [_table(title, heads, rows)]
+        for who, label in _SPEAKERS.items():
+            present: list[AnchorKind] = [kind for kind in KINDS if found.anchors[who, kind]]
+            if present:
+                rows = [["in the messages", *(f"{found.anchors[who, kind]:,}" for kind in present)]]
+                for name, kept in found.kept.items():
+                    shares = [f"{100 * kept.anchors[who, kind] / found.anchors[who, kind]:.0f}" for kind in present]
+                    rows.append([self._name(name), *shares])
+                parts.append(_table(f"Anchors of {label} that are kept, %", [*present], rows))
+        parts.append("\n".join(self._sentences()))
+        return "\n\n".join(parts)
+
+    def json(self) -> str:
+        """Return all figures as JSON, with each line that has an anchor or a speaker of its own."""
+        found = self.retention
+        values = {
+            "observer": self.observer,
+            "conversations": found.conversations,
+            "messages": found.messages,
+            "tokens": found.tokens,
+            "questions": dict(found.asked),
+            "dates": found.asked_dates,
+            "kept": {
+                name: {
+                    "tokens": kept.tokens,
+                    "questions": dict(kept.questions),
+                    "dates": kept.dates,
+                    "anchors": {f"{who} {kind}": number for (who, kind), number in sorted(kept.anchors.items())},
+                }
+                for name, kept in found.kept.items()
+            },
+            "anchors": {f"{who} {kind}": number for (who, kind), number in sorted(found.anchors.items())},
+            "lines": found.lines,
+            "invented": [{"line": line, "anchors": anchors} for line, anchors in found.invented],
+            "credited": found.credited,
+            "miscredited": found.miscredited,
+            "failed": found.failed,
+            "calls": found.calls,
+            "input_tokens": found.usage.input_tokens,
+            "output_tokens": found.usage.output_tokens,
+            "cached_tokens": found.usage.cached_tokens,
+            "seconds": round(found.seconds, 3),
+            "updates": None if self.updates is None else {"cases": self.updates.cases, "stale": self.updates.stale},
+        }
+        return json.dumps(values, ensure_ascii=False, indent=2)
+
+    def _name(self, name: str) -> str:
+        return f"{self.observer} notes" if name == "notes" else name
+
+    def _sentences(self) -> list[str]:
+        found = self.retention
+        lines = [f"Invention: {100 * len(found.invented) / max(1, found.lines):.1f} of 100 lines have an anchor that"]
+        lines[0] += f" no message has ({len(found.invented):,} of {found.lines:,})."
+        if found.credited:
+            right = found.credited - len(found.miscredited)
+            lines.append(
+                f"Attribution: {100 * right / found.credited:.1f} % of {found.credited:,} lines name the right speaker."
+            )
+        if self.updates:
+            fresh = self.updates.cases - len(self.updates.stale)
+            lines.append(f"Update: the newest value stands in {fresh} of {self.updates.cases} corrections.")
+        used, size = found.usage, max(1, found.tokens)
+        lines.append(
+            f"Cost: {used.total_tokens / size:.2f} tokens of the Observer for each token that was read, "
+            f"{used.total_tokens / max(1, found.messages):.0f} a message, "
+            f"{100 * used.cached_tokens / max(1, used.input_tokens):.0f} % of its input cached; "
+            f"{found.calls:,} calls, {found.seconds:.1f} s."
+        )
+        if found.failed:
+            lines.append(f"Failed: {len(found.failed)} batches have no notes; the first error: {found.failed[0]}")
+        return lines
+
+
+async def evaluate_retention(
+    path: Path,
+    *,
+    observer: str | Model = EXTRACTIVE,
+    conversations: int | None = None,
+    batch_tokens: int = 6_000,
+    window_tokens: int = 0,
+    language: str | None = None,
+    updates: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Measure an Observer on a file of conversations.
+
+    Args:
+        path: A file of a format that ``diarist observe`` reads. LoCoMo and runs of tau-bench have questions; other
+            files only show which anchors are kept.
+        observer: Its model; ``"extractive"`` needs none.
+        conversations: Read only so many from the start of the file. Default: all.
+        batch_tokens, window_tokens, progress: As for ``measure``.
+        language: Language of the notes of a model. Default: that of the messages.
+        updates: Also measure whether the newest value stands, on twenty small conversations.
+
+    Raises:
+        InputError: The file is not a conversation in a known format, or has no messages.
+        ConfigError: The model cannot be used.
+    """
+    found = read_evidence(path)[:conversations]
+    if not found:
+        raise InputError(f"{path}: no conversation to measure")
+    config = ObservationalMemoryConfig(
+        observation=ObservationConfig(model=observer), reflection=ReflectionConfig(model=EXTRACTIVE), language=language
+    )
+    models = RoleModels(config, default_counter())
+    try:
+        role, _ = models.roles(None)
+        retention = await measure(
+            found, role, batch_tokens=batch_tokens, window_tokens=window_tokens, progress=progress
+        )
+        corrected = await measure_updates(role) if updates else None
+    finally:
+        await models.close()
+    name = observer if isinstance(observer, str) else f"{observer.provider}/{observer.name}"
+    return Report(observer=name, retention=retention, updates=corrected)
+
+
+def _table(title: str, heads: list[str], rows: list[list[str]]) -> str:
+    first = max(len(title), *(len(row[0]) for row in rows))
+    widths = [max(len(head), *(len(row[n + 1]) for row in rows)) for n, head in enumerate(heads)]
+    lines = ["  ".join([title.ljust(first), *(h.rjust(w) for h, w in zip(heads, widths, strict=True))])]
+    for name, *cells in rows:
+        lines.append("  ".join([name.ljust(first), *(c.rjust(w) for c, w in zip(cells, widths, strict=True))]))
+    return "\n".join(lines)
