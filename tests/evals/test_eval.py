@@ -207,7 +207,7 @@ class TestFailures:
         out = tmp_path / "runs" / "a"
         result = run(command(data, out, reader="broken"))
         assert "0.00 %" in result.stdout
-        assert "8 answers or judgements failed and count as wrong" in result.stderr
+        assert "4 items failed and count as wrong" in result.stderr
         report = (out / "report.md").read_text()
         assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
 

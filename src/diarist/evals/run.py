@@ -54,7 +54,7 @@ def run_evaluation(settings: Settings) -> bool:
     unpriced = "".join(f"; unknown price: {model}" for model in sorted(outcome.unpriced))
     console.print(f"Spent ${outcome.spent:.4f}{unpriced}")
     if outcome.failed:
-        console.print(f"{outcome.failed:,} answers or judgements failed and count as wrong; the report lists them.")
+        console.print(f"{outcome.failed:,} items failed and count as wrong; the report lists them.")
     if not outcome.finished:
         console.print("Stopped at the budget. Repeat the command with a larger --budget to continue.")
     console.print(f"Report: {settings.out / 'report.html'}")
