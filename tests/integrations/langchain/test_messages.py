@@ -17,8 +17,10 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
+from diarist import Memory
 from diarist.integrations.langchain.messages import select, to_neutral, to_theirs
 from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
+from diarist.storage import InMemoryStorage
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
@@ -147,3 +149,24 @@ def test_ids_that_do_not_last_are_not_taken_over() -> None:
     assert entry.message.id != "a"
     twice = to_neutral([HumanMessage("Hi", id="a"), HumanMessage("Hi", id="a")])
     assert [entry.own_id for entry in twice.entries] == [True, False]
+
+
+async def test_a_turn_takes_the_history_and_brings_what_it_lacks() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    messages: Any = [HumanMessage("Where?", id="a")]
+    async with memory.turn(thread="trip", fail_open=False) as turn:
+        await turn.prompt(to_neutral(messages).messages)
+        call: Any = {"name": "look", "args": {}, "id": "c"}
+        messages += [AIMessage("", tool_calls=[call], id="b"), ToolMessage("Rome", tool_call_id="c")]
+        history = to_neutral(messages)
+        view = await turn.prompt(history.messages)
+        assert select(messages, history, view.keep, view.notes) == messages
+        await turn.commit(to_neutral([*messages, AIMessage("In Rome.", id="d")]).messages)
+    asked = [HumanMessage("And when?")]
+    async with memory.turn(thread="trip", fail_open=False) as turn:
+        for _ in range(2):  # a retry
+            history = to_neutral(asked, ids=False)
+            view = await turn.prompt(history.messages)
+            history.rename(view.ids)
+            sent = [*to_theirs(view.brought), *select(asked, history, view.keep, view.notes)]
+            assert [message.type for message in sent] == ["human", "ai", "tool", "ai", "human"]
