@@ -108,6 +108,13 @@ class TestProgress:
                 stage.advance()
         assert [line.partition(",")[0] for line in lines] == ["Ingest: 1 of 3", "Ingest: 2 of 3", "Ingest: 3 of 3"]
         assert lines[-1] == "Ingest: 3 of 3, $1.5000 spent"
+
+    def test_what_was_done_before_takes_no_time(self) -> None:
+        lines: list[str] = []
+        with Lines(lines.append, every=0.0).stage("Ingest", 4, lambda: 0.0) as stage:
+            for _ in range(3):
+                stage.advance(before=True)
+        assert lines[-1] == "Ingest: 3 of 4, time left unknown, $0.0000 spent"
         quiet: list[str] = []
         with Lines(quiet.append, every=60.0).stage("Ingest", 3, lambda: 0.0) as stage:
             stage.advance()

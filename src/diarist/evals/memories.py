@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from diarist.evals.items import Context, History, Question, Session
+from diarist.evals.progress import Stage
 from diarist.evals.records import Record, Records, digest, file_name, write_text
 from diarist.evals.systems.base import Closes, System, TakesNotes
 from diarist.evals.work import Worker
@@ -55,14 +56,15 @@ class Memories:
         """Return True if the system can list the memories of a session."""
         return isinstance(self.system, TakesNotes)
 
-    async def ingest(self, history: History, advance: Callable[[], None]) -> None:
+    async def ingest(self, history: History, stage: Stage) -> None:
         """Give the system the sessions that it does not have yet, and take the contexts of questions in between.
 
         Raises DiaristError as ``Worker.do``.
         """
         await self._take_contexts(history, 0)
         for place, session in enumerate(history.sessions, 1):
-            if not self._worker.is_done(self._sessions.get(history.id, session.id)):
+            before = self._worker.is_done(self._sessions.get(history.id, session.id))
+            if not before:
                 record = {"history": history.id, "session": session.id, "run": self._worker.run_id}
 
                 async def add(session: Session = session) -> Record:
@@ -73,10 +75,10 @@ class Memories:
             done = self._sessions.get(history.id, session.id)
             if done is None:  # the budget is spent
                 return
-            advance()
+            stage.advance(before=before)
             if "error" in done:
                 for _ in history.sessions[place:]:
-                    advance()
+                    stage.advance(before=True)
                 return
             await self._take_contexts(history, place)
 

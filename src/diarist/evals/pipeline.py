@@ -191,7 +191,7 @@ class Evaluation:
         total = sum(len(history.sessions) for history in self._histories) * len(self._stores)
         with self._progress.stage("Ingest", total, lambda: self._meter.spent) as stage:
             for store in self._stores.values():  # one after the other: a summary is as long as the diary
-                await self._worker.each(self._histories, partial(store.ingest, advance=stage.advance))
+                await self._worker.each(self._histories, partial(store.ingest, stage=stage))
                 if self._meter.reached:
                     break
                 if store.name == "om":
@@ -277,9 +277,11 @@ class Evaluation:
         with self._progress.stage("Answer and judge", len(work), lambda: self._meter.spent) as stage:
 
             async def one(item: tuple[Memories, int, History, Question]) -> None:
+                store, run, _, question = item
+                before = self._worker.is_done(self._judgements.get(store.name, run, question.id))
                 await self._answer(*item)
                 await self._judge(*item)
-                stage.advance()
+                stage.advance(before=before)
 
             await self._worker.each(work, one)
 
