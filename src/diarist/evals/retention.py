@@ -163,7 +163,7 @@ async def _observe(
         texts.append(observed.text)
         earlier.append(as_entry(observed.text, len(earlier), counter))
         _judge(observed.text, left, result)
-        left = [message for message in left if message.id in observed.unnoted]
+        left = [message for message in messages if message.id in observed.unnoted]
     return "\n".join(texts)
 
 
