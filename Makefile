@@ -3,7 +3,7 @@
 # `make demo` installs the library alone; the other targets add what tests and checks need.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow lint format bench clean
+.PHONY: help demo test test-all test-slow test-integrations lint format bench clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -13,7 +13,7 @@ READY := .venv/.ready
 SOURCES := src tests $(wildcard benchmarks examples)
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(BASE) ## Watch an agent keep its diary (options: make demo ARGS=--help)
 	@$(BIN)/diarist demo $(ARGS)
@@ -24,11 +24,23 @@ CLOCK = start=$$(date +%s); took() { s=$$(($$(date +%s) - start)); echo "$@ took
 test: $(READY) ## Check style and types, then run the quick tests (options: make test ARGS="-k tokens")
 	@$(CLOCK); $(MAKE) lint && $(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(READY) ## The same, then the slow tests, as continuous integration does
-	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow
+test-all: $(READY) ## The same, then the slow tests and the adapters, as continuous integration does
+	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow && $(MAKE) test-integrations
 
 test-slow: $(READY) ## Run the slow tests only
 	@$(CLOCK); $(PYTEST) -m slow $(ARGS)
+
+# Each framework has an environment of its own: in one for all of them, pip would go back to old versions silently.
+NAME ?= pydantic_ai langchain openai_agents
+VERSIONS ?= pinned
+
+test-integrations: $(READY) ## Test the adapters beside their frameworks (options: NAME=langchain VERSIONS=newest)
+	@$(CLOCK); set -e; for name in $(NAME); do \
+		bin=.venv-integrations/$$name-$(VERSIONS)/bin; tests=tests/integrations/$$name; \
+		$(MAKE) -s "$${bin%/bin}/.ready"; \
+		[ ! -e $$tests/pyrightconfig.json ] || $(BIN)/pyright -p $$tests --pythonpath $$bin/python; \
+		$$bin/python -m pytest --confcutdir tests/integrations $$tests $(ARGS); \
+	done
 
 lint: $(READY) ## Check style and types only
 	@$(BIN)/ruff check --quiet $(SOURCES)
@@ -47,8 +59,8 @@ bench: $(READY) ## Run the benchmarks behind our claims
 		else echo "no benchmarks yet"; fi; \
 	done
 
-clean: ## Remove the virtual environment, caches and builds; never a database
-	@rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove the virtual environments, caches and builds; never a database
+	@rm -rf .venv .venv-integrations build dist .pytest_cache .ruff_cache .hypothesis
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment. A candidate counts only if it really runs, since version managers leave
@@ -71,17 +83,37 @@ $(BASE): pyproject.toml constraints.txt
 			echo "$$python cannot create virtual environments; on Debian: apt install python3-venv" >&2; \
 			exit 1; }; \
 	fi
-	@$(call INSTALL,.)
+	@$(call INSTALL,.venv,-e . -c constraints.txt)
 	@touch $@
 
 $(READY): $(BASE)
 	@echo "Adding the tools for tests and checks to .venv (once; one to three minutes)" >&2
-	@$(call INSTALL,.[dev])
+	@$(call INSTALL,.venv,-e '.[dev]' -c constraints.txt)
 	@touch $@
 
+# The environments of the adapters' tests: the library without extras, a framework, and what the tests need.
+FRAMEWORK = tests/integrations/$*/framework.txt
+PINNED = tests/integrations/$*/constraints.txt
+.SECONDEXPANSION:
+.venv-integrations/%-pinned/.ready: pyproject.toml tests/integrations/requirements.txt $$(FRAMEWORK) $$(PINNED)
+	@$(call CREATE,$(@D))
+	@$(call INSTALL,$(@D),-e . -r tests/integrations/requirements.txt -r $(FRAMEWORK) -c $(PINNED))
+	@touch $@
+
+.PHONY: always
+.venv-integrations/%-newest/.ready: $$(FRAMEWORK) always
+	@$(call CREATE,$(@D))
+	@$(call INSTALL,$(@D),--upgrade -e . -r tests/integrations/requirements.txt -r $(FRAMEWORK))
+	@touch $@
+
+CREATE = echo "Setting up $(1) (about half a minute)" >&2; \
+	if command -v uv >/dev/null 2>&1; \
+	then [ -x $(1)/bin/python ] || uv venv --quiet --python "$$(command -v $(BIN)/python)" $(1); \
+	else [ -x $(1)/bin/pip ] || $(BIN)/python -m venv $(1); fi
+
 INSTALL = if command -v uv >/dev/null 2>&1; \
-	then uv pip install --quiet --python $(BIN)/python -e '$(1)' -c constraints.txt; \
-	else $(BIN)/python -m pip --disable-pip-version-check install --quiet -e '$(1)' -c constraints.txt; fi
+	then uv pip install --quiet --python $(1)/bin/python $(2); \
+	else $(1)/bin/python -m pip --disable-pip-version-check install --quiet $(2); fi
 
 .PHONY: .venv
 .venv: $(READY) ## Set up the virtual environment only

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from typing import Any
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 WORDS = "the weather in Rome is mild today and rather dry for this time of the year"
+NOTED = (
+    "the train to Rome leaves at nine from platform four and costs less than a flight if it is booked early so please "
+    "keep a seat by the window for my mother who cannot walk far and tell the hotel that we arrive late because"
+)
 
 
 @contextmanager
@@ -57,6 +62,19 @@ def _framed(data: bytes) -> bytes:
 
 @cache
 def _answer(chunks: int) -> list[bytes]:
+    words = WORDS.split()
+    return _streamed([f" {words[number % len(words)]}" for number in range(chunks)])
+
+
+def _notes(chunks: int) -> list[bytes]:
+    """Notes as an Observer writes them, 25 words a line; other ones each time."""
+    texts = [f" {word}" for word in random.choices(NOTED.split(), k=chunks)]
+    texts[::25] = [f"\n- 🟡 {random.randrange(24):02}:15 note {random.randrange(10_000)}:" for _ in texts[::25]]
+    return _streamed(["<diary>\nDate: 2026-01-01", *texts, "\n</diary>"])
+
+
+def _streamed(texts: list[str]) -> list[bytes]:
+    chunks = len(texts)
     usage = {
         "prompt_tokens": 20,
         "completion_tokens": chunks,
@@ -64,8 +82,6 @@ def _answer(chunks: int) -> list[bytes]:
         "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     }
-    words = WORDS.split()
-    texts = [f" {words[number % len(words)]}" for number in range(chunks)]
     return [
         _event({"role": "assistant", "content": "", "refusal": None}),
         *[_event({"content": text}) for text in texts],
@@ -107,10 +123,11 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                 await writer.drain()
                 continue
             writer.write(HEAD)
+            events = _notes(int(chunks.removeprefix("notes-"))) if chunks.startswith("notes-") else _answer(int(chunks))
             if pace == "0":
-                writer.write(b"".join(_answer(int(chunks))))
+                writer.write(b"".join(events))
             else:
-                for event in _answer(int(chunks)):
+                for event in events:
                     writer.write(event)
                     await asyncio.sleep(int(pace) / 1e6)
             writer.write(b"0\r\n\r\n")

@@ -15,6 +15,7 @@ import asyncio
 import gc
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from pathlib import Path
 from statistics import median
 
 SCENES: dict[str, str] = {
+    "bare": "CPU of a turn of 500 tokens without memory, mean of 300, ms",
+    "talk": "CPU of memory in a turn of 500 tokens, the Observer's work included, mean of 300, ms",
     "turn": "CPU of memory in a turn of 500 tokens, ms",
     "grown": "CPU of a turn late in a thread of 3,000, to that of turns 200 to 400",
     "step": "CPU of memory in a tool step of 2,000 tokens, ms",
@@ -52,10 +55,10 @@ class Scene:
         self.folder, self.server, self.agent_of, self.memory_of = Path(folder), server, Agent, Memory
         self.model = OpenAIChatModel(provider="openai", name="m", base_url=f"{server}/{ANSWER}/0/v1", api_key="none")
 
-    def config(self, **observation: object) -> object:
+    def config(self, model: object = None, **observation: object) -> object:
         from diarist import ObservationalMemoryConfig, ObservationConfig
 
-        return ObservationalMemoryConfig(model=observer(), observation=ObservationConfig(**observation))
+        return ObservationalMemoryConfig(model=model or observer(), observation=ObservationConfig(**observation))
 
     def memory(self, name: str, **observation: object):
         from diarist.storage import SQLiteStorage
@@ -88,6 +91,32 @@ class Scene:
             await agent.generate(f"{number} {QUESTION}", thread="t")
 
         return await self.own(work, lambda n: bare.generate(f"{n} {QUESTION}"), 290)
+
+    async def talk(self, *, bare: bool = False) -> float:
+        """All that 300 turns cost with memory, more than without: also the Observer's calls, and collecting garbage."""
+        from diarist.models.openai_chat import OpenAIChatModel
+
+        def model(kind: str):
+            return OpenAIChatModel(provider="openai", name="m", base_url=f"{self.server}/{kind}/0/v1", api_key="none")
+
+        async def cost(memory: object) -> float:
+            agent = self.agent_of(model=model("380"), memory=memory, instructions="Be brief.")
+            more = {"thread": "t"} if memory else {}
+            for number in range(10):
+                await agent.generate(question(-number), **(more and {"thread": "warm"}))
+            gc.collect()
+            began = time.process_time()
+            for number in range(300):
+                await agent.generate(question(number), **more)
+            if memory:
+                await memory.settled()
+            return (time.process_time() - began) / 300 * 1e3
+
+        without = await cost(None)
+        return without if bare else await cost(self.memory("talk", model=model("notes-1000"))) - without
+
+    async def bare(self) -> float:
+        return await self.talk(bare=True)
 
     async def grown(self) -> float:
         agent = self.agent(self.memory("grown"))
@@ -228,6 +257,11 @@ class Scene:
             await agent.generate(f"{number} {QUESTION}", thread="t")
         gc.collect()
         return resident()
+
+
+def question(number: int) -> str:
+    """Return a question of about 120 tokens, another one for each number."""
+    return f"({number}) {' '.join(random.Random(number).choices(TEXT.split(), k=115))}?"
 
 
 def observer():

@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models", "storage", "vectors"),
     ("processors", "convert"),
     ("agent", "memory"),
-    ("testing",),
+    ("testing", "integrations"),
     ("evals",),
     ("cli",),
 )

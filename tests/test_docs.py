@@ -29,6 +29,7 @@ from typing import Any, get_args
 
 import pytest
 import typer
+from openai import AsyncOpenAI
 from opentelemetry import trace
 from typer.testing import CliRunner
 
@@ -208,7 +209,7 @@ async def close(opened: list[Any]) -> None:
     """Close what a page made; pages say when that matters, and leave it out otherwise."""
     opened += [value.memory for value in opened if isinstance(value, Agent)]
     for value in opened:
-        if isinstance(value, Agent | Memory | Storage | VectorStore):
+        if isinstance(value, Agent | Memory | Storage | VectorStore | AsyncOpenAI):
             await value.close()
 
 

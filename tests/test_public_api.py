@@ -54,6 +54,8 @@ PUBLIC = {
         "SemanticRecall",
         "SemanticRecallConfig",
         "TitleConfig",
+        "Turn",
+        "TurnView",
         "WorkingMemory",
         "WorkingMemoryConfig",
         "mastra_lines",

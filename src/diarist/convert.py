@@ -1,7 +1,8 @@
 """Converts messages to the forms of OpenAI, Anthropic and user interfaces. Pure functions.
 
 Each function takes the same input as ``agent.generate``: a text, a ``Message``, a dictionary with ``role`` and
-``content``, or a list of these. An empty list is allowed. Each raises InputError for anything else.
+``content``, or a list of these. An empty list is allowed. ``to_openai`` and ``to_anthropic`` also take a ``Prompt``,
+such as the one of a turn. Each raises InputError for anything else.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from diarist.messages import (
     Json,
     Message,
     Part,
+    Prompt,
     PromptMessage,
     PromptPart,
     ReasoningPart,
@@ -37,11 +39,11 @@ _CHAT = Dialect(maker="openai", echoes_reasoning=False)
 _OURS = "diarist_"
 
 
-def to_openai(messages: MessageInput) -> list[dict[str, Json]]:
+def to_openai(messages: MessageInput | Prompt) -> list[dict[str, Json]]:
     """Return messages in the form of chat completions: ``create(messages=to_openai(messages), ...)``.
 
     A tool call is followed by its result, in a message of role ``tool``. Calls without a result are left out, and so
-    are reasoning, sources, data parts and memory notes.
+    are reasoning, sources, data parts and memory notes. A ``Prompt`` keeps its memory notes.
 
     Raises InputError for a file without a form in chat completions: a video, audio other than WAV and MP3, and the
     address of a file other than an image. Other files are passed on, and the server decides.
@@ -52,12 +54,13 @@ def to_openai(messages: MessageInput) -> list[dict[str, Json]]:
         raise InputError(str(error)) from error
 
 
-def to_anthropic(messages: MessageInput) -> dict[str, Json]:
+def to_anthropic(messages: MessageInput | Prompt) -> dict[str, Json]:
     """Return messages in Anthropic's form: ``create(**to_anthropic(messages), model=..., max_tokens=...)``.
 
     The dictionary has ``messages``, in which users and assistants alternate, and ``system`` if there are system
     messages. Results of tools are in the user message after their calls. Thinking is kept if Anthropic signed it. Calls
-    without a result are left out, and so are calls that a provider ran, sources, data parts and memory notes.
+    without a result are left out, and so are calls that a provider ran, sources, data parts and memory notes. A
+    ``Prompt`` keeps its memory notes.
 
     Raises InputError for a file other than an image, a PDF or text.
     """
@@ -111,7 +114,9 @@ def _given(messages: MessageInput) -> list[Message]:
     return to_messages(messages) if messages or not isinstance(messages, Sequence) else []
 
 
-def _prompt(messages: MessageInput) -> list[PromptMessage]:
+def _prompt(messages: MessageInput | Prompt) -> list[PromptMessage]:
+    if isinstance(messages, Prompt):
+        return messages.messages
     return build_prompt((), [replace(message, sent=None) for message in _given(messages)]).messages
 
 

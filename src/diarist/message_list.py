@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from types import MethodType
 from typing import Any, Literal, cast
 
 import orjson
@@ -358,6 +359,8 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
             raise InputError(f"message {index}: {wrong}")
         # Copy the message, so that edits by processors and values set by storage do not reach the caller's object.
         return replace(entry, parts=[copy(part) for part in entry.parts], metadata=dict(entry.metadata))
+    if isinstance(dump := getattr(cast(Any, entry), "model_dump", None), MethodType):  # a message of the openai package
+        entry = cast(Mapping[str, Any], dump(exclude_none=True))
     if not isinstance(cast(Any, entry), Mapping):
         raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")
     if "parts" in entry:
@@ -378,7 +381,7 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
     calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
     parts: list[Part]
     if isinstance(content, str):
-        parts = [TextPart(text=content), *calls]
+        parts = [*calls] if calls and not content else [TextPart(text=content), *calls]
     elif isinstance(content, list):
         parts = [*(_to_part(part, index) for part in cast(list[Any], content)), *calls]
     elif content is None and calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,12 @@ class OpenAIServer(LoopbackServer):
         if request.path.endswith("/responses"):
             return _responses_end(request, answer)
         return _chat_end(request, answer)
+
+    def whole(self, request: Recorded, answer: Answer) -> dict[str, Any] | None:
+        events = [*self.events(request, answer), *self.end(request, answer)]
+        if request.path.endswith("/responses"):
+            return json.loads(events[-1].partition("data: ")[2])["response"]
+        return _chat_whole(request, answer)
 
     def error_event(self, request: Recorded) -> str:
         problem = {"message": "The server had an error", "type": "server_error", "code": None}
@@ -75,6 +82,27 @@ def _chat_events(request: Recorded, answer: Answer) -> Iterator[str]:
     )
     for part in order:
         yield _chat_chunk(request, {"tool_calls": [part]})
+
+
+def _chat_whole(request: Recorded, answer: Answer) -> dict[str, Any]:
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "".join(call.args)}}
+        for call in answer.calls
+    ]
+    message = {"role": "assistant", "content": "".join(answer.text) or None, **({"tool_calls": calls} if calls else {})}
+    tokens = answer.tokens
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_760_000_000,
+        "model": request.body["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
+        "usage": {
+            "prompt_tokens": tokens.input,
+            "completion_tokens": tokens.output,
+            "total_tokens": tokens.input + tokens.output,
+        },
+    }
 
 
 def _chat_call(index: int, function: dict[str, str], call: Call | None = None) -> dict[str, Any]:

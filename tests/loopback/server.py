@@ -164,6 +164,10 @@ class LoopbackServer(ABC):
     def end(self, request: Recorded, answer: Answer) -> Iterator[str]:
         """The events that end the stream in good order."""
 
+    def whole(self, request: Recorded, answer: Answer) -> dict[str, Any] | None:
+        """The answer to a request that does not ask for a stream; None: stream it all the same."""
+        return None
+
     @abstractmethod
     def error_event(self, request: Recorded) -> str:
         """An error inside the open stream."""
@@ -184,6 +188,8 @@ class LoopbackServer(ABC):
             return Response(status_code=500)
         if isinstance(answer, HttpError):
             return JSONResponse(self.error_body(answer), status_code=answer.status, headers=answer.headers)
+        if not body.get("stream") and (whole := self.whole(recorded, answer)) is not None:
+            return JSONResponse(whole)
         return StreamingResponse(self._stream(request, recorded, answer), media_type="text/event-stream")
 
     async def _stream(self, request: Request, recorded: Recorded, answer: Answer) -> AsyncIterator[str]:

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
 
-from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
 from diarist.processors.setup import checked_provider_options
 from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
-from diarist.storage.records import Thread, own_resource
+from diarist.storage.records import Thread, thread_and_resource
 
 PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
 
@@ -105,32 +104,7 @@ def listed(value: Any) -> tuple[Any, ...]:
 
 def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
     """Return the thread and the resource of a call, each None if not given. Raises ConfigError, InputError."""
-    thread: Any = options.get("thread")
-    if thread is None and "resource" not in options:
-        return None, None
-    owner: Any = options.get("resource") or getattr(thread, "resource_id", None)
-    if owner is not None and not isinstance(owner, str):
-        raise ConfigError(f"resource must be the id of a resource, not {owner!r}")
-    refuse_empty(resource=options.get("resource"))
-    if not isinstance(thread, Thread) or options.get("resource") or owner != own_resource(thread.id):
-        refuse_own_resource(owner)
-    if thread is None:
-        return None, owner
-    if inspect.isawaitable(thread):
-        if inspect.iscoroutine(thread):
-            thread.close()
-        raise ConfigError("thread is awaitable and was not awaited: thread=await memory.threads.create(...)")
-    if isinstance(thread, Thread):
-        thread = ThreadRef(id=thread.id, title=thread.title, metadata=thread.metadata)
-    ref: Any = ThreadRef(id=thread) if isinstance(thread, str) else thread
-    if not isinstance(ref, ThreadRef) or not isinstance(cast(Any, ref.id), str):
-        raise ConfigError(f"thread must be an id, a ThreadRef or a Thread, not {thread!r}")
-    if not ref.id:
-        raise ConfigError("thread: the id is empty")
-    if not isinstance(cast(Any, ref.title), str):
-        raise ConfigError(f"thread: the title must be a text, not {ref.title!r}")
-    checked_metadata(ref.metadata)
-    return ref, owner or own_resource(ref.id)
+    return thread_and_resource(options.get("thread"), options.get("resource"))
 
 
 def memory_options(options: CallOptions) -> MemoryOptions | None:

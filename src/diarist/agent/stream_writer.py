@@ -174,7 +174,18 @@ class StreamWriter:
             await self._emit(await self.feed(chunk))
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``, and send the chunks that it writes at once; all are sent before an error is raised."""
+        """Await ``work``, and send the chunks that it writes at once; all are sent before an error is raised.
+
+        Without a reader, there is no hurry: they are sent at the end, and ``work`` needs no task of its own.
+        """
+        if self._queue is None:
+            try:
+                result = await work
+            except Exception:
+                await self.drain()
+                raise
+            await self.drain()
+            return result
         task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._written.wake())
         try:

@@ -9,7 +9,7 @@ import typer
 
 from diarist.exceptions import ConfigError, DiaristError, InputError, ModelError
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, BAD_INPUT, STOPPED_AT_BUDGET, INTERRUPTED = 1, 2, 3, 130
 
 
 @contextmanager

@@ -194,6 +194,10 @@ class Database(ABC):
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``work(connection, …)`` on a consistent snapshot of the data. Raises StorageError."""
 
+    async def glance(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a read that takes well under a millisecond, as ``read`` does. It may delay writes, and costs less."""
+        return await self.read(work, *args, **kwargs)
+
     @abstractmethod
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``work(connection, …)`` and commit; an exception rolls back the transaction. Raises StorageError.

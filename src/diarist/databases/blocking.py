@@ -99,6 +99,11 @@ class ThreadDatabase(Database):
         job: Job[R] = partial(_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
         return await self._run(False, name_of(work), job)
 
+    async def glance(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        # The writing connection has the newest pages in its cache; the others read them again after each write.
+        job: Job[R] = partial(_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
+        return await self._run(True, name_of(work), job)
+
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))

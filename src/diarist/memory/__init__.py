@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from diarist.memory.titles import TitleConfig
     from diarist.memory.transfer.format import Moved
     from diarist.memory.transfer.mastra import mastra_lines
+    from diarist.memory.turn import Turn, TurnView
 
 __all__ = [
     "DiaryUsage",
@@ -43,6 +44,8 @@ __all__ = [
     "SemanticRecall",
     "SemanticRecallConfig",
     "TitleConfig",
+    "Turn",
+    "TurnView",
     "WorkingMemory",
     "WorkingMemoryConfig",
     "mastra_lines",
@@ -59,6 +62,8 @@ _LAZY = {
     "ObservationalMemory": "observational.standalone_processor",
     "SemanticRecall": "standalone",
     "TitleConfig": "titles",
+    "Turn": "turn",
+    "TurnView": "turn",
     "WorkingMemory": "standalone",
     "mastra_lines": "transfer.mastra",
     "read_conversation": "conversations",

@@ -57,6 +57,11 @@ class Background:
         with self._lock:
             return self._alive(name)
 
+    @property
+    def busy(self) -> bool:
+        """True if any job runs."""
+        return bool(self._names())
+
     async def wait(self, name: str, timeout: float | None = None) -> None:
         """Wait until no job of this name runs, at most ``timeout`` seconds. A job on a stopped loop does not block the
         wait."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from diarist.checks import check_names, flags, seconds
+from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.memory.addressing import Addressing
 from diarist.memory.background import Background
@@ -30,6 +31,7 @@ from diarist.memory.semantic.setup import Vector, semantic_index
 from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
+from diarist.memory.turn import NamedModel, SyncTurn, Turn
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.memory.working.processor import WorkingMemoryProcessor
@@ -37,11 +39,13 @@ from diarist.memory.working_memory import Working
 from diarist.messages import Json
 from diarist.models.base import Model
 from diarist.models.embedders import Embedder
+from diarist.models.resolve import resolve
 from diarist.processors.base import Processor
+from diarist.processors.pipeline import Pipeline
 from diarist.prompt_cache import PromptHistory
-from diarist.run_context import MemoryOptions
+from diarist.run_context import MemoryOptions, ThreadRef
 from diarist.storage.base import Storage, checked_storage
-from diarist.storage.records import Hit, Page, Thread, own_resource
+from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
 from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
 
@@ -168,6 +172,8 @@ class Memory:
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
         self._processor = lru_cache(_MODELS)(self._made_processor)
+        self._pipeline = lru_cache(_MODELS)(self._made_pipeline)
+        self._called_models: dict[str, Model] = {}
         self._prompts = PromptHistory()
         self._engine = lru_cache(_MODELS)(self._made_engine)
         self._holders = 0
@@ -257,6 +263,29 @@ class Memory:
         if grace < 0:
             raise ConfigError(f"grace must not be negative, not {grace!r}")
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
+
+    def _called(self, model_id: str) -> Model:
+        """Return the model of a loop of the caller's own; one that memory can call if a role needs it.
+
+        Raises ConfigError if a role has no model, and there is no key for this one.
+        """
+        if model_id not in self._called_models:
+            model: Model = NamedModel(model_id)
+            try:
+                if self._titles is not None:
+                    self._titles.processor(None)
+                if self.config is not None:
+                    self._engine(None)
+            except ConfigError as missing:
+                try:
+                    model = resolve(model_id)
+                except ConfigError:
+                    raise missing from None
+            self._called_models[model_id] = model
+        return self._called_models[model_id]
+
+    def _made_pipeline(self, model: Model, options: MemoryOptions | None) -> Pipeline:
+        return Pipeline(self.input_processors(model, options))
 
     def _made_working(self, read_only: bool) -> Sequence[WorkingMemoryProcessor]:
         config = self._working_config
@@ -353,6 +382,58 @@ class Memory:
             working=self._working(self.read_only),
             history=history,
             counter=self.counter,
+        )
+
+    def turn(
+        self,
+        *,
+        thread: str | ThreadRef | Thread,
+        resource: str | None = None,
+        model_id: str = "",
+        model: str | Model | None = None,
+        read_only: bool | None = None,
+        last_messages: int | Literal[False] | None = None,
+        semantic_recall: bool | None = None,
+        fail_open: bool = True,
+        on_event: Callable[[DataChunk], object] | None = None,
+        deps: Any = None,
+    ) -> Turn:
+        """Return the memory of one turn, for a loop that calls the model itself: ``async with memory.turn(...)``.
+
+        Args:
+            thread: The conversation: an id; a ``ThreadRef``, with title and metadata for a new thread; or a ``Thread``.
+            resource: The owner of the thread. Without it, the thread shares nothing with others.
+            model_id: The model that the loop calls, such as ``"openai/gpt-5-mini"``. If its key is set, it is also the
+                default of ``model``.
+            model: A model, or its id, for the Observer, the Reflector and titles, if they have none of their own.
+            read_only, last_messages, semantic_recall: In place of memory's own options, for this turn.
+            fail_open: True: a failure of memory is never raised into the loop. The given messages are then sent alone,
+                within a second, and ``degraded`` says why. False: it is raised.
+            on_event: Receives memory's ``data-om-*`` events.
+            deps: Passed to memory's tools.
+
+        Raises:
+            ConfigError: Options contradict each other; or the Observer, the Reflector or the titles have no model, and
+                ``model_id`` has no key.
+            InputError: The resource is empty or reserved.
+        """
+        ref, owner = thread_and_resource(thread, resource)
+        if ref is None or owner is None:
+            raise ConfigError("memory.turn needs a thread: thread='trip'")
+        called = self._called(model_id) if model is None else resolve(model)
+        options = None
+        if (read_only, last_messages, semantic_recall) != (None, None, None):
+            last = None if last_messages is None else int(last_messages)
+            options = MemoryOptions(read_only=read_only, last_messages=last, semantic_recall=semantic_recall)
+        return Turn(
+            pipeline=self._pipeline(called, options),
+            background=self._background,
+            model=called,
+            thread=ref,
+            resource=owner,
+            fail_open=fail_open,
+            on_event=on_event,
+            deps=deps,
         )
 
     async def recall(
@@ -453,7 +534,7 @@ class Memory:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.storage.close)
             stack.push_async_callback(self._embedding.close)
-            for part in (self.semantic, self._models, self._titles):
+            for part in (self.semantic, self._models, self._titles, *self._called_models.values()):
                 if part is not None:
                     stack.push_async_callback(part.close)
             await self.settled()
@@ -491,6 +572,35 @@ class SyncMemory:
         self.context = blocking(memory.context)
         self.recall = blocking(memory.recall)
         self.forget = blocking(memory.forget)
+
+    def turn(
+        self,
+        *,
+        thread: str | ThreadRef | Thread,
+        resource: str | None = None,
+        model_id: str = "",
+        model: str | Model | None = None,
+        read_only: bool | None = None,
+        last_messages: int | Literal[False] | None = None,
+        semantic_recall: bool | None = None,
+        fail_open: bool = True,
+        on_event: Callable[[DataChunk], object] | None = None,
+        deps: Any = None,
+    ) -> SyncTurn:
+        """Return the memory of one turn, as ``Memory.turn`` does: ``with memory.sync.turn(...) as turn``."""
+        turn = self._memory.turn(
+            thread=thread,
+            resource=resource,
+            model_id=model_id,
+            model=model,
+            read_only=read_only,
+            last_messages=last_messages,
+            semantic_recall=semantic_recall,
+            fail_open=fail_open,
+            on_event=on_event,
+            deps=deps,
+        )
+        return SyncTurn(turn)
 
     def settled(self) -> None:
         """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""

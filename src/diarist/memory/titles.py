@@ -77,9 +77,15 @@ class Titles:
         made = partial(TitleMaker, storage, config.instructions or _INSTRUCTIONS, background, wait)
         self._maker = lru_cache(64)(made)
 
-    def processor(self, actor: Model) -> Processor[Any]:
-        """Return the processor that titles threads with the configured model, or the actor's."""
-        return self._maker(self._model or actor)
+    def processor(self, actor: Model | None) -> Processor[Any]:
+        """Return the processor that titles threads with the configured model, or the actor's.
+
+        Raises ConfigError if there is neither.
+        """
+        model = self._model or actor
+        if model is None:
+            raise ConfigError("generate_title has no model: set TitleConfig(model=...)")
+        return self._maker(model)
 
     async def close(self) -> None:
         """Close the model that was made from an id."""

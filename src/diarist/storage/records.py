@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from inspect import isawaitable, iscoroutine
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import orjson
 
-from diarist.checks import OWN_RESOURCE
+from diarist.checks import OWN_RESOURCE, checked_metadata, refuse_empty, refuse_own_resource
 from diarist.chunks import Usage
+from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, Role
 from diarist.notebook import table
+from diarist.run_context import ThreadRef
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -57,6 +60,44 @@ class Thread:
         """Return the id of the thread that this one was copied from, as its metadata has it; None if it is no copy."""
         source = self.metadata.get(CLONED_FROM)
         return source if isinstance(source, str) else None
+
+
+def thread_and_resource(thread: Any, resource: Any) -> tuple[ThreadRef | None, str | None]:
+    """Return the thread and the resource that a call names, each None if not given.
+
+    Args:
+        thread: An id, a ``ThreadRef`` or a ``Thread``, which includes its resource.
+        resource: The owner. Default: the thread belongs to no resource (``own_resource``).
+
+    Raises:
+        ConfigError: An argument has another type, or a thread's id is empty.
+        InputError: The resource is empty or reserved; or metadata of the thread is not JSON.
+    """
+    if thread is None and resource is None:
+        return None, None
+    owner: Any = resource or getattr(thread, "resource_id", None)
+    if owner is not None and not isinstance(owner, str):
+        raise ConfigError(f"resource must be the id of a resource, not {owner!r}")
+    refuse_empty(resource=resource)
+    if not isinstance(thread, Thread) or resource or owner != own_resource(thread.id):
+        refuse_own_resource(owner)
+    if thread is None:
+        return None, owner
+    if isawaitable(thread):
+        if iscoroutine(thread):
+            thread.close()
+        raise ConfigError("thread is awaitable and was not awaited: thread=await memory.threads.create(...)")
+    if isinstance(thread, Thread):
+        thread = ThreadRef(id=thread.id, title=thread.title, metadata=thread.metadata)
+    ref: Any = ThreadRef(id=thread) if isinstance(thread, str) else thread
+    if not isinstance(ref, ThreadRef) or not isinstance(cast(Any, ref.id), str):
+        raise ConfigError(f"thread must be an id, a ThreadRef or a Thread, not {thread!r}")
+    if not ref.id:
+        raise ConfigError("thread: the id is empty")
+    if not isinstance(cast(Any, ref.title), str):
+        raise ConfigError(f"thread: the title must be a text, not {ref.title!r}")
+    checked_metadata(ref.metadata)
+    return ref, owner or own_resource(ref.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

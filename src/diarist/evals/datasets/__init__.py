@@ -21,6 +21,15 @@ _CLASSES = {
 DATASETS = tuple(_CLASSES)
 
 
+def dataset_class(name: str) -> type[Dataset]:
+    """Return the class of a data set. Raises InputError if the name is unknown."""
+    if name not in _CLASSES:
+        raise InputError(f"unknown data set {name!r}; known: {', '.join(_CLASSES)}")
+    module, kind = _CLASSES[name]
+    found: type[Dataset] = getattr(import_module(module), kind)
+    return found
+
+
 def dataset(name: str, data: Path, *, reading: str = "con", prompts: Path | None = None) -> Dataset:
     """Return the data set of this name, with the file or folder that holds it.
 
@@ -31,8 +40,4 @@ def dataset(name: str, data: Path, *, reading: str = "con", prompts: Path | None
     Raises:
         InputError: The name is unknown, or ``data`` or ``prompts`` cannot be read.
     """
-    if name not in _CLASSES:
-        raise InputError(f"unknown data set {name!r}; known: {', '.join(_CLASSES)}")
-    module, kind = _CLASSES[name]
-    made: Dataset = getattr(import_module(module), kind)(data, reading=reading, prompts=prompts)
-    return made
+    return dataset_class(name)(data, reading=reading, prompts=prompts)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 import orjson
 
 from diarist.evals.items import History, Question, Session, session_text
-from diarist.exceptions import InputError, ModelResponseError
+from diarist.exceptions import ConfigError, InputError, ModelResponseError
 from diarist.messages import Json, Message, Role
 
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -136,8 +136,11 @@ class Dataset(ABC):
         """Return the prompt for the reader."""
 
     @abstractmethod
-    async def grade(self, question: Question, response: str, ask: Ask) -> Grade:
+    async def grade(self, question: Question, response: str, ask: Ask | None) -> Grade:
         """Judge a response: the reader's answer, notes (one per line), or the context, as ``question.asks`` says.
+
+        Args:
+            ask: Asks the judge; None if there is none, which is possible unless ``judge`` is ``required``.
 
         Raises:
             ModelError: The judge failed, or gave a reply that cannot be read.
@@ -147,7 +150,8 @@ class Dataset(ABC):
         """Return raw sessions in the form that readers get them in."""
         return "".join(f"\n[{session.date or session.id}]\n\n{session_text(session)}\n" for session in sessions)
 
-    def summary(self, judged: Sequence[Judged]) -> list[Figure]:
+    @classmethod
+    def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
         """Return the numbers that the paper reports beyond the averages of ``Grade.score``."""
         return []
 
@@ -209,6 +213,13 @@ def json_reply(reply: str) -> dict[str, Json]:
         return _object(orjson.loads(reply[start : end + 1] if start >= 0 else ""), "reply")
     except (orjson.JSONDecodeError, InputError) as error:
         raise ModelResponseError(f"the judge's reply is no JSON object: {reply:.200}") from error
+
+
+def required(ask: Ask | None) -> Ask:
+    """Return the judge. Raises ConfigError if there is none."""
+    if ask is None:
+        raise ConfigError("a judge is needed; add --judge")
+    return ask
 
 
 def judged_mean(values: Sequence[float]) -> float | None:

@@ -24,6 +24,7 @@ from diarist.evals.datasets.base import (
     load_json,
     message,
     objects,
+    required,
 )
 from diarist.evals.items import History, Question, Session
 from diarist.exceptions import InputError, ModelResponseError
@@ -83,19 +84,19 @@ class LongMemEval(Dataset):
             text += f"\n### Session {number}:\nSession Date: {session.date}\nSession Content:\n{content}\n"
         return text
 
-    async def grade(self, question: Question, response: str, ask: Ask) -> Grade:
+    async def grade(self, question: Question, response: str, ask: Ask | None) -> Grade:
         prompt = "judge-abstention" if question.data["abstention"] else _JUDGE_PROMPTS[question.type]
-        reply = (
-            await ask(self.fill(prompt, question=question.text, answer=question.answer, response=response))
-        ).strip()
+        text = self.fill(prompt, question=question.text, answer=question.answer, response=response)
+        reply = (await required(ask)(text)).strip()
         if not reply:
             raise ModelResponseError("the judge's reply is empty; a model that thinks first needs more --judge-tokens")
         correct = "yes" in reply.lower()
         return Grade(score=float(correct), correct=correct, label=reply)
 
-    def summary(self, judged: Sequence[Judged]) -> list[Figure]:
+    @classmethod
+    def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
         abstaining = [one.score for one in judged if one.question.data["abstention"]]
-        return [Figure(f"Abstention accuracy ({len(abstaining)} questions)", judged_mean(abstaining))]
+        return [Figure("Accuracy on abstention questions", judged_mean(abstaining))]
 
 
 def _history(item: dict[str, Json], where: str) -> History:

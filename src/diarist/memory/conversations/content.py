@@ -6,13 +6,19 @@ import binascii
 import json
 import mimetypes
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.loading import as_list, as_object, parse
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
+
+IMAGES = ("image", "image_url", "input_image")
+"""Types of the parts that are an image, of all providers."""
+
+FILES = (*IMAGES, "audio", "input_audio", "video", "file", "input_file", "document", "media", "text-plain")
+"""Types of the parts that are a file of any kind."""
 
 
 class ContentReader:
@@ -21,6 +27,8 @@ class ContentReader:
     Args:
         clean: Function that changes every text, including the texts of tool results.
         state: Function from the text of a failed result to the result's state; by default always ``error``.
+        files: Types of parts to read as files. Other files become a placeholder.
+        unknown: Called with the type of a part that becomes a placeholder; by default a note is added.
     """
 
     def __init__(
@@ -29,8 +37,11 @@ class ContentReader:
         *,
         clean: Callable[[str], str] = str,
         state: Callable[[str], ToolState] = lambda _: "error",
+        files: Collection[str] = IMAGES,
+        unknown: Callable[[str], None] | None = None,
     ) -> None:
         self._builder, self._clean, self._state = builder, clean, state
+        self._files, self._unknown = files, unknown
 
     def parts(self, content: Json, where: str) -> list[Part]:
         """Return the parts. Raises InputError if ``content`` is not a text, a list of parts or null."""
@@ -75,7 +86,7 @@ class ContentReader:
                 return self._text(block.get("refusal"))
             case "thinking" | "reasoning":
                 # The signature is left out: it is long, and of no use after the turn.
-                thought = block.get("thinking") or block.get("reasoning") or block.get("text")
+                thought = block.get("thinking") or block.get("reasoning") or block.get("text") or _summary(block)
                 return [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
             case "tool_use":
                 if not isinstance(block.get("name"), str):
@@ -88,10 +99,13 @@ class ContentReader:
                 self._builder.answer(block.get("tool_use_id"), None, result, state, where)
                 return []
             case _:
-                image = _image(block) if kind in ("image", "image_url", "input_image") else None
-                if image is not None:
-                    return [image]
-                self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
+                file = _file(block) if kind in self._files else None
+                if file is not None:
+                    return [file]
+                if self._unknown is not None:
+                    self._unknown(kind)
+                else:
+                    self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
                 return [TextPart(text=f"[{kind}]")]
 
 
@@ -113,19 +127,36 @@ def has_results(content: Json) -> bool:
     return any((as_object(block) or {}).get("type") == "tool_result" for block in blocks)
 
 
-def _image(block: dict[str, Json]) -> FilePart | None:
-    """Return an image by URL or in base64, in either provider's form; None for other forms."""
-    source = as_object(block.get("source")) or {}
-    if isinstance(source.get("data"), str):
-        return _decoded(source["data"], str(source.get("media_type") or "image/*"))
-    url = source.get("url") or block.get("image_url")
-    url = (as_object(url) or {}).get("url") if as_object(url) else url
+def _summary(block: dict[str, Json]) -> str:
+    """Return the text of OpenAI's reasoning."""
+    texts = ((as_object(item) or {}).get("text") for item in as_list(block.get("summary")) or [])
+    return "\n\n".join(text for text in texts if isinstance(text, str))
+
+
+def _file(block: dict[str, Json]) -> FilePart | None:
+    """Return a file by URL or in base64, in the form of OpenAI, Anthropic or LangChain; None for other forms."""
+    kind = str(block["type"])
+    held = as_object(block.get("source")) or as_object(block.get(kind)) or block  # Anthropic's, OpenAI's
+    general = {"image": "image/*", "audio": "audio/*", "video": "video/*"}
+    found = next((media for name, media in general.items() if name in kind), "application/octet-stream")
+    given = held.get("media_type") or held.get("mime_type")
+    if kind == "text-plain":
+        given = "text/plain"
+    elif kind == "input_audio" and held.get("format"):
+        given = f"audio/{held['format']}"
+    names = (held.get("filename"), (as_object(block.get("extras")) or {}).get("filename"), block.get("title"))
+    name = next((value for value in names if isinstance(value, str)), None)
+    if isinstance(text := held.get("text"), str) and kind == "text-plain":
+        return FilePart(media_type="text/plain", data=text.encode("utf-8", "replace"), name=name)
+    if isinstance(data := held.get("base64") or held.get("data"), str):
+        return _decoded(data, str(given or found), name)
+    url = held.get("url") or held.get("image_url") or held.get("file_url") or held.get("file_data")
     if not isinstance(url, str) or not url:
         return None
     if not url.startswith("data:"):
-        return FilePart(media_type=mimetypes.guess_type(url)[0] or "image/*", url=url)
+        return FilePart(media_type=str(given or mimetypes.guess_type(url)[0] or found), url=url, name=name)
     head, _, data = url.removeprefix("data:").partition(",")
-    return _decoded(data, head.split(";")[0] or "image/*")
+    return _decoded(data, head.split(";")[0] or found, name)
 
 
 def decode_base64(data: Json) -> bytes | None:
@@ -138,6 +169,6 @@ def decode_base64(data: Json) -> bytes | None:
         return None
 
 
-def _decoded(data: str, media_type: str) -> FilePart | None:
+def _decoded(data: str, media_type: str, name: str | None = None) -> FilePart | None:
     decoded = decode_base64(data)
-    return None if decoded is None else FilePart(media_type=media_type, data=decoded)
+    return None if decoded is None else FilePart(media_type=media_type, data=decoded, name=name)

@@ -18,7 +18,7 @@ from diarist.messages import Json, Part, ReasoningPart, Role, ToolPart
 
 _LISTS = ("input", "output", "data", "items")
 # Calls whose output is an item of its own. The provider runs the others, and reports their results with the call.
-_ANSWERED = (
+ANSWERED = (
     "function_call",
     "custom_tool_call",
     "local_shell_call",
@@ -101,11 +101,9 @@ class ItemReader:
                 parts = said
             self._add(role, parts, key, where, created_at or self._builder.time_of(item, where))
         elif kind == "reasoning":
-            lists = (as_list(item.get(name)) or [] for name in ("summary", "content"))
-            texts = [str((as_object(block) or {}).get("text") or "") for blocks in lists for block in blocks]
-            self._thoughts += [ReasoningPart(text=text) for text in texts if text.strip()]
+            self._thoughts += read_reasoning(item)
         elif isinstance(kind, str) and kind.endswith("_call"):
-            self._add("assistant", [self._call(kind, item, where)], key, where, created_at)
+            self._add("assistant", [read_call(kind, item, self._builder, where)], key, where, created_at)
         elif isinstance(kind, str) and kind.endswith("_call_output"):
             output = self._result(self._content.result(item.get("output")))
             call_id = item.get("call_id") or item.get("id")
@@ -123,22 +121,31 @@ class ItemReader:
             parts, self._thoughts = [*self._thoughts, *parts], []
         self._builder.add(role, parts, key=key, where=where, created_at=created_at)
 
-    def _call(self, kind: str, item: dict[str, Json], where: str) -> ToolPart:
-        name = item.get("name") or kind.removesuffix("_call")
-        given = next((item[key] for key in _ARGUMENTS if item.get(key) is not None), None)
-        if kind == "custom_tool_call" or "code" in item:  # free text
-            given = {"input": given}
-        elif (several := as_list(given)) is not None:
-            given = {"queries": several}
-        call = ToolPart(
-            call_id=str(item.get("call_id") or item.get("id") or ""),
-            name=str(name),
-            args=read_arguments(given, self._builder, where),
-        )
-        if kind not in _ANSWERED:
-            call.state = "error" if item.get("error") else "result"
-            call.result = next((item[key] for key in _RESULTS if item.get(key) is not None), "")
-        return call
+
+def read_reasoning(item: dict[str, Json]) -> list[Part]:
+    """Return the summaries and texts of a reasoning item."""
+    lists = (as_list(item.get(name)) or [] for name in ("summary", "content"))
+    texts = [str((as_object(block) or {}).get("text") or "") for blocks in lists for block in blocks]
+    return [ReasoningPart(text=text) for text in texts if text.strip()]
+
+
+def read_call(kind: str, item: dict[str, Json], builder: Builder, where: str) -> ToolPart:
+    """Return the call of an item of type ``kind``, with its result if the provider ran it."""
+    name = item.get("name") or kind.removesuffix("_call")
+    given = next((item[key] for key in _ARGUMENTS if item.get(key) is not None), None)
+    if kind == "custom_tool_call" or "code" in item:  # free text
+        given = {"input": given}
+    elif (several := as_list(given)) is not None:
+        given = {"queries": several}
+    call = ToolPart(
+        call_id=str(item.get("call_id") or item.get("id") or ""),
+        name=str(name),
+        args=read_arguments(given, builder, where),
+    )
+    if kind not in ANSWERED:
+        call.state = "error" if item.get("error") else "result"
+        call.result = next((item[key] for key in _RESULTS if item.get(key) is not None), "")
+    return call
 
 
 def _items(value: Json) -> list[Item] | None:

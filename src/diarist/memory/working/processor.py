@@ -158,7 +158,8 @@ class WorkingMemoryProcessor(Processor[Any]):
                 raise ToolError(str(error)) from error
             if update is None:
                 return "Nothing has changed."
-            state.updates.append((context.messages.response[-1].id, update))
+            said = context.messages.response[-1:]  # a loop outside the agent may not have given the message yet
+            state.updates.append((said[0].id if said else "", update))
             return "Updated."
 
     # -- with the run

@@ -10,20 +10,33 @@ EncodedEvent = tuple[str, str, str, int]
 """Arguments of ``append_event``: key, type, data as JSON, and the number of events to keep."""
 
 
+_NUMBER = (
+    "INSERT INTO diarist_event_logs (key, last_seq) VALUES (:key, 1)"
+    " ON CONFLICT (key) DO UPDATE SET last_seq = diarist_event_logs.last_seq + 1 RETURNING last_seq"
+)
+# PostgreSQL does both in one round trip.
+_NUMBER_AND_INSERT = f"""
+WITH numbered AS ({_NUMBER})
+INSERT INTO diarist_events (key, seq, type, data, created_at)
+SELECT :key, last_seq, CAST(:type AS TEXT), CAST(:data AS TEXT), {{now}} FROM numbered RETURNING seq, created_at
+"""
+
+
 async def append_event(connection: Connection, key: str, type: str, data: str, keep: int) -> Event:
-    seq = await connection.value(
-        "INSERT INTO diarist_event_logs (key, last_seq) VALUES (:key, 1)"
-        " ON CONFLICT (key) DO UPDATE SET last_seq = diarist_event_logs.last_seq + 1 RETURNING last_seq",
-        key=key,
-    )
-    created_at = await connection.value(
-        "INSERT INTO diarist_events (key, seq, type, data, created_at) VALUES (:key, :seq, :type, :data, {now})"
-        " RETURNING created_at",
-        key=key,
-        seq=seq,
-        type=type,
-        data=data,
-    )
+    if connection.dialect == "postgresql":
+        made = await connection.first(_NUMBER_AND_INSERT, key=key, type=type, data=data)
+        assert made is not None
+        seq, created_at = made
+    else:
+        seq = await connection.value(_NUMBER, key=key)
+        created_at = await connection.value(
+            "INSERT INTO diarist_events (key, seq, type, data, created_at) VALUES (:key, :seq, :type, :data, {now})"
+            " RETURNING created_at",
+            key=key,
+            seq=seq,
+            type=type,
+            data=data,
+        )
     if seq > keep:
         await connection.execute(
             "DELETE FROM diarist_events WHERE key = :key AND seq <= :last", key=key, last=seq - keep

@@ -14,10 +14,14 @@ from diarist.storage.codec import MessageRow, decode_message, lost_run
 from diarist.storage.records import COUNTS, EndState, Forgotten, Run
 from diarist.storage.sql.events import EncodedEvent, append_event
 from diarist.storage.sql.row_cache import KnownRows, size_of
-from diarist.storage.sql.runs import end_run, get_run, require_live
+from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
 from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
 
+_TAKE_NUMBERS, _TAKE_NUMBERS_AT_END = (
+    f"UPDATE diarist_threads SET last_seq = last_seq + :count{more} WHERE id = :thread RETURNING last_seq"
+    for more in ("", ", updated_at = {now}")
+)
 _INSERT = (
     f"INSERT INTO diarist_messages (thread_id, {', '.join(MessageRow._fields)})"
     f" VALUES (:thread_id, {', '.join(f':{name}' for name in MessageRow._fields)})"
@@ -42,17 +46,21 @@ _OLDEST_FIRST, _NEWEST_FIRST = _LIST.replace("{order}", "ASC"), _LIST.replace("{
 
 
 async def append_messages(
-    connection: Connection, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()
+    connection: Connection,
+    run: Run,
+    rows: Sequence[MessageRow],
+    added: Sequence[EncodedEvent] = (),
+    *,
+    commits: bool = False,
 ) -> list[int]:
+    """Append messages and events. ``commits``: end the run as well, as committed."""
     # Raise the counter first: this locks the thread's row, so no other transaction can end the run before the insert.
     last = await connection.value(
-        "UPDATE diarist_threads SET last_seq = last_seq + :count WHERE id = :thread RETURNING last_seq",
-        thread=run.thread_id,
-        count=len(rows),
+        _TAKE_NUMBERS_AT_END if commits else _TAKE_NUMBERS, thread=run.thread_id, count=len(rows)
     )
     if last is None:
         raise lost_run(run, await get_run(connection, run.id))
-    await require_live(connection, run)
+    await (commit_run if commits else require_live)(connection, run)
     numbers = list(range(last - len(rows) + 1, last + 1))
     values = [row._asdict() | {"seq": seq, "thread_id": run.thread_id} for seq, row in zip(numbers, rows, strict=True)]
     try:
@@ -75,6 +83,8 @@ async def finish_run(
     rows: Sequence[MessageRow],
     added: Sequence[EncodedEvent],
 ) -> list[int]:
+    if rows and state == "committed":  # nearly every run, in as few statements as possible
+        return await append_messages(connection, run, rows, added, commits=True)
     numbers = await append_messages(connection, run, rows) if rows else []
     if await end_run(connection, run, state, locked=bool(rows)):
         for event in added:

@@ -110,6 +110,13 @@ async def end_run(
     return True
 
 
+async def commit_run(connection: Connection, run: Run) -> None:
+    """End a run as committed. Raise RunLostError unless it is live. The caller locks and updates the thread."""
+    statement = f"UPDATE diarist_runs SET state = 'committed', ended_at = {{now}} WHERE {_MINE}"
+    if not await connection.execute(statement, run=run.id, token=run.token, thread=run.thread_id):
+        raise lost_run(run, await get_run(connection, run.id))
+
+
 async def get_run(connection: Connection, run_id: str) -> Run | None:
     row = await connection.first(f"SELECT {_COLUMNS} FROM diarist_runs WHERE id = :run", run=run_id)
     return None if row is None else _run(row)

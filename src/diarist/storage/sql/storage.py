@@ -150,7 +150,7 @@ class SQLStorage(Storage, SearchStorage):
         return numbers
 
     async def get_run(self, run_id: str) -> Run | None:
-        return await self._database.read(runs.get_run, run_id)
+        return await self._database.glance(runs.get_run, run_id)
 
     async def list_messages(
         self,
@@ -224,7 +224,7 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.write(resources.save_working_memory, memory)
 
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
-        return await self._database.read(logs.get_log, self._logs, key, after)
+        return await self._database.glance(logs.get_log, self._logs, key, after)
 
     async def log_and_messages(
         self, key: str, thread_id: str, ranges: Callable[[ObservationLog | None], Ranges], *, run_id: str | None = None
@@ -232,7 +232,7 @@ class SQLStorage(Storage, SearchStorage):
         own = type(self)
         if (own.get_log, own.list_messages) != (SQLStorage.get_log, SQLStorage.list_messages):
             return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # call the overridden methods
-        return await self._database.read(self._log_and_messages, key, thread_id, ranges, run_id)
+        return await self._database.glance(self._log_and_messages, key, thread_id, ranges, run_id)
 
     async def _log_and_messages(
         self,

@@ -127,20 +127,17 @@ class _Lines(NamedTuple):
 def _nearest(notes: Sequence[DatedLine], entries: Sequence[str], transcript: str) -> list[int]:
     """Return the places of the lines that share words with the transcript or are marked, nearest first.
 
-    Nearness is the cosine of the words, weighted by how few of the lines have each (tf-idf, as search engines do).
+    Shared words weigh the more, the fewer lines have them (tf-idf, as in search engines); long lines are discounted.
     """
-    words = [line for entry in entries for line in _words_of_lines(entry)]
-    lines_with = Counter(chain.from_iterable(words))
-    weight_of = {lines: log(len(notes) / lines) ** 2 for lines in set(lines_with.values())}
-    weights = {word: weight_of[lines] for word, lines in lines_with.items()}
-    said = _words(transcript)
+    words, said = [line for entry in entries for line in _words_of_lines(entry)], _words(transcript)
+    shared = [line & said for line in words]
+    weights = {word: log(len(notes) / lines) ** 2 for word, lines in Counter(chain.from_iterable(shared)).items()}
     ranks: list[tuple[float, bool, int]] = []
     for place, note in enumerate(notes):
-        shared = sum([weights[word] for word in words[place] & said])
+        nearness = sum([weights[word] for word in shared[place]])
         marked = note.bare.startswith(("🔴", "✅"))
-        if shared or marked:
-            nearness = shared / sqrt(sum([weights[word] for word in words[place]])) if shared else 0
-            ranks.append((nearness, marked, place))
+        if nearness or marked:
+            ranks.append((nearness / sqrt(len(words[place]) or 1), marked, place))
     return [place for _, _, place in sorted(ranks, reverse=True)]
 
 

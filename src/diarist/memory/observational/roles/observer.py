@@ -45,6 +45,7 @@ from diarist.tokens import TokenCounter, default_counter
 
 _DEFAULTS = ModelSettings(temperature=0.3, max_output_tokens=MAX_OUTPUT_TOKENS)
 _LEAST_WORDS = 60
+_SAMPLES, _SAMPLE = 20, 200
 _SMALLER_PIECES = 2
 """How many times a copied answer is retried with half as many messages."""
 
@@ -185,7 +186,7 @@ class ModelObserver:
         if answer.fault:
             self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
         if answer.fault == "copy":
-            words = _words_to_write(self._counter.count(transcript))
+            words = _words_to_write(self._estimate(transcript))
             second = await ask(question, load_prompt("observer_copied").format(words=words))
             return answer if second.fault else second
         if answer.half_section or (answer.fault == "cut" and is_unit(part) and not answer.reply.looping):
@@ -221,7 +222,7 @@ class ModelObserver:
         threads = _threads_of(messages)
         if self._name_threads or len(threads) > 1:
             parts.append(load_prompt("observer_threads"))
-        tokens = self._counter.count(transcript)
+        tokens = self._estimate(transcript)
         request = [load_prompt("observer_request").format(size=f"{tokens * 2 // 3:,}", words=_words_to_write(tokens))]
         if self._thread_title and len(threads) == 1:
             request.append("Last comes <thread-title>.")
@@ -231,6 +232,12 @@ class ModelObserver:
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = numbered_files(messages) if self._attachments else ()
         return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
+
+    def _estimate(self, text: str) -> int:
+        """Return about how many tokens a text has. Of a long text, samples are counted."""
+        step = max(_SAMPLE, len(text) // _SAMPLES)
+        sample = "".join([text[start : start + _SAMPLE] for start in range(0, len(text), step)])
+        return self._counter.count(sample) * len(text) // max(1, len(sample))
 
 
 def _threads_of(messages: Sequence[Message]) -> set[str]:

@@ -1,0 +1,87 @@
+"""Records in JSON lines: one line per finished piece of work, so that a stage can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from diarist.exceptions import InputError
+from diarist.messages import Json
+
+Record = dict[str, Json]
+
+
+class Records:
+    """A file of records, by their key fields. A record written later replaces one with the same key.
+
+    Opening it drops a last line that a killed process left unfinished.
+
+    Args:
+        path: Created with the first record.
+        keys: Names of the key fields.
+
+    Raises:
+        InputError: A line before the last is not a record.
+    """
+
+    def __init__(self, path: Path, *keys: str) -> None:
+        self.path, self._keys = path, keys
+        self._found: dict[tuple[Json, ...], Record] = {}
+        if not path.exists():
+            return
+        whole = _without_broken_end(path)
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                record = orjson.loads(line)
+                self._found[tuple(record[key] for key in keys)] = record
+            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                raise InputError(f"{path}, line {number}: not a record of this version: {error}") from error
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, *key: Json) -> Record | None:
+        """Return the record with these values of the key fields, or None."""
+        return self._found.get(key)
+
+    def add(self, record: Record) -> None:
+        """Write a record in one piece."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(orjson.dumps(record) + b"\n")
+        self._found[tuple(record[key] for key in self._keys)] = record
+
+
+def _without_broken_end(path: Path) -> bytes:
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        os.truncate(path, len(whole))
+    return whole
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text, in hex."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def file_name(id: str) -> str:
+    """Return a file name for an id: its own characters where they are safe, and a part of its hash if some are not."""
+    safe = re.sub(r"[^\w.-]", "_", id)
+    return safe if safe == id and len(id) <= 80 else f"{safe[:80]}-{digest(id)[:8]}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8", errors="replace")
+    part.replace(path)

@@ -1,0 +1,378 @@
+"""The report of a run: Markdown, and one HTML page that stands alone."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from string import Template
+
+import orjson
+
+from diarist.evals.datasets.base import Figure
+from diarist.evals.plots import average_plot, cost_plot
+from diarist.evals.records import file_name, write_text
+from diarist.evals.results import Comparison, Cost, Item, Metric, Results, compare_folders
+
+_CONTEXT_SHOWN = 2_000
+"""Characters of a context on the page; the whole context is a file beside it."""
+
+Row = Sequence[str]
+
+
+def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
+    """Write ``report.md``, ``report.html`` and ``hypotheses/`` into a run's folder.
+
+    Args:
+        others: Folders of other runs, for paired tests on the questions that they share with this one.
+
+    Raises:
+        InputError: A folder holds no run.
+    """
+    results = Results(folder)
+    sections = list(_sections(results, [Results(other) for other in others]))
+    write_text(folder / "report.md", _markdown(results, sections))
+    write_text(folder / "report.html", _page(results, sections))
+    for system in results.systems:
+        for run in results.runs(system):
+            lines = [
+                {"question_id": item.question["question"], "hypothesis": item.answer["hypothesis"]}
+                for part in results.parts
+                for item in results.items(system, run, part)
+                if item.question["asks"] == "answer" and item.answer is not None and "hypothesis" in item.answer
+            ]
+            text = "".join(orjson.dumps(line).decode() + "\n" for line in lines)
+            write_text(folder / "hypotheses" / f"{file_name(system)}-run{run}.jsonl", text)
+    return results
+
+
+class Section:
+    """A heading, paragraphs, a table, and a plot as SVG."""
+
+    def __init__(
+        self, title: str, *paragraphs: str, head: Row = (), rows: Sequence[Row] = (), plot: str = "", level: int = 2
+    ) -> None:
+        self.title, self.paragraphs, self.level = title, paragraphs, level
+        self.head, self.rows, self.plot = head, rows, plot
+
+
+def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
+    yield _run_section(results)
+    for part in results.parts:
+        for metric in results.metrics(part):
+            yield _average_section(results, metric, part)
+    yield from _summary_sections(results)
+    for part in results.parts:
+        metric = results.metrics(part)[-1]
+        found = results.comparisons(metric, part)
+        if found:
+            yield _comparison_section(found, metric, part, "Paired comparisons")
+    for other in others:
+        found = compare_folders(results, other)
+        if found:
+            yield _comparison_section(found, results.metrics(results.parts[0])[-1], "", f"Beside {other.folder}")
+    yield _cost_section(results)
+    failures = list(results.failures())
+    yield Section(
+        "Failed items",
+        "A failed item counts as wrong. `--retry-failed` tries them again." if failures else "None.",
+        head=("System", "Run", "Question", "Error") if failures else (),
+        rows=[(system, str(run), question, error) for system, run, question, error in failures],
+    )
+
+
+def _run_section(results: Results) -> Section:
+    run, settings = results.run, results.run["settings"]
+    rows = [
+        ("Data set", f"{run['title']} ({run['paper']}); {run['data_file']}"),
+        ("Questions", f"{len(results.questions):,}"),
+        ("Metric", run["metric"]),
+        ("Judge's prompts", "as published" if run["exact_prompts"] else "our own wording (see prompts.json)"),
+        *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
+        *((name, f"{settings[name]:,}") for name in ("message_tokens", "observation_tokens")),
+        ("Memories", "made anew for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),
+        ("diarist", run["diarist"]),
+    ]
+    unfinished = [
+        f"{system}, run {number}: {missing:,} questions are not judged yet"
+        for system in results.systems
+        for number in results.runs(system)
+        if (missing := results.missing(system, number))
+    ]
+    return Section("The run", *unfinished, head=("", ""), rows=rows)
+
+
+def _average_section(results: Results, metric: Metric, part: str) -> Section:
+    averages = {system: results.averages(system, metric, part) for system in results.systems}
+    averages = {system: found for system, found in averages.items() if found}
+    rows = [
+        (
+            system if place == 0 else "",
+            average.name,
+            f"{average.questions:,}",
+            _percent(average.mean),
+            f"{_percent(average.interval.low)} to {_percent(average.interval.high)}",
+            " · ".join(map(_percent, average.runs)) if len(average.runs) > 1 else "",
+            average.method,
+        )
+        for system, found in averages.items()
+        for place, average in enumerate(found)
+    ]
+    return Section(
+        f"{_of(part)}{metric.name}",
+        "**micro**: the mean over all questions. **macro**: the mean of the types' means, so that each type counts the "
+        "same. In percent, with 95 % confidence intervals. For shares: Wilson's, and for macro those of the types "
+        "joined (MOVER). For other scores: a percentile bootstrap over the questions (for macro within each type; "
+        "2,000 draws). Of several runs, each question counts with its mean, so the intervals are about questions, not "
+        "about runs.",
+        head=("System", "Type", "Questions", "Mean", "95 % interval", "Runs", "Interval by"),
+        rows=rows,
+        plot=average_plot(averages),
+    )
+
+
+def _summary_sections(results: Results) -> Iterable[Section]:
+    figures = {system: {figure.name: figure for figure in results.summary(system)} for system in results.systems}
+    names = list(dict.fromkeys(name for found in figures.values() for name in found))
+    if names:
+        rows = [
+            (name, *(_figure_text(found[name]) if name in found else "" for found in figures.values()))
+            for name in names
+        ]
+        yield Section("The paper's further figures", head=("", *figures), rows=rows)
+
+
+def _figure_text(figure: Figure) -> str:
+    if figure.value is None:
+        return "–"
+    return _percent(figure.value) if figure.share else f"{figure.value:,.4g}"
+
+
+def _comparison_section(found: Sequence[Comparison], metric: Metric, part: str, title: str) -> Section:
+    rows = [
+        (
+            one.first,
+            one.second,
+            f"{one.questions:,}",
+            f"{100 * one.difference.mean:+.1f}",
+            f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
+            f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
+            f"{one.test.p:.4f}" if one.test else "",
+        )
+        for one in found
+    ]
+    return Section(
+        f"{_of(part)}{title}",
+        f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap interval "
+        "(95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
+        f"{len(found)} comparisons, not corrected.",
+        head=("First", "Second", "Questions", "Difference", "95 % interval", "Right only in first / second", "p"),
+        rows=rows,
+    )
+
+
+def _cost_section(results: Results) -> Section:
+    rows: list[Row] = []
+    costs: dict[str, list[Cost]] = {}
+    for system in results.systems:
+        costs[system] = results.costs(system)
+        size = results.context_tokens(system)
+        for place, cost in enumerate(costs[system]):
+            rows.append(
+                (
+                    system if place == 0 else "",
+                    cost.stage,
+                    f"{cost.calls:,}",
+                    f"{cost.input_tokens:,}" + (f" ({cost.cached_tokens:,} cached)" if cost.cached_tokens else ""),
+                    f"{cost.output_tokens:,}",
+                    f"{cost.seconds:,.1f}",
+                    money(cost.cost, cost.unpriced),
+                    f"{size[0]:,.0f} ({size[1]:,.0f})" if size and cost.stage == "answer" else "",
+                )
+            )
+    if (lost := results.interrupted).calls:
+        rows.append(
+            (
+                "(any)",
+                lost.stage,
+                f"{lost.calls:,}",
+                f"{lost.input_tokens:,}",
+                f"{lost.output_tokens:,}",
+                "",
+                money(lost.cost, lost.unpriced),
+                "",
+            )
+        )
+    points = {
+        system: (size[0], found[-2].mean)
+        for system in results.systems
+        if (size := results.context_tokens(system))
+        and (found := results.averages(system, results.metrics(results.parts[-1])[-1], results.parts[-1]))
+    }
+    return Section(
+        "Costs",
+        "Tokens and prices as the providers report and list them; a price that is not known is not guessed. Memories "
+        "are made once: their costs count here also if an earlier run paid them (`paid_by_this_run` in ingest.jsonl). "
+        "Calls that a system of your own makes are not counted.",
+        head=(
+            "System",
+            "Stage",
+            "Calls",
+            "Tokens in",
+            "Tokens out",
+            "Seconds",
+            "Cost",
+            "Context tokens, mean (median)",
+        ),
+        rows=rows,
+        plot=cost_plot(points),
+    )
+
+
+def money(dollars: float, unpriced: int) -> str:
+    """Return an amount, and how much of it is unknown."""
+    if unpriced and not dollars:
+        return "unknown price"
+    return f"${dollars:,.4f}" + (f" and {unpriced:,} of unknown price" if unpriced else "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def _of(part: str) -> str:
+    return f"{part}: " if part else ""
+
+
+# -- Markdown
+
+
+def _markdown(results: Results, sections: Sequence[Section]) -> str:
+    parts = [f"# {results.run['title']}: {', '.join(results.systems)}", *map(_section_markdown, sections)]
+    parts.append("Every answer with its context and judgement: `report.html`, `answers.jsonl`, `judgements.jsonl`.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _section_markdown(section: Section) -> str:
+    lines = [f"## {section.title}", *section.paragraphs]
+    if section.rows:
+        table = [section.head, ["---"] * len(section.head), *section.rows]
+        lines.append("\n".join("| " + " | ".join(map(_cell, row)) + " |" for row in table))
+    return "\n\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# -- HTML
+
+
+def _page(results: Results, sections: Sequence[Section]) -> str:
+    title = f"{results.run['title']}: {', '.join(results.systems)}"
+    items = "".join(
+        _item_html(results, system, run, item)
+        for system in results.systems
+        for run in results.runs(system)
+        for part in results.parts
+        for item in results.items(system, run, part)
+    )
+    return _PAGE.substitute(title=html.escape(title), sections="".join(map(_section_html, sections)), items=items)
+
+
+def _section_html(section: Section) -> str:
+    parts = [f"<h2>{html.escape(section.title)}</h2>"]
+    parts += [f"<p>{_inline(paragraph)}</p>" for paragraph in section.paragraphs]
+    parts.append(section.plot)
+    if section.rows:
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in section.head)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
+        )
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return "<section>" + "".join(parts) + "</section>\n"
+
+
+def _inline(text: str) -> str:
+    """Return a paragraph with its two kinds of marks, bold and code, as HTML."""
+    for mark, tag in (("**", "strong"), ("`", "code")):
+        pieces = (html.escape(text) if mark == "**" else text).split(mark)
+        text = "".join(f"<{tag}>{piece}</{tag}>" if place % 2 else piece for place, piece in enumerate(pieces))
+    return text
+
+
+def _item_html(results: Results, system: str, run: int, item: Item) -> str:
+    question, answer, judgement = item.question, item.answer or {}, item.judgement or {}
+    state = "failed" if item.error else "right" if item.score == 1 else "wrong" if item.score == 0 else "partly"
+    head = " · ".join(
+        filter(None, (system, f"run {run}", str(question["question"]), str(question["part"]), str(question["type"])))
+    )
+    rows: list[tuple[str, str]] = [
+        ("Question", f"{question['text']}" + (f" (asked {question['date']})" if question["date"] else "")),
+        ("Reference", str(question["answer"])),
+        ("Evidence", ", ".join(map(str, question["evidence"]))),
+        ("Answer", str(answer.get("hypothesis", "")) if question["asks"] == "answer" else "(see the context)"),
+        ("Tool calls", "\n".join(answer.get("tool_calls", []))),
+        ("Error", item.error or ""),
+        ("Judge", "\n".join(str(reply["reply"]) for reply in judgement.get("replies", []))),
+        ("Score", f"{item.score:g}" + (f" ({judgement['label']})" if judgement.get("label") else "")),
+        ("Details", orjson.dumps(judgement["details"]).decode() if judgement.get("details") else ""),
+        (
+            "Prompts",
+            ", ".join(
+                f"{name} {str(value)[:12]}"
+                for name, value in (
+                    ("reader", answer.get("prompt_sha256")),
+                    *(("judge", reply["prompt_sha256"]) for reply in judgement.get("replies", [])),
+                )
+                if value
+            ),
+        ),
+    ]
+    body = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in rows if text)
+    if file := answer.get("context"):
+        path = results.folder / str(file)
+        text = path.read_text(encoding="utf-8") if path.is_file() else "(the file is missing)"
+        more = f" … {len(text) - _CONTEXT_SHOWN:,} more characters in the file" if len(text) > _CONTEXT_SHOWN else ""
+        name, tokens = html.escape(str(file)), answer.get("context_tokens", 0)
+        link = f'<a href="{name}">{name}</a>, {tokens:,} tokens'
+        body += f"<dt>Context</dt><dd>{link}\n{html.escape(text[:_CONTEXT_SHOWN])}{more}</dd>"
+    summary = f"<summary><b>{state}</b> {html.escape(head)}: {html.escape(str(question['text']))}</summary>"
+    return f'<details class="{state}">{summary}<dl>{body}</dl></details>\n'
+
+
+_PAGE = Template("""\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>$title</title>
+<style>
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #66707d; --line: #d7dce2; --paper: #fff; --mark: #2f6db3 }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --soft: #9aa5b1; --line: #39424d; --paper: #161b22 } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
+  max-width: 70rem; padding: 0 1rem }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem .25rem 0; text-align: left; vertical-align: top }
+details { border-bottom: 1px solid var(--line); padding: .25rem 0 } summary { cursor: pointer }
+details b { display: inline-block; width: 4rem } .right b { color: #1a7f37 } .wrong b, .failed b { color: #c4314b }
+.partly b { color: #9a6700 } dl { margin: .5rem 0 .5rem 4rem } dt { color: var(--soft) }
+dd { margin: 0 0 .5rem; white-space: pre-wrap; overflow-wrap: anywhere } p { max-width: 48rem }
+svg { max-width: 100%; height: auto; margin: .5rem 0 } svg text { fill: var(--ink); font: 12px system-ui, sans-serif }
+svg .soft { fill: var(--soft) } svg .grid { stroke: var(--line) } label { margin-right: 1rem }
+</style></head><body>
+<h1>$title</h1>
+$sections
+<section><h2>Every answer</h2>
+<p><label><input type="checkbox" data-state="right" checked> right</label>
+<label><input type="checkbox" data-state="partly" checked> partly</label>
+<label><input type="checkbox" data-state="wrong" checked> wrong</label>
+<label><input type="checkbox" data-state="failed" checked> failed</label></p>
+$items</section>
+<script>
+for (const box of document.querySelectorAll("input[data-state]"))
+  box.addEventListener("change", () => {
+    for (const item of document.querySelectorAll("details." + box.dataset.state)) item.hidden = !box.checked
+  })
+</script>
+</body></html>
+""")

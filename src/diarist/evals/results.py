@@ -1,0 +1,324 @@
+"""Reads the records of a run's folder, and makes averages, intervals, tests and costs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, median
+
+import orjson
+
+from diarist.evals.datasets import dataset_class
+from diarist.evals.datasets.base import Figure, Grade, Judged
+from diarist.evals.items import Question
+from diarist.evals.records import Record, Records
+from diarist.evals.statistics import (
+    Difference,
+    Interval,
+    McNemar,
+    bootstrap,
+    difference,
+    joined,
+    macro,
+    mcnemar,
+    micro,
+    wilson,
+)
+from diarist.exceptions import InputError
+
+Value = Callable[["Item"], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question as one system answered it in one run. Records that do not exist yet are None."""
+
+    question: Record
+    answer: Record | None
+    judgement: Record | None
+
+    @property
+    def score(self) -> float:
+        return float((self.judgement or {}).get("score") or 0.0)
+
+    @property
+    def correct(self) -> float:
+        return float((self.judgement or {}).get("correct") or 0.0)
+
+    @property
+    def error(self) -> str | None:
+        """Return why the item failed, or None."""
+        return (self.judgement or {}).get("error") or (self.answer or {}).get("error")
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A mean with its 95 % interval.
+
+    Attributes:
+        method: How the interval was made: ``Wilson``, ``MOVER`` or ``bootstrap``.
+        runs: The mean of each run.
+    """
+
+    name: str
+    questions: int
+    mean: float
+    interval: Interval
+    method: str
+    runs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A way to score items. ``binary``: every value is 0 or 1."""
+
+    name: str
+    value: Value
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The model calls of one stage.
+
+    Attributes:
+        cost: US dollars of the calls with a known price.
+        unpriced: Pieces of work with calls of unknown price.
+    """
+
+    stage: str
+    calls: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    seconds: float
+    cost: float
+    unpriced: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A paired comparison of two lists of items with the same questions."""
+
+    first: str
+    second: str
+    questions: int
+    test: McNemar | None
+    difference: Difference
+
+
+class Results:
+    """The results of a run.
+
+    Args:
+        folder: The ``--out`` of ``diarist eval``.
+
+    Raises:
+        InputError: The folder holds no run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "run.json"
+        if not path.is_file():
+            raise InputError(f"{folder} holds no run of diarist eval: there is no {path}")
+        self.folder = folder
+        self.run: Record = orjson.loads(path.read_bytes())
+        self.questions = {str(one["question"]): one for one in Records(folder / "questions.jsonl", "question")}
+        self._answers = Records(folder / "answers.jsonl", "system", "run", "question")
+        self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
+        self._ingest = Records(folder / "ingest.jsonl", "system", "run", "history", "session")
+        self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
+        self._dataset = dataset_class(str(self.run["settings"]["dataset"]))
+
+    @property
+    def systems(self) -> list[str]:
+        """Names of the systems with records."""
+        seen = {record["system"] for record in (*self._answers, *self._judgements, *self._ingest)}
+        return [name for name in self.run["systems"] if name in seen]
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """Names of the parts that are scored apart; one empty name if the data set has none."""
+        return list(dict.fromkeys(str(question["part"]) for question in self.questions.values()))
+
+    def runs(self, system: str) -> list[int]:
+        """Return the numbers of the runs with judgements."""
+        return sorted({record["run"] for record in self._judgements if record["system"] == system})
+
+    def items(self, system: str, run: int, part: str = "") -> list[Item]:
+        """Return the judged items of a part, in the order of the questions."""
+        found: list[Item] = []
+        for id, question in self.questions.items():
+            judgement = self._judgements.get(system, run, id)
+            if question["part"] == part and judgement is not None:
+                found.append(Item(question, self._answers.get(system, run, id), judgement))
+        return found
+
+    def missing(self, system: str, run: int) -> int:
+        """Return the number of questions that are not judged yet; extraction of systems without notes is not asked."""
+        judged = sum(len(self.items(system, run, part)) for part in self.parts)
+        notes = {id for id, question in self.questions.items() if question["asks"] == "notes"}
+        takes = any(self._judgements.get(system, run, id) is not None for id in notes)
+        return len(self.questions) - judged - (0 if takes else len(notes))
+
+    def metrics(self, part: str = "") -> list[Metric]:
+        """Return the data set's metric, and the judge's verdict if that is another one."""
+        every = [item for system in self.systems for run in self.runs(system) for item in self.items(system, run, part)]
+        binary = all(item.score in (0.0, 1.0) for item in every)
+        found = [Metric(self._dataset.metric, _score, binary)]
+        if any(item.judgement and item.judgement.get("correct") is not None for item in every) and any(
+            item.score != item.correct for item in every
+        ):
+            found.append(Metric("judged correct", _correct, True))
+        return found
+
+    def averages(self, system: str, metric: Metric, part: str = "") -> list[Average]:
+        """Return the mean of each type, then micro and macro averages: of questions, and of types."""
+        runs = self.runs(system)
+        types: dict[str, dict[str, list[float]]] = {}
+        for run in runs:
+            for item in self.items(system, run, part):
+                values = types.setdefault(str(item.question["type"]), {})
+                values.setdefault(str(item.question["question"]), []).append(metric.value(item))
+        groups = [[fmean(values) for values in questions.values()] for questions in types.values()]
+        if not groups:
+            return []
+        by_run = [self._groups(system, run, part, metric) for run in runs]
+        total = sum(map(len, groups))
+        found = [
+            _average(name, group, metric, tuple(micro([each[name]]) for each in by_run if name in each))
+            for name, group in zip(types, groups, strict=True)
+        ]
+        if metric.binary:
+            interval, method = joined([(each.mean, each.interval) for each in found]), "MOVER"
+        else:
+            interval, method = bootstrap(groups, macro), "bootstrap"
+        every = [value for group in groups for value in group]
+        found.append(_average("micro", every, metric, tuple(micro([*each.values()]) for each in by_run)))
+        macros = tuple(macro([*each.values()]) for each in by_run)
+        found.append(Average("macro", total, macro(groups), interval, method, macros))
+        return found
+
+    def _groups(self, system: str, run: int, part: str, metric: Metric) -> dict[str, list[float]]:
+        groups: dict[str, list[float]] = {}
+        for item in self.items(system, run, part):
+            groups.setdefault(str(item.question["type"]), []).append(metric.value(item))
+        return groups
+
+    def summary(self, system: str) -> list[Figure]:
+        """Return the numbers that the paper reports beyond these averages: the mean over the runs."""
+        by_run = [
+            self._dataset.summary([_judged(item) for part in self.parts for item in self.items(system, run, part)])
+            for run in self.runs(system)
+        ]
+        found: list[Figure] = []
+        for figures in zip(*by_run, strict=True):
+            values = [figure.value for figure in figures if figure.value is not None]
+            found.append(Figure(figures[0].name, fmean(values) if values else None, figures[0].share))
+        return found
+
+    def costs(self, system: str) -> list[Cost]:
+        """Return the costs of the stages."""
+        stages = (("ingest", self._ingest), ("answer", self._answers), ("judge", self._judgements))
+        return [cost_of(name, [one for one in records if one["system"] == system]) for name, records in stages]
+
+    def context_tokens(self, system: str) -> tuple[float, float] | None:
+        """Return the mean and the median size of the contexts in tokens, or None if there are none."""
+        sizes = [one["context_tokens"] for one in self._answers if one["system"] == system and "context_tokens" in one]
+        return (fmean(sizes), median(sizes)) if sizes else None
+
+    def failures(self) -> Iterator[tuple[str, int, str, str]]:
+        """Yield system, run, question and error of each failed item."""
+        for system in self.systems:
+            for run in self.runs(system):
+                for part in self.parts:
+                    for item in self.items(system, run, part):
+                        if item.error is not None:
+                            yield system, run, str(item.question["question"]), item.error
+
+    def comparisons(self, metric: Metric, part: str = "") -> list[Comparison]:
+        """Compare each two systems, run by run, and each two runs of a system."""
+        found: list[Comparison] = []
+        for first, second in combinations(self.systems, 2):
+            for run in sorted(set(self.runs(first)) & set(self.runs(second))):
+                found.append(_compare(self, first, run, self, second, run, metric, part))
+        for system in self.systems:
+            for one, other in combinations(self.runs(system), 2):
+                found.append(_compare(self, system, one, self, system, other, metric, part))
+        return [comparison for comparison in found if comparison.questions]
+
+
+def compare_folders(first: Results, second: Results) -> list[Comparison]:
+    """Compare the systems of two folders, run by run, on the questions that both have."""
+    found: list[Comparison] = []
+    for part in first.parts:
+        metric = first.metrics(part)[-1]
+        for one in first.systems:
+            for other in second.systems:
+                for run in sorted(set(first.runs(one)) & set(second.runs(other))):
+                    found.append(_compare(first, one, run, second, other, run, metric, part))
+    return [comparison for comparison in found if comparison.questions]
+
+
+def _compare(
+    left: Results, one: str, run: int, right: Results, other: str, other_run: int, metric: Metric, part: str
+) -> Comparison:
+    mine = {str(item.question["question"]): metric.value(item) for item in left.items(one, run, part)}
+    theirs = {str(item.question["question"]): metric.value(item) for item in right.items(other, other_run, part)}
+    shared = [id for id in mine if id in theirs]
+    first, second = [mine[id] for id in shared], [theirs[id] for id in shared]
+    test = mcnemar([v == 1 for v in first], [v == 1 for v in second]) if metric.binary else None
+    away = left is not right
+    return Comparison(
+        f"{f'{left.folder.name}: ' if away else ''}{one}, run {run}",
+        f"{f'{right.folder.name}: ' if away else ''}{other}, run {other_run}",
+        len(shared),
+        test,
+        difference(first, second),
+    )
+
+
+def _average(name: str, values: Sequence[float], metric: Metric, runs: tuple[float, ...]) -> Average:
+    mean, total = fmean(values), len(values)
+    if metric.binary:
+        return Average(name, total, mean, wilson(mean * total, total), "Wilson", runs)
+    return Average(name, total, mean, bootstrap([values], micro), "bootstrap", runs)
+
+
+def _score(item: Item) -> float:
+    return item.score
+
+
+def _correct(item: Item) -> float:
+    return item.correct
+
+
+def _judged(item: Item) -> Judged:
+    question, judgement = item.question, item.judgement or {}
+    fields = {name: question[name] for name in ("type", "text", "answer", "part", "date", "after", "asks", "session")}
+    grade = None
+    if "error" not in judgement:
+        fields_of_grade = {name: judgement[name] for name in ("score", "correct", "label", "details")}
+        grade = Grade(**fields_of_grade)
+    return Judged(question=Question(id=question["question"], data=question["data"], **fields), grade=grade)
+
+
+def cost_of(stage: str, records: Sequence[Record]) -> Cost:
+    """Return the sum over the records of a stage."""
+
+    def total(name: str) -> int:
+        return sum(record.get(name) or 0 for record in records)
+
+    return Cost(
+        stage=stage,
+        calls=total("calls"),
+        input_tokens=total("input_tokens"),
+        cached_tokens=total("cached_tokens"),
+        output_tokens=total("output_tokens"),
+        seconds=sum(record.get("seconds") or 0.0 for record in records),
+        cost=sum(record.get("cost") or 0.0 for record in records),
+        unpriced=sum(record.get("calls", 0) > 0 and record.get("cost") is None for record in records),
+    )

@@ -1,0 +1,102 @@
+"""The options of an evaluation, and which of them a run's folder is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from diarist.exceptions import InputError
+from diarist.messages import Json
+
+BUILT_IN = ("om", "om-recall", "summary", "semantic", "last", "full")
+"""Names of the systems that diarist compares, in the order in which they are ingested."""
+
+DEFAULT_SUMMARY_TOKENS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Options of ``diarist eval``; money is in US dollars.
+
+    Attributes:
+        dataset: Name of the data set.
+        data: Its file or folder.
+        out: The run's folder.
+        observer, reader, judge: Model ids, or ``module:object``; the observer may be ``extractive``. The reader and the
+            judge may be None if nothing needs them.
+        urls: Addresses of servers, by role (``observer``, ``reader``, ``judge``).
+        systems: Names of ``BUILT_IN`` systems, or ``module:object``.
+        runs: Number of times each question is answered and judged.
+        items, questions: Number of histories, and of questions of each; None for all.
+        memory_per_run: Every run ingests anew, instead of sharing the memories.
+        memories: Folder of ingested memories; default ``memories`` beside ``out``.
+        prices: US dollars per million input and output tokens, by model id.
+    """
+
+    dataset: str
+    data: Path
+    out: Path
+    observer: str = "extractive"
+    reader: str | None = None
+    judge: str | None = None
+    urls: Mapping[str, str] = field(default_factory=dict[str, str])
+    api_key_env: str | None = None
+    systems: tuple[str, ...] = ("om",)
+    runs: int = 1
+    items: int | None = None
+    questions: int | None = None
+    reading: str = "con"
+    prompts: Path | None = None
+    message_tokens: int = 30_000
+    observation_tokens: int = 40_000
+    summary_tokens: int | None = None
+    last_messages: int = 50
+    top_k: int = 20
+    embedder: str | None = None
+    context_tokens: int | None = None
+    reader_tokens: int | None = None
+    judge_tokens: int | None = None
+    budget: float | None = None
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    concurrency: int = 4
+    memory_per_run: bool = False
+    memories: Path | None = None
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.systems:
+            if name not in BUILT_IN and ":" not in name:
+                raise InputError(
+                    f"unknown system {name!r}; known: {', '.join(BUILT_IN)}, or MODULE:OBJECT for your own"
+                )
+        if self.reading not in ("con", "direct"):
+            raise InputError(f"--reading is con or direct, not {self.reading!r}")
+        if "semantic" in self.systems and self.embedder is None:
+            raise InputError(
+                "the system 'semantic' needs --embedder, such as openai/text-embedding-3-small or wordllama"
+            )
+
+    @property
+    def memories_folder(self) -> Path:
+        return self.memories or self.out.parent / "memories"
+
+    def bound(self) -> dict[str, Json]:
+        """Return the settings that must not change between the processes of one run."""
+        return {
+            "dataset": self.dataset,
+            "observer": self.observer,
+            "reader": self.reader,
+            "judge": self.judge,
+            "reading": self.reading,
+            "message_tokens": self.message_tokens,
+            "observation_tokens": self.observation_tokens,
+            "summary_tokens": self.summary_tokens,
+            "last_messages": self.last_messages,
+            "top_k": self.top_k,
+            "embedder": self.embedder,
+            "context_tokens": self.context_tokens,
+            "reader_tokens": self.reader_tokens,
+            "judge_tokens": self.judge_tokens,
+            "memory_per_run": self.memory_per_run,
+        }

@@ -1,0 +1,124 @@
+"""Confidence intervals, paired tests and rank correlation. Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+
+BOOTSTRAP_DRAWS = 2_000
+_Z = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+
+def wilson(successes: float, total: int) -> Interval:
+    """Return the Wilson score interval of a share (Wilson 1927), 95 %.
+
+    Args:
+        successes: Number of successes; it may be fractional, for a mean over several runs.
+        total: Number of trials; 0 gives the interval from 0 to 1.
+    """
+    if total == 0:
+        return Interval(0.0, 1.0)
+    share, square = successes / total, _Z * _Z
+    centre = (share + square / (2 * total)) / (1 + square / total)
+    half = _Z / (1 + square / total) * math.sqrt(share * (1 - share) / total + square / (4 * total * total))
+    return Interval(max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))
+
+
+def joined(parts: Sequence[tuple[float, Interval]]) -> Interval:
+    """Return the interval of the mean of independent means, from the interval of each (MOVER, Zou and Donner 2008)."""
+    mean, count = fmean(part for part, _ in parts), len(parts)
+    low = math.sqrt(sum((part - interval.low) ** 2 for part, interval in parts)) / count
+    high = math.sqrt(sum((interval.high - part) ** 2 for part, interval in parts)) / count
+    return Interval(max(0.0, mean - low), min(1.0, mean + high))
+
+
+def bootstrap(
+    groups: Sequence[Sequence[float]],
+    statistic: Callable[[Sequence[Sequence[float]]], float],
+    *,
+    draws: int = BOOTSTRAP_DRAWS,
+    seed: int = 1,
+) -> Interval:
+    """Return the percentile bootstrap interval of a statistic, 95 %.
+
+    Each draw takes as many values from every group, with replacement, as the group has. The seed is fixed, so the same
+    values give the same interval.
+    """
+    if not any(groups):
+        return Interval(0.0, 1.0)
+    chance = random.Random(seed)
+    found = sorted(statistic([chance.choices(group, k=len(group)) for group in groups if group]) for _ in range(draws))
+    return Interval(found[int(0.025 * (draws - 1))], found[math.ceil(0.975 * (draws - 1))])
+
+
+def micro(groups: Sequence[Sequence[float]]) -> float:
+    """Return the mean of all values."""
+    return fmean(value for group in groups for value in group)
+
+
+def macro(groups: Sequence[Sequence[float]]) -> float:
+    """Return the mean of the means of the groups that are not empty."""
+    return fmean(fmean(group) for group in groups if group)
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """A paired test of two lists of right and wrong answers.
+
+    Attributes:
+        first_only: Questions that only the first got right.
+        second_only: Questions that only the second got right.
+        p: Exact two-sided p-value: how often a fair coin gives a split as uneven as this or more so.
+    """
+
+    first_only: int
+    second_only: int
+    p: float
+
+
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
+    """Return the exact test of McNemar (1947): a two-sided binomial test on the pairs that differ."""
+    one = sum(a and not b for a, b in zip(first, second, strict=True))
+    other = sum(b and not a for a, b in zip(first, second, strict=True))
+    total = one + other
+    tail = sum(math.comb(total, k) for k in range(min(one, other) + 1))
+    return McNemar(one, other, min(1.0, 2 * tail / 2**total))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The mean difference of two paired lists of scores, with its interval from a bootstrap over the pairs."""
+
+    mean: float
+    interval: Interval
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Return the paired difference ``first - second``."""
+    pairs = [a - b for a, b in zip(first, second, strict=True)]
+    return Difference(fmean(pairs) if pairs else 0.0, bootstrap([pairs], micro) if pairs else Interval(0.0, 0.0))
+
+
+def kendall_tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Kendall's tau-b (Kendall 1945) of two rankings, which takes ties into account; None if it is undefined."""
+    agree = ties_first = ties_second = pairs = 0
+    for i in range(len(first)):
+        for j in range(i):
+            a, b = first[i] - first[j], second[i] - second[j]
+            pairs += 1
+            ties_first += a == 0
+            ties_second += b == 0
+            agree += (a * b > 0) - (a * b < 0)
+    scale = math.sqrt((pairs - ties_first) * (pairs - ties_second))
+    return agree / scale if scale else None

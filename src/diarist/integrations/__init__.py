@@ -1,0 +1,1 @@
+"""Observational memory for the loops of other libraries: one module for each."""

@@ -1,0 +1,163 @@
+"""Converts messages of LangChain. Pure functions: the given messages are never changed."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC
+from typing import Any, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
+from diarist.integrations.history import History
+from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations.content import FILES, ContentReader, read_arguments
+from diarist.memory.conversations.loading import as_list, as_object
+from diarist.messages import (
+    FilePart,
+    Json,
+    Message,
+    Part,
+    PromptMessage,
+    TextPart,
+    ToolCallPart,
+    ToolPart,
+    ToolResultPart,
+)
+from diarist.prompting import build_prompt
+
+# Blocks of content that repeat the calls of ``tool_calls``.
+_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
+
+
+def to_neutral(messages: Sequence[BaseMessage], *, ids: bool = True) -> History[int]:
+    """Return the history; a place is an index of ``messages``.
+
+    Args:
+        ids: Take the messages' ids over. Without a checkpointer, LangGraph gives new ids to messages in each call.
+    """
+    history = History[int]()
+    builder = Builder(zone=UTC, scope="langchain")
+    reader = ContentReader(builder, files=FILES, unknown=history.note)
+    for place, message in enumerate(messages):
+        own = message.id if ids else None
+        content = cast(Json, message.content)
+        match message:
+            case HumanMessage():
+                history.add("user", reader.parts(content, ""), [place], own)
+            case AIMessage():
+                history.add("assistant", _answer(message, reader, builder), [place], own)
+            case ToolMessage():
+                state = "error" if message.status == "error" else "result"
+                history.answer(place, message.tool_call_id, message.name or "", reader.result(content), state)
+            case SystemMessage():
+                pass
+            case _:
+                history.note(message.type)
+    return history
+
+
+def select(
+    messages: Sequence[AnyMessage], history: History[int], keep: Collection[str], notes: Mapping[str, str] | None = None
+) -> list[AnyMessage]:
+    """Return the messages to send: those of the entries in ``keep``, and all that have no entry, as they are.
+
+    Args:
+        keep: Ids of the entries to send.
+        notes: Text to send before the content of a user message, by id.
+    """
+    left_out, texts = history.left_out(keep), history.notes(dict(notes or {}))
+    return [
+        _with_note(message, texts[place]) if place in texts else message
+        for place, message in enumerate(messages)
+        if place not in left_out
+    ]
+
+
+def to_theirs(messages: Sequence[Message]) -> list[AnyMessage]:
+    """Return stored messages in LangChain's form, without reasoning: its signatures belong to the provider's answer."""
+    return [theirs for message in build_prompt((), messages) for theirs in _from_prompt(message)]
+
+
+def _answer(message: AIMessage, reader: ContentReader, builder: Builder) -> list[Part]:
+    content = cast(Json, message.content)
+    calls: list[Part] = [
+        ToolPart(call_id=call["id"] or "", name=call["name"], args=call["args"]) for call in message.tool_calls
+    ]
+    calls += [
+        ToolPart(call_id=call["id"] or "", name=call["name"] or "", args=read_arguments(call["args"], builder, ""))
+        for call in message.invalid_tool_calls
+    ]
+    if (blocks := as_list(content)) is not None:
+        content = [block for block in blocks if (as_object(block) or {}).get("type") not in _CALLS]
+    return [*reader.parts(content, ""), *calls]
+
+
+def _with_note(message: AnyMessage, note: str) -> AnyMessage:
+    content = message.content
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    return message.model_copy(update={"content": [{"type": "text", "text": note}, *blocks]})
+
+
+def _from_prompt(message: PromptMessage) -> list[AnyMessage]:
+    match message.role:
+        case "system":
+            return [SystemMessage(message.text)]
+        case "tool":
+            return [
+                ToolMessage(
+                    part.text,
+                    tool_call_id=part.call_id,
+                    name=part.name,
+                    status="error" if part.is_error else "success",
+                )
+                for part in message.parts
+                if isinstance(part, ToolResultPart)
+            ]
+        case "assistant":
+            return [_from_answer(message)]
+        case _:
+            return [HumanMessage(_content(message), id=message.message_id)]
+
+
+def _from_answer(message: PromptMessage) -> AIMessage:
+    calls: list[Any] = [
+        {"type": "tool_call", "id": part.call_id, "name": part.name, "args": part.args}
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and not part.provider_executed
+    ]
+    texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+    # A tool that the provider ran has no call in LangChain's neutral form: its result is told as text.
+    texts += [
+        f"[{part.name}] {part.text}"
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and part.provider_executed
+    ]
+    return AIMessage("\n\n".join(text for text in texts if text), tool_calls=calls, id=message.message_id)
+
+
+def _content(message: PromptMessage) -> str | list[str | dict[Any, Any]]:
+    parts = [part for part in message.parts if isinstance(part, TextPart | FilePart)]
+    if len(parts) == 1 and isinstance(part := parts[0], TextPart):
+        return part.text
+    return [_block(part) for part in parts]
+
+
+def _block(part: TextPart | FilePart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    kind = part.media_type.partition("/")[0]
+    block: dict[str, Any] = {
+        "type": kind if kind in ("image", "audio", "video") else "file",
+        "mime_type": part.media_type,
+    }
+    if part.name is not None:
+        block["extras"] = {"filename": part.name}
+    return block | ({"url": part.url} if part.data is None else {"base64": b64encode(part.data).decode()})

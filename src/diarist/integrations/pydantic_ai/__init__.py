@@ -1,0 +1,1 @@
+"""Observational memory for agents of Pydantic AI."""

@@ -1,0 +1,570 @@
+"""A turn of a loop of your own: memory for programs that call the model themselves.
+
+A ``Turn`` runs memory's processors as an agent's loop does, so both leave the same messages, diary and prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from diarist.chunks import Chunk, DataChunk
+from diarist.concurrency import cancel_and_wait, shield_until_done
+from diarist.exceptions import ConfigError, ContextOverflowError, DiaristError, InputError, described
+from diarist.memory.background import Background
+from diarist.message_list import MessageInput, MessageList, Snapshot, SystemMessage, to_messages
+from diarist.messages import Json, Message, Part, Prompt, PromptMessage, ToolPart, as_text, new_id
+from diarist.models.base import Model, ModelRequest, ModelSettings
+from diarist.processors.hook_calls import OnError, OnInputStep, OnRequest, OnResponse
+from diarist.processors.pipeline import Pipeline
+from diarist.processors.setup import StepSetup
+from diarist.prompt_cache import MemoryReport
+from diarist.prompting import build_prompt
+from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
+from diarist.sync import run_sync
+from diarist.tools import Tool, ToolContext
+
+T = TypeVar("T")
+
+logger = logging.getLogger("diarist")
+
+LONGEST_FAILURE = 1.0
+"""Seconds until a turn with ``fail_open`` stops waiting for memory that does not answer."""
+
+_OBSERVING = {"data-om-observation-start": True, "data-om-observation-end": False, "data-om-observation-failed": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnView:
+    """The next request, as memory wants it sent. Shared with other turns: do not change it.
+
+    Attributes:
+        prompt: The whole prompt: the given system messages, memory's, then the other messages. Pass it to
+            ``diarist.convert.to_openai`` or ``to_anthropic``.
+        system: Memory's system texts, in order. They follow the caller's instructions, and stay the same, byte for
+            byte, until the diary changes.
+        ids: The id of each given message, in order. A tool's result has the id of the message with its call, and a
+            system message has an empty one.
+        order: The ids of the messages of ``prompt``, in order.
+        keep: The ids of the given messages that can be sent as they were given: never a call without its result.
+        brought: The other messages of ``prompt``: stored messages that the caller did not give, and given messages
+            without their open calls.
+        notes: By the id of a user message, the memory note to put before its text.
+        cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
+        tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.
+        degraded: Why memory did not take part; empty if it did. The prompt then has the given messages alone.
+    """
+
+    prompt: Prompt
+    system: list[str]
+    ids: list[str]
+    order: list[str]
+    keep: list[str]
+    brought: list[Message]
+    notes: dict[str, str]
+    cache: list[int]
+    tools: list[Tool]
+    degraded: str = ""
+
+    @property
+    def messages(self) -> list[PromptMessage]:
+        """The messages of the prompt without system messages, ready to send. Notes are inside."""
+        return [message for message in self.prompt.messages if message.role != "system"]
+
+    def arrange(
+        self, given: Sequence[T], *, make: Callable[[Message], Iterable[T]], note: Callable[[T, str], T]
+    ) -> list[T]:
+        """Return the prompt's messages in the caller's own form, without system messages.
+
+        Args:
+            given: The caller's messages, one for each that ``Turn.prompt`` was given. Kept ones are returned unchanged,
+                except those with a note.
+            make: Converts a message of ``brought``.
+            note: Returns a user message with a memory note before its text.
+        """
+        theirs: dict[str, list[T]] = defaultdict(list)
+        for message_id, message in zip(self.ids, given, strict=True):
+            theirs[message_id].append(message)
+        ours = {message.id: message for message in self.brought}
+        out: list[T] = []
+        for message_id in self.order:
+            found = list(make(ours[message_id])) if message_id in ours else list(theirs[message_id])
+            if found and message_id in self.notes:
+                found[0] = note(found[0], self.notes[message_id])
+            out += found
+        return out
+
+    def __repr__(self) -> str:
+        degraded = f", degraded={self.degraded!r}" if self.degraded else ""
+        return f"TurnView({len(self.prompt.messages)} messages, {len(self.brought)} brought{degraded})"
+
+
+class NamedModel(Model):
+    """The model of a loop of the caller's own: memory knows its name, and cannot call it."""
+
+    def __init__(self, model_id: str) -> None:
+        self.provider, _, self.name = model_id.partition("/")
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        raise ConfigError(f"{self.id} is called by your own loop; give memory.turn(model=...) a model to call")
+
+
+class _Events(Writer):
+    """Passes events to the caller when they are written.
+
+    Attributes:
+        observing: True while the turn waits for the Observer or the Reflector.
+        failure: The last failure of the Observer, of the Reflector or of the diary; empty if there was none.
+    """
+
+    def __init__(self, run_id: str, on_event: Callable[[DataChunk], object] | None) -> None:
+        super().__init__(run_id)
+        self._on_event = on_event
+        self.observing = False
+        self.failure = ""
+
+    def put(self, chunk: Chunk) -> None:
+        if not isinstance(chunk, DataChunk):
+            return
+        self.observing = _OBSERVING.get(chunk.type, self.observing)
+        if chunk.type == "data-om-observation-failed":
+            data = cast("dict[str, Json]", chunk.data)
+            self.failure = f"memory could not take notes: {data['error']}"
+        if self._on_event is not None:
+            try:
+                self._on_event(chunk)
+            except Exception:
+                logger.exception("on_event failed; the turn is not affected")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The loop's history at one call: an id per given message, system texts, and the others with results inside."""
+
+    ids: list[str]
+    system: list[str]
+    messages: list[Message]
+
+
+class Turn:
+    """Memory for one turn of a loop of your own: one question and the model calls that answer it.
+
+    ``async with memory.turn(...) as turn`` opens it. Leaving the block stores the turn; an exception ends it as
+    interrupted, which keeps the finished steps. For the arguments, see ``Memory.turn``.
+
+    Attributes:
+        degraded: Why memory does not take part; empty if it does.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        background: Background,
+        model: Model,
+        thread: ThreadRef,
+        resource: str,
+        fail_open: bool,
+        on_event: Callable[[DataChunk], object] | None,
+        deps: Any,
+    ) -> None:
+        self._processors = pipeline
+        self._background = background
+        self._model = model
+        self._thread, self._resource, self._deps = thread, resource, deps
+        self._fail_open = fail_open
+        self._on_event = on_event
+        self._known: list[Message] = []
+        self._asked: set[str] = set()
+        self._given: MessageInput | None = None
+        self._tools: dict[str, Tool] = {}
+        self._ended = False
+        self.degraded = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start with a run that has no messages and is not stored yet."""
+        run_id = new_id("run")
+        self._events = _Events(run_id, self._on_event)
+        self._context: RunContext[Any] = RunContext(
+            run_id=run_id,
+            deps=self._deps,
+            messages=MessageList(),
+            writer=self._events,
+            cancel=CancelSignal(),
+            thread=self._thread,
+            resource_id=self._resource,
+            edits_in_place=False,
+        )
+        self._pipeline = self._processors.start(self._context)
+        self._added: dict[str, list[Part]] = {}
+        self._before: Snapshot | None = None
+        self._request: ModelRequest | None = None
+        self._step = 0
+        self._opened = False
+
+    @property
+    def run_id(self) -> str:
+        """The id of the stored run."""
+        return self._context.run_id
+
+    @property
+    def report(self) -> MemoryReport:
+        """Memory's report on the turn, as in ``AgentResult.memory``."""
+        return self._context.report
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        try:
+            if kind is None:
+                await self.commit()
+        finally:
+            if not self._ended:
+                await self._end("interrupted")
+
+    async def prompt(self, messages: MessageInput) -> TurnView:
+        """Return the request for the next model call. Call it before each one.
+
+        Stores the messages that are new since the last call, runs memory work that is due, and selects the messages to
+        send. After a failed model call, call it again with the same messages.
+
+        Args:
+            messages: The loop's own history so far: the user's new message, perhaps earlier ones before it, and the
+                model's answers and the tools' results of this turn. Messages of the thread may be missing, and may be
+                given again. A message that the loop later inserts before known ones is ignored.
+
+        Raises:
+            InputError: A message cannot be read, the thread belongs to another resource, or the turn has ended.
+            StorageError: Memory failed, and ``fail_open`` is False.
+        """
+        self._check_open()
+        given = self._take(messages)
+        if not given.messages:
+            raise InputError("there is nothing to answer: all messages are system messages")
+        if self._added and not self._opened:  # memory failed at the first call: the turn goes on without it
+            return self._view(given, None)
+        self.degraded = self._events.failure = ""
+        done = await self._attempt(self._prepare(given.system))
+        return self._view(given, self._request.prompt if done and self._request is not None else None)
+
+    async def commit(self, messages: MessageInput | None = None) -> None:
+        """Store the turn's new messages and end it. Leaving the block does the same.
+
+        Args:
+            messages: The loop's history with the final answer. Default: the list that ``prompt`` was given last, with
+                everything that was added to it since.
+
+        Raises:
+            InputError: A message cannot be read, or the turn has ended.
+            StorageError: The messages cannot be stored, and ``fail_open`` is False.
+        """
+        self._check_open()
+        given = self._given if messages is None else messages
+        if given is not None:
+            self._take(given)
+            failed_before = bool(self._added) and not self._opened
+            if failed_before:  # now it may work
+                self._begin()
+            await self._attempt(self._store(), bounded=failed_before)
+        await self._end("committed")
+
+    async def discard(self) -> None:
+        """End the turn without keeping any of its messages, such as after a guardrail blocked it."""
+        self._check_open()
+        await self._end("discarded")
+
+    async def overflowed(self, error: BaseException | str) -> bool:
+        """Make room after the provider refused the prompt as too long.
+
+        Returns:
+            True if the next ``prompt`` is shorter: call it again. False if memory cannot make it shorter.
+        """
+        self._check_open()
+        if not self._opened:
+            return False
+        overflow = error if isinstance(error, ContextOverflowError) else ContextOverflowError(str(error))
+        messages = self._context.messages
+        call = OnError(messages=messages, step=self._step, error=overflow, model=self._model, steps=[], retry_count=0)
+        return await self._attempt(self._pipeline.ask(call)) and call.retry
+
+    async def call(self, name: str, args: dict[str, Json], *, call_id: str = "") -> str:
+        """Run one of memory's tools (``TurnView.tools``) and return its result for the model; errors are results, too.
+
+        Raises InputError for a tool that memory does not have.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            raise InputError(f"memory has no tool {name!r}; it has: {', '.join(self._tools) or 'none'}")
+        try:
+            return as_text(
+                await cast(Any, tool.bind(args, ToolContext(run=self._context, call_id=call_id, tool_name=name))())
+            )
+        except DiaristError as error:
+            return str(error)
+
+    # -- a step
+
+    def _take(self, messages: MessageInput) -> _Given:
+        """Read the loop's history. Messages that the loop gave before keep their ids; new ones are those behind the
+        last of these."""
+        given = to_messages(messages)
+        self._given = messages
+        places, folded = _with_results([message for message in given if message.role != "system"])
+        known, keys, by_id = self._known, [_key(message) for message in self._known], {m.id: m for m in self._known}
+        at, last = 0, -1
+        for place, message in enumerate(folded):
+            if message.id in by_id:
+                last = place
+            elif (key := _key(message)) in keys[at:]:
+                at = keys.index(key, at) + 1
+                message.id, last = known[at - 1].id, place
+        latest = {message.id: message for message in folded}
+        self._known = [latest.get(message.id, message) for message in known] + folded[last + 1 if known else 0 :]
+        if not known:
+            self._asked = {message.id for message in folded}
+        at_place = iter(places)
+        ids = ["" if message.role == "system" else folded[next(at_place)].id for message in given]
+        return _Given(ids, [m.text for m in given if m.role == "system" and m.text], folded)
+
+    async def _store(self) -> None:
+        """Add the messages that are new, or have new results, to the run; the first ones begin it."""
+        messages, answered = self._context.messages, False
+        for message in self._known:
+            if self._added.get(message.id) != message.parts:
+                answered |= message.id not in self._added and message.id not in self._asked
+                messages.add(
+                    message, "input" if message.id in self._asked or message.role != "assistant" else "response"
+                )
+                self._added[message.id] = list(message.parts)
+                self._before = None
+        if not self._opened:
+            if isinstance(self._given, str):
+                self._context.made = frozenset(self._asked)
+            await self._pipeline.open()
+            self._opened = True
+        self._context.finished = {message.id for message in messages.of("input", "response")}
+        if answered:
+            if (request := self._request) is not None:
+                step, model = self._step, self._model
+                await self._pipeline.ask(
+                    OnResponse(
+                        messages=messages, step=step, request=request, model=model, response=[], from_cache=False
+                    )
+                )
+            self._step += 1
+
+    async def _prepare(self, system: Sequence[str]) -> None:
+        """Run memory's processors for the next model call, and build its request."""
+        await self._store()
+        messages, pipeline, model = self._context.messages, self._pipeline, self._model
+        pipeline.state.step_number = self._step
+        if self._before is not None:  # the same call again
+            messages.restore(self._before)
+        messages.replace_system([SystemMessage(text) for text in system])
+        self._before = messages.snapshot()
+        setup = StepSetup(model=model, tools={}, model_settings=ModelSettings(), provider_options={})
+        await pipeline.ask(OnInputStep(messages=messages, step=self._step, setup=setup, steps=[]))
+        request = ModelRequest(
+            prompt=build_prompt(messages.system, messages.messages, cache_breakpoints=True, reuse=True),
+            tools=[tool.definition for tool in setup.tools.values()],
+        )
+        await pipeline.ask(OnRequest(messages=messages, step=self._step, request=request, model=model))
+        self._request, self._tools = request, setup.tools
+
+    def _view(self, given: _Given, prompt: Prompt | None) -> TurnView:
+        """Return the view of a request; None: memory failed, so the given messages are sent alone."""
+        window, tools = self._context.messages.messages, list(self._tools.values())
+        if prompt is None:
+            window, tools = given.messages, []
+            prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
+        sent = {message.message_id for message in prompt.messages}
+        window, own = [message for message in window if message.id in sent], set(given.ids)
+        whole = {message.id for message in window if message.id in own and not _has_open_calls(message)}
+        texts = [message.text for message in prompt.messages if message.role == "system"]
+        return TurnView(
+            prompt=prompt,
+            system=texts[len(given.system) :],
+            ids=given.ids,
+            order=[message.id for message in window],
+            keep=[message.id for message in window if message.id in whole],
+            brought=[_without_open_calls(message) for message in window if message.id not in whole],
+            notes={m.id: m.sent.text for m in window if m.role == "user" and m.sent is not None and m.sent.text},
+            cache=[index for index, message in enumerate(prompt.messages) if message.cache],
+            tools=tools,
+            degraded=self.degraded or self._events.failure,
+        )
+
+    # -- the end, and failures
+
+    async def _end(self, outcome: Outcome) -> None:
+        self._ended = True
+        context = self._context
+
+        async def work() -> None:
+            with context.counting():
+                await context.end(outcome)
+
+        try:
+            await shield_until_done(work())
+            await context.settled()
+        except Exception as error:
+            if not self._fail_open:
+                raise
+            self._stand_aside(f"the end of the turn was not stored: {described(error)}")
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InputError("this turn has ended; open another with memory.turn(...)")
+
+    async def _attempt(self, work: Coroutine[Any, Any, None], *, bounded: bool = True) -> bool:
+        """Do memory's work. With ``fail_open``, return False if it fails, or if ``bounded`` and it does not answer.
+
+        Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure.
+        """
+
+        async def counted() -> None:
+            with self._context.counting():
+                await work
+
+        if not self._fail_open:
+            await counted()
+            return True
+        task = asyncio.create_task(counted())
+        try:
+            waits = False
+            while not (await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None))[0]:
+                waited, waits = waits, self._events.observing or self._background.busy
+                if not waited and not waits:
+                    task.cancel()
+                    task.add_done_callback(_log_late_error)
+                    self._stand_aside(f"memory did not answer within {LONGEST_FAILURE:g} s")
+                    return False
+        except asyncio.CancelledError:
+            await cancel_and_wait(task)
+            raise
+        try:
+            task.result()
+        except (InputError, ConfigError):
+            raise
+        except Exception as error:
+            self._stand_aside(described(error))
+            return False
+        return True
+
+    def _stand_aside(self, why: str) -> None:
+        self.degraded = why
+        logger.warning("the turn of thread %s goes on without memory: %s", self._thread.id, why)
+
+
+class SyncTurn:
+    """A ``Turn`` for synchronous code: ``with memory.sync.turn(...) as turn``."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    @property
+    def run_id(self) -> str:
+        """The id of the stored run."""
+        return self._turn.run_id
+
+    @property
+    def report(self) -> MemoryReport:
+        """Memory's report on the turn, as in ``AgentResult.memory``."""
+        return self._turn.report
+
+    @property
+    def degraded(self) -> str:
+        """Why memory does not take part; empty if it does."""
+        return self._turn.degraded
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run_sync(self._turn.__aexit__(kind, error, trace))
+
+    def prompt(self, messages: MessageInput) -> TurnView:
+        """As ``Turn.prompt``."""
+        return run_sync(self._turn.prompt(messages))
+
+    def commit(self, messages: MessageInput | None = None) -> None:
+        """As ``Turn.commit``."""
+        run_sync(self._turn.commit(messages))
+
+    def discard(self) -> None:
+        """As ``Turn.discard``."""
+        run_sync(self._turn.discard())
+
+    def overflowed(self, error: BaseException | str) -> bool:
+        """As ``Turn.overflowed``."""
+        return run_sync(self._turn.overflowed(error))
+
+    def call(self, name: str, args: dict[str, Json], *, call_id: str = "") -> str:
+        """As ``Turn.call``."""
+        return run_sync(self._turn.call(name, args, call_id=call_id))
+
+
+def _with_results(messages: Sequence[Message]) -> tuple[list[int], list[Message]]:
+    """Put results of tools into the messages with their calls, as an agent stores them.
+
+    Returns the place of each given message among the returned ones, and these. A result without its call stays a
+    message of its own.
+    """
+    out: list[Message] = []
+    places: list[int] = []
+    waiting: dict[str, int] = {}
+    for message in messages:
+        results = {part.call_id: part for part in message.tool_parts} if message.role == "tool" else {}
+        if results and results.keys() <= waiting.keys():
+            places.append(waiting[min(results, key=lambda call_id: waiting[call_id])])
+            for call_id, result in results.items():
+                asked = out[waiting.pop(call_id)]
+                asked.parts = [
+                    replace(part, state=result.state, result=result.result)
+                    if isinstance(part, ToolPart) and part.call_id == call_id
+                    else part
+                    for part in asked.parts
+                ]
+            continue
+        if message.role == "user":
+            waiting.clear()
+        waiting |= {part.call_id: len(out) for part in message.tool_parts if part.state == "call"}
+        places.append(len(out))
+        out.append(message)
+    return places, out
+
+
+def _key(message: Message) -> object:
+    """Return a value that tells messages of one turn apart; results of tools do not count, since they come later."""
+    calls = tuple(part.call_id for part in message.tool_parts)
+    files = sum(getattr(part, "type", "") == "file" for part in message.parts)
+    return message.role, message.text, calls, files
+
+
+def _has_open_calls(message: Message) -> bool:
+    return message.role == "assistant" and any(part.state == "call" for part in message.tool_parts)
+
+
+def _without_open_calls(message: Message) -> Message:
+    if not _has_open_calls(message):
+        return message
+    return replace(message, parts=[p for p in message.parts if not isinstance(p, ToolPart) or p.state != "call"])
+
+
+def _log_late_error(task: asyncio.Task[None]) -> None:
+    """Take the error of a task that nothing waits for any more."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.info("memory answered too late: %s", error)

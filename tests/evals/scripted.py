@@ -1,0 +1,70 @@
+"""Models and systems for evaluations, by ``module:object`` names: they answer by fixed rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from diarist import Usage
+from diarist.evals import Context, Question, Session
+from diarist.exceptions import ModelResponseError
+from diarist.models.base import ModelRequest
+from diarist.testing import Reply, ScriptedModel
+
+_FACTS = {
+    "Where does Bea live?": ("Trieste", "Trieste"),
+    "How many cats?": ("third cat", "You have 3 cats."),
+    "Which car?": ("Fiat", "A red Fiat."),
+    "When was I in Oslo?": ("", "You never mentioned Oslo."),
+}
+
+
+def _answer(request: ModelRequest) -> Reply:
+    """Answer from the context alone: without the fact in it, the answer is unknown."""
+    context, _, asked = request.text.rpartition("\n\nCurrent Date:")
+    question = next(question for question in _FACTS if question in asked)
+    fact, answer = _FACTS[question]
+    return Reply(text=answer if fact in context else "I do not know.", usage=Usage(input_tokens=100, output_tokens=10))
+
+
+def _verdict(request: ModelRequest) -> Reply:
+    """Say yes unless the answer is unknown."""
+    response = re.search(r"Model Response: (.*)", request.text)
+    unknown = response is not None and "do not know" in response[1]
+    return Reply(text="no" if unknown else "yes", usage=Usage(input_tokens=50, output_tokens=1))
+
+
+def _notes(request: ModelRequest) -> Reply:
+    """Note what users said."""
+    transcript = request.text.rpartition("<transcript>")[2]
+    said = re.findall(r"^\[#(\d+)\] [\d:]+ User: (.*)$", transcript, re.MULTILINE)
+    lines = "\n".join(f"- 🔴 User stated: {text} [#{number}]" for number, text in said) or "- 🟢 Nothing. [#1]"
+    text = f"<diary>\nDate: 2023-05-20\n{lines}\n</diary>"
+    return Reply(text=text, usage=Usage(input_tokens=200, output_tokens=20))
+
+
+def _broken(request: ModelRequest) -> Reply:
+    raise ModelResponseError("the server answers with nonsense")
+
+
+observer = ScriptedModel(_notes, name="observer")
+reader = ScriptedModel(_answer, name="reader")
+judge = ScriptedModel(_verdict, name="judge")
+broken = ScriptedModel(_broken, name="broken")
+
+PRICES = ["scripted/observer=1/10", "scripted/reader=1/10", "scripted/judge=1/10"]
+"""So a call costs: observer $0.0004, reader $0.0002, judge $0.00006."""
+
+
+class UserMessages:
+    """A system of somebody else's: it keeps what users said, in one file per history."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def add(self, history: str, session: Session) -> None:
+        path = self.folder / f"{history}-{session.id}.txt"
+        path.write_text("\n".join(message.text for message in session.messages if message.role == "user"))
+
+    async def context(self, history: str, question: Question) -> Context:
+        return Context(text="\n".join(path.read_text() for path in sorted(self.folder.glob(f"{history}-*.txt"))))

@@ -1,0 +1,287 @@
+"""``diarist eval`` end to end with scripted models: a golden run, resuming, budgets, failures, and the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from diarist.cli.app import app
+from tests.evals import samples, scripted
+from tests.evals.scripted import PRICES
+
+TIMES = ("seconds", "paid_by_this_run")
+EFFORT = ("calls", "input_tokens", "cached_tokens", "output_tokens", "cost")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return samples.written(tmp_path / "longmemeval_s.json", samples.longmemeval())
+
+
+def command(data: Path, out: Path, *more: str, **roles: str) -> list[str]:
+    """A command with scripted models; an option that is given again replaces the first."""
+    names = {"observer": "extractive", "reader": "reader", "judge": "judge"} | roles
+    words = ["eval", "longmemeval", "--data", str(data), "--out", str(out), "--message-tokens", "10"]
+    for role, name in names.items():
+        words += [f"--{role}", name if name == "extractive" else f"tests.evals.scripted:{name}"]
+    for price in PRICES:
+        words += ["--price", price]
+    return [*words, *more]
+
+
+def run(words: list[str], status: int = 0) -> Result:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == status, result.stderr
+    return result
+
+
+def records(out: Path, name: str, *without: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Records by key, without what differs between equal runs, and without some fields."""
+    lines = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
+    keys = ("system", "run", "question", "history", "session")
+    return {
+        tuple(line.get(key) for key in keys): {
+            key: value for key, value in line.items() if key not in (*TIMES, *without)
+        }
+        for line in lines
+    }
+
+
+def everything(out: Path, *without: str) -> dict[str, Any]:
+    return {name: records(out, name, *without) for name in ("ingest", "answers", "judgements")}
+
+
+class TestGoldenRun:
+    def test_it_gives_the_same_numbers(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        words = command(data, out, "--system", "om", "--system", "last", "--system", "full", observer="observer")
+        shown = run([*words, "--last-messages", "2", "--runs", "2"]).stdout
+        assert re.sub(r" +", " ", shown).splitlines() == [
+            "accuracy, judged by a model with a prompt for each question type",
+            " om micro 100.00 % (51.01 to 100.00), 4 questions, 2 runs",
+            " om macro 100.00 % (60.33 to 100.00), 4 questions, 2 runs",
+            " last micro 25.00 % (4.56 to 69.94), 4 questions, 2 runs",
+            " last macro 25.00 % (5.16 to 59.36), 4 questions, 2 runs",
+            " full micro 100.00 % (51.01 to 100.00), 4 questions, 2 runs",
+            " full macro 100.00 % (60.33 to 100.00), 4 questions, 2 runs",
+            "Cost of om: ingest $0.0080, answer $0.0016, judge $0.0005",
+            "Cost of last: ingest $0.0000, answer $0.0016, judge $0.0005",
+            "Cost of full: ingest $0.0000, answer $0.0016, judge $0.0005",
+        ]
+
+    def test_the_records_tell_how_each_answer_came_about(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, observer="observer"))
+        answer = records(out, "answers")["om", 1, "q2", None, None]
+        context = out / answer["context"]
+        assert "third cat" in context.read_text()
+        assert answer["hypothesis"] == "You have 3 cats."
+        assert (answer["model"], answer["calls"], answer["input_tokens"]) == ("scripted/reader", 1, 100)
+        assert answer["cost"] == pytest.approx(0.0002)
+        judgement = records(out, "judgements")["om", 1, "q2", None, None]
+        assert (judgement["correct"], judgement["label"]) == (True, "yes")
+        assert judgement["replies"][0]["reply"] == "yes"
+        hypotheses = [json.loads(line) for line in (out / "hypotheses" / "om-run1.jsonl").read_text().splitlines()]
+        assert {"question_id": "q2", "hypothesis": "You have 3 cats."} in hypotheses
+
+    def test_sessions_are_ingested_with_their_own_times(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out))
+        assert "Date: 2023-05-21" in (out / "contexts" / "om" / "q2.txt").read_text()
+
+
+class TestResuming:
+    def test_a_second_call_does_nothing_again(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        words = command(data, out, observer="observer")
+        run(words)
+        before, calls = everything(out), len(scripted.reader.requests)
+        run(words)
+        assert everything(out) == before
+        assert len(scripted.reader.requests) == calls
+
+    @pytest.mark.parametrize(
+        ("stage", "sent"),
+        [
+            ("answers", signal.SIGKILL),
+            ("sessions", signal.SIGINT),
+            pytest.param("sessions", signal.SIGKILL, marks=pytest.mark.slow),  # the dead process's lease must expire
+        ],
+    )
+    def test_an_interrupted_run_continues_to_the_same_records(
+        self, stage: str, sent: signal.Signals, data: Path, tmp_path: Path
+    ) -> None:
+        whole, out = tmp_path / "one" / "a", tmp_path / "other" / "a"
+        run(command(data, whole, "--runs", "2", observer="observer"))
+        program = "import sys; sys.path.insert(0, '.'); from diarist.cli import main; main()"
+        same = command(data, out, "--runs", "2", "--concurrency", "1", observer="observer")
+        words = [sys.executable, "-c", program, *same]
+        with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": "src"}, stderr=subprocess.DEVNULL) as process:
+            for _ in range(6000):
+                found = [*out.parent.rglob(f"{stage}.jsonl")]
+                if found and found[0].read_bytes().count(b"\n") >= 2:
+                    break
+                time.sleep(0.005)
+            process.send_signal(sent)
+        run(command(data, out, "--runs", "2", observer="observer"))
+        assert everything(out, *EFFORT) == everything(whole, *EFFORT)
+
+    def test_a_line_that_was_cut_off_is_done_again(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        words = command(data, out)
+        run(words)
+        before = everything(out)
+        path = out / "judgements.jsonl"
+        path.write_bytes(path.read_bytes()[:-30])
+        run(words)
+        assert everything(out) == before
+
+    def test_other_settings_need_another_folder(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out))
+        result = run(command(data, out, "--reading", "direct"), status=2)
+        assert "holds a run with reading = 'con', not 'direct'; use another --out" in result.stderr
+
+    def test_more_systems_runs_and_questions_can_be_added(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--items", "2"))
+        run(command(data, out, "--system", "full", "--runs", "2"))
+        assert {key[:2] for key in records(out, "judgements")} == {("om", 1), ("full", 1), ("full", 2)}
+        assert "om, run 1: 2 questions are not judged yet" in (out / "report.md").read_text()
+
+    def test_memories_serve_other_readers(self, data: Path, tmp_path: Path) -> None:
+        run(command(data, tmp_path / "runs" / "a", observer="observer"))
+        calls = len(scripted.observer.requests)
+        run(command(data, tmp_path / "runs" / "b", observer="observer", reader="judge"))
+        assert len(scripted.observer.requests) == calls
+        shared = json.loads((tmp_path / "runs" / "b" / "ingest.jsonl").read_text().splitlines()[0])
+        assert shared["paid_by_this_run"] is False
+
+
+class TestBudget:
+    def test_it_stops_and_continues(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        words = command(data, out, "--concurrency", "1", observer="observer")
+        result = run([*words, "--budget", "0.0085"], status=3)
+        assert "Stopped at the budget" in result.stderr
+        judged = len(records(out, "judgements"))
+        assert 0 < judged < 4
+        assert not any("error" in record for record in records(out, "judgements").values())
+        assert "Spent $0.0090" in run([*words, "--budget", "1"]).stderr
+        assert len(records(out, "judgements")) == 4
+
+    def test_it_can_stop_the_ingestion(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        words = command(data, out, "--concurrency", "1", observer="observer")
+        run([*words, "--budget", "0.0010"], status=3)
+        assert not (out / "answers.jsonl").exists()
+        whole = tmp_path / "whole" / "a"
+        run(words)
+        run(command(data, whole, observer="observer"))
+        assert everything(out, *EFFORT) == everything(whole, *EFFORT)
+
+    def test_an_unknown_price_is_refused(self, data: Path, tmp_path: Path) -> None:
+        words = command(data, tmp_path / "runs" / "a", "--budget", "1", reader="broken")
+        result = run(words, status=2)
+        assert "no price is known for scripted/broken, so --budget cannot hold" in result.stderr
+
+    def test_without_a_budget_an_unknown_price_is_named(self, data: Path, tmp_path: Path) -> None:
+        words = [word for word in command(data, tmp_path / "runs" / "a") if word not in ("--price", *PRICES)]
+        result = run(words)
+        assert "unknown price: scripted/judge; unknown price: scripted/reader" in result.stderr
+        assert "answer unknown price, judge unknown price" in result.stdout
+
+
+class TestFailures:
+    def test_a_failed_item_counts_as_wrong_and_is_listed(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        result = run(command(data, out, reader="broken"))
+        assert "0.00 %" in result.stdout
+        assert "8 answers or judgements failed and count as wrong" in result.stderr
+        report = (out / "report.md").read_text()
+        assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
+
+    def test_failed_items_are_tried_again_if_asked(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = tmp_path / "runs" / "a"
+        words = command(data, out, reader="broken")
+        run(words)
+        monkeypatch.setattr(scripted, "broken", scripted.ScriptedModel(scripted.reader._replies[0], name="broken"))
+        run(words)
+        assert all("error" in record for record in records(out, "answers").values())
+        assert "100.00 %" in run([*words, "--retry-failed"]).stdout
+
+    def test_a_history_that_cannot_be_ingested_fails_its_questions_only(self, tmp_path: Path) -> None:
+        items = samples.longmemeval()
+        data = samples.written(tmp_path / "data.json", items)
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "full", observer="broken"))
+        judged = records(out, "judgements")
+        assert "ingest: session 1-q1-0" in judged["om", 1, "q1", None, None]["error"]
+        assert judged["full", 1, "q1", None, None]["correct"] is True
+
+
+class TestSystems:
+    def test_all_are_compared_under_one_reader(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        names = ["om", "om-recall", "summary", "last", "full", "tests.evals.scripted:UserMessages"]
+        systems = [word for name in names for word in ("--system", name)]
+        run(command(data, out, *systems, observer="observer"))
+        judged = records(out, "judgements")
+        assert {key[0] for key in judged} == set(names)
+        right = {name: sum(judged[key]["score"] for key in judged if key[0] == name) for name in names}
+        assert right["tests.evals.scripted:UserMessages"] == right["om"] == right["full"] == 4
+        assert 'id="' in (out / "contexts" / "om-recall" / "q1.txt").read_text()
+
+    def test_the_diary_is_written_once_for_om_and_om_recall(self, data: Path, tmp_path: Path) -> None:
+        run(command(data, tmp_path / "runs" / "a", "--system", "om", "--system", "om-recall"))
+        assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 1
+
+    def test_an_object_that_is_no_system_is_refused(self, data: Path, tmp_path: Path) -> None:
+        result = run(command(data, tmp_path / "a", "--system", "tests.evals.scripted:PRICES"), status=2)
+        assert "is neither a system nor a function that returns one" in result.stderr
+
+    def test_an_unknown_name_is_refused(self, data: Path, tmp_path: Path) -> None:
+        assert "unknown system 'rag'" in run(command(data, tmp_path / "a", "--system", "rag"), status=2).stderr
+
+
+class TestReport:
+    def test_the_page_stands_alone_and_shows_every_answer(self, data: Path, tmp_path: Path) -> None:
+        items = samples.longmemeval()
+        items[0]["haystack_sessions"][0][0]["content"] += " <script>alert(1)</script>"
+        data = samples.written(tmp_path / "data.json", items)
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))
+        page = (out / "report.html").read_text()
+        assert "<svg" in page
+        assert not re.search(r'(src|href)="(https?:)?//', page)
+        assert "<script>alert" not in page
+        assert page.count("<details") == 8
+        for text in ("You have 3 cats.", "I do not know.", "contexts/om/q2.txt"):
+            assert text in page
+
+    def test_systems_are_tested_in_pairs(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))
+        text = (out / "report.md").read_text()
+        assert "| om, run 1 | last, run 1 | 4 | +75.0 | +25.0 to +100.0 | 3 / 0 | 0.2500 |" in text
+
+    def test_it_compares_folders(self, data: Path, tmp_path: Path) -> None:
+        run(command(data, tmp_path / "a"))
+        run(command(data, tmp_path / "b", "--system", "last", "--last-messages", "2"))
+        run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
+        assert "| a: om, run 1 | b: last, run 1 | 4 | +75.0 |" in (tmp_path / "a" / "report.md").read_text()
+
+    def test_a_folder_without_a_run_is_refused(self, tmp_path: Path) -> None:
+        assert "holds no run of diarist eval" in run(["eval", "report", str(tmp_path)], status=2).stderr

@@ -1,0 +1,146 @@
+"""The averages, intervals and tests agree with hand-made tables and with their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diarist.evals.statistics import (
+    Interval,
+    bootstrap,
+    difference,
+    joined,
+    kendall_tau_b,
+    macro,
+    mcnemar,
+    micro,
+    wilson,
+)
+
+PUBLISHED = {
+    "knowledge-update": (75, 78),
+    "multi-session": (116, 133),
+    "single-session-assistant": (53, 56),
+    "single-session-preference": (30, 30),
+    "single-session-user": (67, 70),
+    "temporal-reasoning": (127, 133),
+}
+"""Right answers and questions by type, of a published result with observational memory on LongMemEval."""
+
+
+def values(right: int, total: int) -> list[float]:
+    return [1.0] * right + [0.0] * (total - right)
+
+
+def test_468_of_500_is_93_6_micro_and_94_87_macro() -> None:
+    groups = [values(*counts) for counts in PUBLISHED.values()]
+    assert (sum(map(sum, groups)), sum(map(len, groups))) == (468, 500)
+    assert round(100 * micro(groups), 2) == 93.6
+    assert round(100 * macro(groups), 2) == 94.87
+
+
+def test_empty_groups_do_not_count() -> None:
+    assert macro([[1.0], [], [0.0]]) == 0.5
+
+
+class TestWilson:
+    @pytest.mark.parametrize(
+        ("successes", "total", "low", "high"),
+        [
+            (81, 263, 0.2553, 0.3662),  # Newcombe 1998, Statistics in Medicine 17, table I, method 3
+            (15, 148, 0.0624, 0.1605),
+            (0, 20, 0.0, 0.1611),
+            (1, 29, 0.0061, 0.1718),
+        ],
+    )
+    def test_the_published_table(self, successes: int, total: int, low: float, high: float) -> None:
+        found = wilson(successes, total)
+        assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+
+    @given(st.integers(0, 300), st.integers(1, 300))
+    def test_it_holds_the_share_and_stays_in_bounds(self, successes: int, more: int) -> None:
+        total = successes + more
+        found = wilson(successes, total)
+        assert 0 <= found.low <= successes / total <= found.high <= 1
+
+    def test_without_trials_anything_is_possible(self) -> None:
+        assert (wilson(0, 0).low, wilson(0, 0).high) == (0, 1)
+
+
+class TestJoined:
+    def test_one_part_keeps_its_interval(self) -> None:
+        found, expected = joined([(0.8, wilson(8, 10))]), wilson(8, 10)
+        assert (found.low, found.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+    def test_it_is_narrower_than_its_parts_and_never_empty(self) -> None:
+        one = wilson(30, 30)
+        found = joined([(1.0, one)] * 4)
+        assert one.low < found.low < found.high == 1
+
+    def test_a_hand_made_pair(self) -> None:
+        found = joined([(0.8, Interval(0.7, 0.9)), (0.6, Interval(0.4, 0.65))])
+        assert found.low == pytest.approx(0.7 - (0.01 + 0.04) ** 0.5 / 2)
+        assert found.high == pytest.approx(0.7 + (0.01 + 0.0025) ** 0.5 / 2)
+
+
+class TestMcNemar:
+    @pytest.mark.parametrize(
+        ("first_only", "second_only", "p"),
+        [(0, 0, 1.0), (0, 5, 0.0625), (5, 0, 0.0625), (1, 9, 0.021484375), (3, 3, 1.0), (2, 8, 0.109375)],
+    )
+    def test_hand_made_tables(self, first_only: int, second_only: int, p: float) -> None:
+        first = [True] * first_only + [False] * second_only + [True, False]
+        second = [False] * first_only + [True] * second_only + [True, False]
+        found = mcnemar(first, second)
+        assert (found.first_only, found.second_only) == (first_only, second_only)
+        assert found.p == pytest.approx(p)
+
+    @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
+    def test_it_is_symmetric_and_the_binomial_test(self, pairs: Sequence[tuple[bool, bool]]) -> None:
+        first, second = [a for a, _ in pairs], [b for _, b in pairs]
+        found, back = mcnemar(first, second), mcnemar(second, first)
+        assert found.p == back.p
+        n, k = found.first_only + found.second_only, found.first_only
+        extreme = sum(comb(n, i) for i in range(n + 1) if comb(n, i) <= comb(n, k)) / 2**n
+        assert found.p == pytest.approx(min(1.0, extreme))
+
+
+class TestBootstrap:
+    def test_the_same_values_give_the_same_interval(self) -> None:
+        groups = [values(7, 10), values(1, 5)]
+        assert bootstrap(groups, macro) == bootstrap(groups, macro)
+
+    def test_it_is_close_to_wilson_for_a_share(self) -> None:
+        found, expected = bootstrap([values(300, 500)], micro), wilson(300, 500)
+        assert found.low == pytest.approx(expected.low, abs=0.01)
+        assert found.high == pytest.approx(expected.high, abs=0.01)
+
+    def test_equal_values_have_no_spread(self) -> None:
+        found = bootstrap([[0.4] * 9], micro)
+        assert found.low == pytest.approx(0.4) == found.high
+
+    def test_a_paired_difference(self) -> None:
+        found = difference([0.5, 0.9, 0.4] * 20, [0.4, 0.8, 0.3] * 20)
+        assert found.mean == pytest.approx(0.1)
+        assert found.interval.low == pytest.approx(0.1) == found.interval.high
+
+
+class TestKendall:
+    @pytest.mark.parametrize(
+        ("first", "second", "tau"),
+        [
+            ([1, 2, 3, 4], [1, 2, 3, 4], 1.0),
+            ([1, 2, 3, 4], [4, 3, 2, 1], -1.0),
+            ([1, 2, 3, 4], [1, 2, 4, 3], 4 / 6),
+            ([1, 2, 3, 4, 5], [3, 4, 1, 2, 5], 0.2),
+            ([1, 1, 2, 3], [1, 2, 3, 4], 5 / (5 * 6) ** 0.5),  # one tie in the first
+            ([1, 1], [1, 2], None),
+        ],
+    )
+    def test_hand_made_rankings(self, first: list[float], second: list[float], tau: float | None) -> None:
+        found = kendall_tau_b(first, second)
+        assert found == (None if tau is None else pytest.approx(tau))

@@ -1,0 +1,387 @@
+"""``memory.turn``: memory for a loop that calls the model itself."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from diarist import Memory, ObservationalMemoryConfig
+from diarist.chunks import DataChunk
+from diarist.convert import to_anthropic, to_openai
+from diarist.exceptions import ConfigError, InputError, NotFoundError, StorageError, ThreadBusyError
+from diarist.memory import RetrievalConfig
+from diarist.memory.turn import Turn
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel
+from tests.scenarios.kit import failing, observational, words
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Rome"}'}}
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": "How is Rome?"}]
+LOOKED = [{"role": "assistant", "content": None, "tool_calls": [CALL]}]
+SEEN = [{"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
+SAID = [{"role": "assistant", "content": "Sunny."}]
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+async def texts(memory: Memory, thread: str = "t") -> list[str]:
+    return [row.text for row in await memory.messages.list(thread=thread)]
+
+
+async def state_of(turn: Turn, memory: Memory) -> str:
+    run = await memory.storage.get_run(turn.run_id)
+    assert run is not None
+    return run.state
+
+
+@pytest.fixture(params=[False, True], ids=["history", "diary"])
+def memory(request: pytest.FixtureRequest) -> Memory:
+    storage = InMemoryStorage()
+    return observational(storage) if request.param else Memory(storage=storage)
+
+
+# -- storing
+
+
+async def test_leaving_the_block_stores_what_the_list_holds_by_then(memory: Memory) -> None:
+    messages = list(ASKED)
+    async with memory.turn(thread="t", resource="ada") as turn:
+        await turn.prompt(messages)
+        messages += SAID
+    assert await texts(memory) == ["How is Rome?", "Sunny."]
+    assert await state_of(turn, memory) == "committed"
+
+
+async def test_a_call_and_its_result_are_one_message(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        view = await turn.prompt([*ASKED, *LOOKED, *SEEN])
+        await turn.commit([*ASKED, *LOOKED, *SEEN, *SAID])
+    rows = await memory.messages.list(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "assistant"]
+    assert rows[1].tool_parts[0].result == "sunny"
+    assert view.ids[1] == view.ids[2] == rows[1].id
+
+
+async def test_results_may_come_later_than_their_call(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        view = await turn.prompt([*ASKED, *LOOKED])
+        assert [message.role for message in view.messages] == ["user"]  # a call without its result is never sent
+        view = await turn.prompt([*ASKED, *LOOKED, *SEEN])
+        assert [message.role for message in view.messages] == ["user", "assistant", "tool"]
+    assert [row.role for row in await memory.messages.list(thread="t")] == ["user", "assistant"]
+
+
+async def test_the_same_call_again_stores_nothing_twice(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        first = await turn.prompt(ASKED)
+        again = await turn.prompt(ASKED)
+    assert again.prompt.text == first.prompt.text
+    assert await texts(memory) == ["How is Rome?"]
+
+
+async def test_an_exception_keeps_the_finished_steps(memory: Memory) -> None:
+    turn, messages = memory.turn(thread="t"), list(ASKED)
+    with suppress(ZeroDivisionError):
+        async with turn:
+            await turn.prompt(messages)
+            messages += [*LOOKED, *SEEN]
+            await turn.prompt(messages)
+            messages += SAID
+            raise ZeroDivisionError
+    assert await texts(memory) == ["How is Rome?", ""]
+    assert await state_of(turn, memory) == "interrupted"
+
+
+async def test_a_discarded_turn_leaves_nothing(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        await turn.discard()
+    with pytest.raises(NotFoundError):
+        await memory.threads.get("t")
+    with pytest.raises(InputError, match="has ended"):
+        await turn.prompt(ASKED)
+
+
+async def test_a_loop_may_keep_the_whole_history_or_the_newest_message(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        await turn.commit([*ASKED, *SAID])
+    whole = [*ASKED, *SAID, *user("And Oslo?")]
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(whole)
+        assert [message.role for message in view.messages] == ["user", "assistant", "user"]
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(user("And Bern?"))
+    assert [row.id for row in view.brought] == [row.id for row in (await memory.messages.list(thread="t"))[:-1]]
+    assert await texts(memory) == ["How is Rome?", "Sunny.", "And Oslo?", "And Bern?"]
+
+
+async def test_messages_that_the_loop_inserts_before_known_ones_are_ignored(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        await turn.prompt([*user("Summary: nothing yet."), *ASKED, *LOOKED, *SEEN])
+    assert await texts(memory) == ["How is Rome?", ""]
+
+
+async def test_two_equal_questions_in_a_row_stay_two(memory: Memory) -> None:
+    for _ in range(2):
+        async with memory.turn(thread="t") as turn:
+            await turn.prompt(user("yes"))
+            await turn.commit([*user("yes"), *user("yes")])
+    assert await texts(memory) == ["yes"] * 4
+
+
+# -- the view
+
+
+async def test_the_view_has_the_diary_and_only_what_it_does_not_cover() -> None:
+    memory = observational(InMemoryStorage(), await_background=True)
+    for number in range(8):
+        async with memory.turn(thread="t", resource="ada") as turn:
+            messages = user(words(f"talk-{number}", 30))
+            view = await turn.prompt([{"role": "system", "content": "Be kind."}, *messages])
+            await turn.commit([*messages, *user(words(f"more-{number}", 30))])
+    assert "note-1" in "".join(view.system)
+    assert "talk-0" not in view.prompt.text
+    assert view.prompt.messages[0].text == "Be kind."
+    assert view.prompt.messages[1].text == view.system[0]
+    assert view.notes == {view.ids[1]: view.messages[-1].text.partition("\n\n")[0]}
+    assert to_openai(view.prompt)[0] == {"role": "system", "content": "Be kind."}
+    assert to_anthropic(view.prompt)["system"].startswith("Be kind.\n\n")
+    assert 0 < len(view.cache) <= 4
+
+
+async def test_arrange_keeps_the_given_objects() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        await turn.commit([*ASKED, *SAID])
+    given = [*user("And Oslo?"), *LOOKED, *SEEN]
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+        arranged = view.arrange(
+            given,
+            make=lambda message: [{"role": message.role, "content": message.text}],
+            note=lambda message, note: {**message, "content": f"{note}\n{message['content']}"},
+        )
+    assert arranged == [*ASKED, *SAID, *given]
+    assert arranged[2] is given[0]
+
+
+async def test_memory_brings_its_tools_and_runs_them() -> None:
+    memory = Memory(
+        storage=InMemoryStorage(),
+        working_memory=True,
+        observational_memory=ObservationalMemoryConfig(model="extractive", retrieval=RetrievalConfig()),
+    )
+    async with memory.turn(thread="t", resource="ada") as turn:
+        view = await turn.prompt(ASKED)
+        assert {tool.name for tool in view.tools} == {"recall", "update_working_memory"}
+        assert await turn.call("update_working_memory", {"memory": "Name: Ada"}) == "Updated."
+        assert "nothing" in await turn.call("update_working_memory", {"nothing": 1})
+        with pytest.raises(InputError, match="it has: update_working_memory, recall"):
+            await turn.call("look", {})
+    assert "Ada" in await memory.working.get(resource="ada")
+
+
+async def test_memory_makes_room_in_a_prompt_that_is_too_long() -> None:
+    memory = observational(InMemoryStorage(), message_tokens=1000)
+    for number in range(6):
+        async with memory.turn(thread="t") as turn:
+            view = await turn.prompt(user(words(f"talk-{number}", 40)))
+            if number == 5:
+                assert "talk-2" in view.prompt.text
+                assert await turn.overflowed("maximum context length exceeded")
+                view = await turn.prompt(user(words("talk-5", 40)))
+                assert "talk-2" not in view.prompt.text
+                assert "note-1" in view.prompt.text
+    async with Memory(storage=InMemoryStorage()).turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        assert not await turn.overflowed("maximum context length exceeded")
+
+
+# -- failures
+
+
+class Broken(InMemoryStorage):
+    """A storage that is away, or that does not answer, while ``how`` says so."""
+
+    how: str = ""
+
+    async def _fail(self) -> None:
+        if self.how == "away":
+            raise StorageError("the database is away")
+        if self.how == "silent":
+            await asyncio.Event().wait()
+
+    async def begin_run(self, *args: Any, **options: Any) -> Any:
+        await self._fail()
+        return await super().begin_run(*args, **options)
+
+    async def append_messages(self, *args: Any, **options: Any) -> Any:
+        await self._fail()
+        return await super().append_messages(*args, **options)
+
+
+@pytest.mark.parametrize("how", ["away", "silent"])
+@pytest.mark.parametrize("diary", [False, True], ids=["history", "diary"])
+async def test_without_storage_the_given_messages_go_out_and_are_stored_when_it_is_back(
+    how: str, diary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+    storage = Broken()
+    memory = observational(storage) if diary else Memory(storage=storage)
+    storage.how = how
+    async with memory.turn(thread="t") as turn:
+        given = [{"role": "system", "content": "Be kind."}, *ASKED, *LOOKED, *SEEN]
+        view = await turn.prompt(given)
+        assert view.degraded == turn.degraded != ""
+        assert to_openai(view.prompt) == to_openai(given)
+        assert view.keep == list(dict.fromkeys(view.ids[1:]))
+        storage.how = ""
+        monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 30)
+        await turn.commit([*given, *SAID])
+    assert await texts(memory) == ["How is Rome?", "", "Sunny."]
+
+
+async def test_a_failure_in_the_middle_lets_the_turn_go_on() -> None:
+    storage = Broken()
+    memory = observational(storage)
+    async with memory.turn(thread="t") as turn:
+        assert not (await turn.prompt(ASKED)).degraded
+        storage.how = "away"
+        view = await turn.prompt([*ASKED, *LOOKED, *SEEN])
+        assert "away" in view.degraded
+        assert [message.role for message in view.messages] == ["user", "assistant", "tool"]
+        storage.how = ""
+        view = await turn.prompt([*ASKED, *LOOKED, *SEEN])
+        assert not view.degraded
+        await turn.commit([*ASKED, *LOOKED, *SEEN, *SAID])
+    assert await texts(memory) == ["How is Rome?", "", "Sunny."]
+
+
+async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = observational(InMemoryStorage())
+    async with memory.turn(thread="t") as first:
+        await first.prompt(ASKED)
+        monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+        async with memory.turn(thread="t") as second:
+            assert "did not answer" in (await second.prompt(user("Me too"))).degraded
+    strict = observational(memory.storage, thread_wait=0)
+    async with strict.turn(thread="t") as first:
+        await first.prompt(ASKED)
+        with pytest.raises(ThreadBusyError):
+            async with strict.turn(thread="t", fail_open=False) as second:
+                await second.prompt(user("Me too"))
+
+
+async def test_an_observer_that_fails_is_named_and_loses_nothing() -> None:
+    events, degraded = list[DataChunk](), list[str]()
+    memory = observational(InMemoryStorage(), observer_model=failing(), buffer_tokens=False)
+    for number in range(5):
+        async with memory.turn(thread="t", on_event=events.append) as turn:
+            view = await turn.prompt(user(words(f"talk-{number}", 40)))
+            degraded.append(view.degraded)
+    assert [text for text in degraded if text] == ["memory could not take notes: the observer is down"]
+    assert "talk-0" in view.prompt.text
+    assert "data-om-observation-failed" in {event.type for event in events}
+
+
+async def test_waiting_for_a_slow_observer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = asyncio.Event()
+
+    async def slow(_: Any) -> str:
+        await noted.wait()
+        return "<diary>\nDate: 2026-03-02\n- 🟡 noted slowly\n</diary>"
+
+    memory = observational(InMemoryStorage(), observer_model=ScriptedModel(slow), buffer_tokens=False)
+
+    def let_it_go_on(event: DataChunk) -> None:
+        patience = 0.01 if event.type == "data-om-observation-start" else 30
+        monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", patience)
+        if event.type == "data-om-observation-start":
+            asyncio.get_running_loop().call_later(0.05, noted.set)
+
+    for number in range(5):
+        async with memory.turn(thread="t", on_event=let_it_go_on) as turn:
+            view = await turn.prompt(user(words(f"talk-{number}", 40)))
+            assert not view.degraded
+    assert "noted slowly" in view.prompt.text
+
+
+async def test_mistakes_of_the_caller_are_raised_also_with_fail_open(memory: Memory) -> None:
+    async with memory.turn(thread="t", resource="ada") as turn:
+        await turn.prompt(ASKED)
+    with pytest.raises(InputError, match="belongs to resource 'ada'"):
+        async with memory.turn(thread="t", resource="bob") as turn:
+            await turn.prompt(ASKED)
+    async with memory.turn(thread="t2", resource="ada") as turn:
+        with pytest.raises(InputError, match="all messages are system messages"):
+            await turn.prompt([{"role": "system", "content": "Be kind."}])
+        with pytest.raises(InputError, match="message 0"):
+            await turn.prompt([{"role": "robot", "content": "Hello"}])
+
+
+async def test_a_message_that_cannot_be_read_at_the_end_interrupts_the_turn(memory: Memory) -> None:
+    turn = memory.turn(thread="t")
+    messages = list(ASKED)
+    await turn.prompt(messages)
+    messages.append({"role": "robot", "content": "Hello"})
+    with pytest.raises(InputError, match="message 1"):
+        await turn.__aexit__(None, None, None)
+    assert await state_of(turn, memory) == "interrupted"
+
+
+def test_roles_without_a_model_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_GENERATIVE_AI_API_KEY", raising=False)
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    memory = Memory(storage=InMemoryStorage(), observational_memory=True)
+    with pytest.raises(ConfigError, match="the Observer has no model"):
+        memory.turn(thread="t")
+    memory.turn(thread="t", model=ScriptedModel("noted"))
+    with pytest.raises(ConfigError, match="generate_title has no model"):
+        Memory(storage=InMemoryStorage(), generate_title=True).turn(thread="t")
+
+
+async def test_an_event_handler_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: DataChunk) -> None:
+        raise ZeroDivisionError
+
+    memory = observational(InMemoryStorage())
+    async with memory.turn(thread="t", on_event=fail) as turn:
+        assert not (await turn.prompt(ASKED)).degraded
+    assert "on_event failed" in caplog.text
+
+
+async def test_options_of_one_turn(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+    async with memory.turn(thread="t", read_only=True) as turn:
+        view = await turn.prompt(user("Do not keep this"))
+        assert "How is Rome?" in view.prompt.text
+    assert await texts(memory) == ["How is Rome?"]
+
+
+# -- synchronous code
+
+
+def test_a_turn_of_synchronous_code() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    messages = list(ASKED)
+    with memory.sync.turn(thread="t", resource="ada", model_id="openai/gpt-5-mini") as turn:
+        assert turn.prompt(messages).messages[0].text == "How is Rome?"
+        messages += SAID
+    with suppress(ZeroDivisionError), memory.sync.turn(thread="t", resource="ada") as turn:
+        turn.prompt(user("And Oslo?"))
+        raise ZeroDivisionError
+    assert [row.text for row in memory.sync.messages.list(thread="t")] == ["How is Rome?", "Sunny.", "And Oslo?"]
+    assert turn.degraded == ""
+    memory.sync.close()
