@@ -96,7 +96,7 @@ class Conversation:
             return ToolCall("look", {}, id="c")  # the same id in each turn
         return f"answer-{next(self.numbers)}"
 
-    async def call(self, call: Call, *, alone: bool = False) -> None:
+    async def call(self, call: Call) -> None:
         """Make a call, and check what the thread and the prompt have then."""
         shown = self.tabs[call.tab]
         self.uses_tool, self.fails = call.uses_tool, call.act == "fail"
@@ -199,12 +199,16 @@ forgets = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["question", "an
 
 
 async def play_and_forget(script: list[tuple[Call, list[tuple[int, str]]]]) -> None:
-    """One client, which keeps what was forgotten in its history."""
+    """One client, which keeps what was forgotten in its history. An edit has words of its own: behind a question with a
+    forgotten answer, words of the next question could ask for another answer to that."""
     talk = Conversation(Memory(storage=InMemoryStorage(), last_messages=10_000))
     for call, gone in script:
         if call.act == "fail" or (call.act == "regenerate" and talk.tabs[0] and talk.tabs[0][-1].gone):
             continue  # to repeat a forgotten question is to ask it again
-        await talk.call(replace(call, tab=0))
+        if call.act == "edit" and any("answer" in one.gone for one in talk.tabs[0][-call.place :][:1]):
+            continue  # a question without an answer stays: a client may lack it
+        text = f"edit-{next(talk.numbers)}" if call.act == "edit" else call.text
+        await talk.call(replace(call, tab=0, text=text))
         assert await talk.stored() == talk.expected
         assert talk.prompted == talk.expected[:-1]
         rows = [row for row in await talk.memory.messages.list(thread="t") if row.text and not row.tool_parts]
