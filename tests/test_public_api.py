@@ -130,6 +130,7 @@ PUBLIC = {
         "processor",
     },
     "diarist.testing": {
+        "AdapterConformance",
         "Reasoning",
         "Reply",
         "ScriptError",

@@ -8,6 +8,9 @@ from typing import Generic, TypeVar
 
 from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, new_id
 
+UNREAD = "data-om-unread"
+"""The event of an adapter that names types of messages which memory cannot read; they are sent as they are."""
+
 Place = TypeVar("Place", bound="int | tuple[int, int]")
 
 
@@ -84,6 +87,10 @@ class History(Generic[Place]):
         part, entry = found
         part.result, part.state = result, state
         entry.places.append(place)
+
+    def close(self) -> None:
+        """Wait for no more results: one that comes later becomes a message of role ``tool``."""
+        self._open.clear()
 
     def note(self, kind: str) -> None:
         """Name a type that has no form in the library."""

@@ -1,4 +1,4 @@
-"""Helpers for tests: a scripted model, and conformance suites for storages and vector stores."""
+"""Helpers for tests: a scripted model, and conformance suites for storages, vector stores and adapters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from diarist.testing.adapter_conformance import AdapterConformance
     from diarist.testing.scripted import Reasoning, Reply, ScriptedModel, ScriptError, ToolCall
     from diarist.testing.search_conformance import SearchConformance
     from diarist.testing.storage_conformance import StorageConformance
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
 
 # Imported when first used: a conformance suite needs pytest, a scripted model does not.
 _SUITES = {
+    "AdapterConformance": "diarist.testing.adapter_conformance",
     "SearchConformance": "diarist.testing.search_conformance",
     "StorageConformance": "diarist.testing.storage_conformance",
     "VectorStoreConformance": "diarist.testing.vector_conformance",
 }
 
 __all__ = [
+    "AdapterConformance",
     "Reasoning",
     "Reply",
     "ScriptError",
