@@ -8,6 +8,9 @@ from typing import Generic, TypeVar
 
 from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, new_id
 
+UNREAD = "data-om-unread"
+"""The event of an adapter that names types of messages which memory cannot read; they are sent as they are."""
+
 Place = TypeVar("Place", bound="int | tuple[int, int]")
 
 

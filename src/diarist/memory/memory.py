@@ -48,6 +48,7 @@ from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
 from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
+from diarist.tools import ToolDefinition
 
 if TYPE_CHECKING:  # loaded if there is observational memory
     from diarist.memory.observational.engine import Engine
@@ -193,6 +194,17 @@ class Memory:
         block. They share the event loop of ``generate_sync``.
         """
         return SyncMemory(self, self._background)
+
+    @property
+    def tools(self) -> list[ToolDefinition]:
+        """Memory's own tools for the model, such as ``recall``: those of ``TurnView.tools``, known before a turn."""
+        found = [tool for processor in self._working(self.read_only) for tool in processor.offered]
+        if self.config is not None and self.config.retrieves is not None:
+            from diarist.memory.observational.recall.tool import unbound_recall
+
+            recall = unbound_recall(self.config, self.storage, by_meaning=self.semantic is not None)
+            found.append(recall.definition)
+        return found
 
     def __repr__(self) -> str:
         kinds = {
