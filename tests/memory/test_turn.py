@@ -184,6 +184,7 @@ async def test_memory_brings_its_tools_and_runs_them() -> None:
     async with memory.turn(thread="t", resource="ada") as turn:
         view = await turn.prompt(ASKED)
         assert {tool.name for tool in view.tools} == {"recall", "update_working_memory"}
+        assert memory.tools == [tool.definition for tool in view.tools]  # known before a turn, too
         assert await turn.call("update_working_memory", {"memory": "Name: Ada"}) == "Updated."
         assert "nothing" in await turn.call("update_working_memory", {"nothing": 1})
         with pytest.raises(InputError, match="it has: update_working_memory, recall"):

@@ -48,6 +48,7 @@ from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
 from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
+from diarist.tools import ToolDefinition
 
 if TYPE_CHECKING:  # loaded if there is observational memory
     from diarist.memory.observational.engine import Engine
@@ -180,7 +181,7 @@ class Memory:
         self._addressing = Addressing(self.storage, self.config)
         self._forgetting = Forgetting(self.storage, self.counter, self._addressing, self._embedding)
         shared = self.storage, self.counter, self._addressing, self._forgetting
-        self.threads = Threads(*shared, self._embedding)
+        self.threads = Threads(*shared, self._embedding, thread_wait=thread_wait)
         self.messages = Messages(*shared, self._embedding, thread_wait=thread_wait)
         self.diary = Diary(*shared, self.config, engine=lambda: self._engine(None), thread_wait=thread_wait)
         self.working = Working(self.storage, working, self._addressing)
@@ -193,6 +194,17 @@ class Memory:
         block. They share the event loop of ``generate_sync``.
         """
         return SyncMemory(self, self._background)
+
+    @property
+    def tools(self) -> list[ToolDefinition]:
+        """Memory's own tools for the model, such as ``recall``: those of ``TurnView.tools``, known before a turn."""
+        found = [tool for processor in self._working(self.read_only) for tool in processor.offered]
+        if self.config is not None and self.config.retrieves is not None:
+            from diarist.memory.observational.recall.tool import unbound_recall
+
+            recall = unbound_recall(self.config, self.storage, by_meaning=self.semantic is not None)
+            found.append(recall.definition)
+        return found
 
     def __repr__(self) -> str:
         kinds = {
@@ -323,6 +335,7 @@ class Memory:
                 last_messages=last,
                 thread_wait=self._thread_wait,
                 read_only=read_only,
+                embedding=self._embedding,
             )
         from diarist.memory.observational.processor import DiaryProcessor
         from diarist.memory.read_only import ReadOnlyDiary
@@ -336,6 +349,7 @@ class Memory:
             await_background=self._await_background,
             search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None,
             prompts=self._prompts,
+            embedding=self._embedding,
         )
 
     def _made_engine(self, model: Model | None) -> Engine:

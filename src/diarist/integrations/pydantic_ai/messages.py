@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import cast
 
 from pydantic_ai import messages as lib
 from pydantic_core import to_jsonable_python
 
 from diarist.integrations.history import History
+from diarist.memory import TurnView
 from diarist.messages import (
     FilePart,
     Json,
@@ -41,14 +43,19 @@ _STATE = (
 _OUTCOMES: dict[str, ToolState] = {"success": "result", "denied": "denied"}
 
 
-def to_neutral(messages: Sequence[lib.ModelMessage]) -> History[Place]:
+def to_neutral(
+    messages: Sequence[lib.ModelMessage], history: History[Place] | None = None, *, known: int = 0
+) -> History[Place]:
     """Return the history. A message's own id is made of the ``run_id`` and the time of the framework's message.
 
     System prompts and instructions have no entry, and neither have the parts in which the framework keeps its own
     state.
+
+    Args:
+        history: The history of the first ``known`` messages; the others are added to it.
     """
-    history = History[Place]()
-    for index, message in enumerate(messages):
+    history = History[Place]() if history is None else history
+    for index, message in enumerate(messages[known:], known):
         if isinstance(message, lib.ModelRequest):
             _read_request(index, message, history)
         else:
@@ -70,23 +77,68 @@ def select(
         keep: Ids of the entries to send.
         notes: Text to send before the content of a user message, by id.
     """
-    left_out, texts = history.left_out(keep), history.notes(dict(notes or {}))
-    changed = {index for index, _ in (*left_out, *texts)}
+    return [message for _, message in _selected(messages, history, keep, notes or {})]
+
+
+def arrange(
+    messages: Sequence[lib.ModelMessage], history: History[Place], view: TurnView, *, system: str
+) -> list[lib.ModelMessage]:
+    """Return the messages of a request: those of the view that were given, as they are, and those that memory brings.
+
+    Args:
+        view: Of ``history.messages``.
+        system: As for ``to_theirs``.
+    """
+    entries, keep = dict(zip(view.ids, history.entries, strict=True)), set(view.keep)
+    brought = {message.id: message for message in view.brought}
+    before: dict[int, list[Message]] = {}
+    waiting: list[Message] = []
+    for message_id in view.order:
+        if message_id in keep:
+            if waiting:
+                before[entries[message_id].places[0][0]], waiting = waiting, []
+        else:
+            waiting.append(brought[message_id])
+    own = {entries[message_id].message.id for message_id in keep}
+    notes = {entries[message_id].message.id: note for message_id, note in view.notes.items() if message_id in keep}
     out: list[lib.ModelMessage] = []
+    for index, message in _selected(messages, history, own, notes):
+        if index in before:
+            head, message = _without_head(message)
+            out += [*head, *to_theirs(before[index], system=system)]
+        out.append(message)
+    return [*out, *to_theirs(waiting, system=system)] if waiting else out
+
+
+def _selected(
+    messages: Sequence[lib.ModelMessage], history: History[Place], keep: Collection[str], notes: Mapping[str, str]
+) -> Iterator[tuple[int, lib.ModelMessage]]:
+    """Yield the messages that ``select`` returns, with their places among the given ones."""
+    left_out, texts = history.left_out(keep), history.notes(dict(notes))
+    changed = {index for index, _ in (*left_out, *texts)}
     for index, message in enumerate(messages):
         if index not in changed:
-            out.append(message)
+            yield index, message
         elif isinstance(message, lib.ModelRequest):
             kept = [
                 _with_note(part, texts.get((index, place)))
                 for place, part in enumerate(message.parts)
                 if (index, place) not in left_out
             ]
-            out += [replace(message, parts=kept)] if kept else []
+            if kept:
+                yield index, replace(message, parts=kept)
         else:
             parts = [part for place, part in enumerate(message.parts) if (index, place) not in left_out]
-            out += [replace(message, parts=parts)] if parts else []
-    return out
+            if parts:
+                yield index, replace(message, parts=parts)
+
+
+def _without_head(message: lib.ModelMessage) -> tuple[list[lib.ModelMessage], lib.ModelMessage]:
+    """Return the system prompts before a message's other parts as a request of their own, and the rest."""
+    count = sum(1 for _ in takewhile(lambda part: isinstance(part, lib.SystemPromptPart), message.parts))
+    if not count or not isinstance(message, lib.ModelRequest):
+        return [], message
+    return [replace(message, parts=message.parts[:count])], replace(message, parts=message.parts[count:])
 
 
 def to_theirs(messages: Sequence[Message], *, system: str) -> list[lib.ModelMessage]:

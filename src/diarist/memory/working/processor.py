@@ -28,6 +28,7 @@ from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
 from diarist.storage.records import WorkingMemoryUpdate
 from diarist.tokens import TokenCounter
+from diarist.tools import ToolDefinition
 
 TAG = "working-memory"
 
@@ -72,6 +73,11 @@ class WorkingMemoryProcessor(Processor[Any]):
         self._store = WorkingMemoryStore(storage, config.scope)
         self._shape = shape_of(config)
         self._tool = self._shape.tool()
+
+    @property
+    def offered(self) -> list[ToolDefinition]:
+        """The tool that the model gets, unless ``read_only`` of a call says otherwise."""
+        return [self._tool.definition] if self._config.kept_by == "actor" and self._config.read_only is not True else []
 
     def create_state(self) -> RunState:
         return RunState()

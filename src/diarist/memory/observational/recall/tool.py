@@ -68,10 +68,17 @@ def recall_tool(
     )
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
     recall = _Recall(access, pages, search, read_log, shown)
-    if search is None or not settings.search:
-        return _tool("recall_without_search", searches=False).with_function(recall.without_search)
-    prompt = "recall_by_meaning" if by_meaning else "recall"
-    return _tool(prompt, searches=True).with_function(recall.with_search)
+    searches = search is not None and settings.search
+    tool = unbound_recall(config, storage, by_meaning=by_meaning)
+    return tool.with_function(recall.with_search if searches else recall.without_search)
+
+
+def unbound_recall(config: ObservationalMemoryConfig, storage: Storage, *, by_meaning: bool) -> Tool:
+    """Return the tool as every run offers it, without the function of a run."""
+    settings = config.retrieves or RetrievalConfig()
+    if not settings.search or not (by_meaning or isinstance(storage, SearchStorage)):
+        return _tool("recall_without_search", searches=False)
+    return _tool("recall_by_meaning" if by_meaning else "recall", searches=True)
 
 
 def with_recall(tools: Mapping[str, Tool], recall: Tool) -> dict[str, Tool]:

@@ -1,0 +1,227 @@
+"""Observational memory as a capability of a Pydantic AI agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import Any, TypeVar, cast
+
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
+from pydantic_ai.exceptions import RetryModelRequest
+from pydantic_ai.messages import CapabilityEvent, InstructionPart, ModelMessage, ModelResponse
+from pydantic_ai.models import Model as LibModel
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.models.instrumented import InstrumentedModel
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import AgentDepsT
+from pydantic_ai.toolsets import FunctionToolset
+
+from diarist.chunks import DataChunk
+from diarist.exceptions import ConfigError, ContextOverflowError
+from diarist.integrations.history import UNREAD, History
+from diarist.integrations.pydantic_ai.messages import Place, arrange, to_neutral
+from diarist.memory import Memory, Turn
+from diarist.messages import Json
+from diarist.models import LibraryModel
+from diarist.models.pydantic_ai.errors import translate
+from diarist.tools import ToolDefinition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_SERVER_STATE = ("openai_previous_response_id", "openai_conversation_id")
+_REMEMBERED = 16
+"""Maximum number of threads with a translated history, and of models, that a capability keeps."""
+
+
+@dataclass(kw_only=True)
+class MemoryEvent(CapabilityEvent, namespace="diarist"):
+    """An event of memory in the run's event stream.
+
+    Attributes:
+        type: Such as ``data-om-observation-end``.
+        values: The values of the event, as JSON.
+    """
+
+    type: str = ""
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class _Translated:
+    """The messages of the last call, and the same in the library's form: only what is behind them is read again."""
+
+    messages: Sequence[ModelMessage] = ()
+    history: History[Place] = field(default_factory=History[Place])
+
+    def read(self, messages: Sequence[ModelMessage]) -> History[Place]:
+        known = len(self.messages)
+        if len(messages) < known or not all(map(is_, self.messages, messages)):
+            self.history, known = History[Place](), 0
+        self.messages = list(messages)
+        return to_neutral(messages, self.history, known=known)
+
+
+class ObservationalMemory(AbstractCapability[AgentDepsT]):
+    """Gives an agent a memory: ``Agent(model, capabilities=[ObservationalMemory(memory)])``.
+
+    Each request has the diary at the end of the instructions, and the messages that the diary does not cover. The
+    agent's own message history stays complete and unchanged. A run is a turn of the thread: it is stored when it ends,
+    and as interrupted if it fails or is cancelled.
+
+    If the Observer and the Reflector have no model of their own, they use the run's model. Their calls appear in no
+    stream, usage or trace of the run.
+
+    Args:
+        memory: May serve any number of agents.
+        resource: The owner of the thread, such as the id of a user: a text, or a function of the run's context. None:
+            the thread shares nothing with others.
+        thread: The conversation: a text, or a function of the run's context. Default: the run's ``conversation_id``,
+            which is new in each run that has neither ``conversation_id=`` nor ``message_history=``.
+        fail_open: True: a failure of memory does not end the run. The messages are then sent as they are. False: it is
+            raised.
+        on_event: Receives memory's ``data-om-*`` events. The run's event stream has those that come before its last
+            request, as ``MemoryEvent``.
+
+    Raises:
+        ConfigError: From a run with ``openai_previous_response_id`` or ``openai_conversation_id``: with these, OpenAI
+            keeps the conversation.
+        InputError: From a run on a thread of another resource.
+        StorageError: From a run, if memory failed and ``fail_open`` is False.
+    """
+
+    id: str | None = "observational-memory"
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        resource: str | Callable[[RunContext[AgentDepsT]], str] | None = None,
+        thread: str | Callable[[RunContext[AgentDepsT]], str] | None = None,
+        fail_open: bool = True,
+        on_event: Callable[[DataChunk], object] | None = None,
+    ) -> None:
+        self.memory = memory
+        self._resource, self._thread = resource, thread
+        self._fail_open, self._on_event = fail_open, on_event
+        self._threads: dict[str, _Translated] = {}
+        self._models: dict[int, LibraryModel] = {}
+        self._turn: Turn | None = None
+        self._translated = _Translated()
+        self._events: list[DataChunk] = []
+        self._unread: set[str] = set()
+
+    async def for_run(self, ctx: RunContext[AgentDepsT]) -> ObservationalMemory[AgentDepsT]:
+        """Return a copy with the state of one run."""
+        run = copy(self)
+        run._turn, run._translated, run._events, run._unread = None, _Translated(), [], set()
+        return run
+
+    def get_toolset(self) -> FunctionToolset[AgentDepsT] | None:
+        """Return memory's own tools, such as ``recall``."""
+        tools = [self._tool(definition) for definition in self.memory.tools]
+        return FunctionToolset(tools, id=self.id) if tools else None
+
+    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Keep the run as one turn of the thread."""
+        thread = self._value(self._thread, ctx) or ctx.conversation_id
+        if thread is None:
+            raise ConfigError("the run has no conversation_id; pass thread= to ObservationalMemory")
+        self._translated = self._threads.pop(thread, self._translated)
+        self._turn = self.memory.turn(
+            thread=thread,
+            resource=self._value(self._resource, ctx),
+            model=self._model(cast(LibModel, ctx.model)),
+            fail_open=self._fail_open,
+            on_event=self._receive,
+            deps=ctx.deps,
+        )
+        async with self._turn as turn:
+            result = await handler()
+            history = self._translated.read(result.all_messages())
+            if history.entries:
+                await turn.commit(history.messages)
+        _keep(self._threads, thread, self._translated)
+        return result
+
+    async def prepare_model_request(
+        self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Replace the messages of an attempt, and add the diary to its instructions."""
+        _check_settings(request_context.model_settings)
+        history = self._translated.read(request_context.messages)
+        if self._turn is None or not history.entries:
+            return request_context
+        if unread := [kind for kind in history.unknown if kind not in self._unread]:
+            self._unread.update(unread)
+            self._receive(DataChunk(UNREAD, {"types": list[Json](unread)}))
+        view = await self._turn.prompt(history.messages)
+        events, self._events = self._events, []
+        for event in events:
+            await ctx.emit(MemoryEvent(type=event.type, values=event.to_dict()["data"]))
+        parameters = request_context.model_request_parameters
+        given = parameters.instruction_parts or []
+        # Providers can cache the part of the system prompt before the first dynamic block.
+        dynamic = any(part.dynamic for part in given)
+        diary = [InstructionPart(text, dynamic=dynamic) for text in view.system]
+        return replace(
+            request_context,
+            messages=arrange(request_context.messages, history, view, system=request_context.model.system),
+            model_request_parameters=replace(parameters, instruction_parts=[*given, *diary]),
+        )
+
+    async def on_model_request_error(
+        self, ctx: RunContext[AgentDepsT], *, request_context: ModelRequestContext, error: Exception
+    ) -> ModelResponse:
+        """Try again with a shorter prompt after the provider refused one as too long."""
+        overflow = translate(error, request_context.model.system)
+        if isinstance(overflow, ContextOverflowError) and self._turn and await self._turn.overflowed(overflow):
+            raise RetryModelRequest from error
+        raise error
+
+    def _receive(self, event: DataChunk) -> None:
+        self._events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _model(self, model: LibModel) -> LibraryModel:
+        """Return the run's model for memory's own calls, without the run's instrumentation."""
+        while isinstance(model, InstrumentedModel):
+            model = model.wrapped
+        ours = self._models.pop(id(model), None) or LibraryModel.around(model)
+        _keep(self._models, id(model), ours)  # holds the model, so no other one gets its id
+        return ours
+
+    def _tool(self, definition: ToolDefinition) -> Tool[AgentDepsT]:
+        async def call(ctx: RunContext[AgentDepsT], **args: Any) -> str:
+            if self._turn is None or self._turn.degraded:
+                return "Memory is not available now."
+            return await self._turn.call(definition.name, args, call_id=ctx.tool_call_id or "")
+
+        return Tool[AgentDepsT].from_schema(
+            call, definition.name, definition.description, definition.parameters, takes_ctx=True
+        )
+
+    @staticmethod
+    def _value(option: str | Callable[[RunContext[AgentDepsT]], str] | None, ctx: RunContext[AgentDepsT]) -> str | None:
+        return option(ctx) if callable(option) else option
+
+
+def _keep(values: dict[K, V], key: K, value: V) -> None:
+    """Add a value as the newest, and drop the oldest of too many."""
+    values[key] = value
+    while len(values) > _REMEMBERED:
+        del values[next(iter(values))]
+
+
+def _check_settings(settings: ModelSettings | None) -> None:
+    """Raise ConfigError for settings with which the provider keeps the conversation."""
+    for name in _SERVER_STATE:
+        if settings is not None and settings.get(name) is not None:
+            raise ConfigError(
+                f"{name} keeps the conversation at OpenAI, where memory cannot select messages; remove it"
+            )
