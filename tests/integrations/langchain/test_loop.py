@@ -13,7 +13,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
-from diarist.integrations.langchain.messages import select, to_neutral
+from diarist.integrations.langchain.messages import arrange, to_neutral
 
 
 class Scripted(BaseChatModel):
@@ -52,10 +52,10 @@ class LastTurnOnly(AgentMiddleware):
         self.hooks.append("wrap_model_call")
         self.threads.append(request.runtime.execution_info.thread_id)
         history = to_neutral(request.messages)
-        self.ids.append([message.id for message in history.messages])
+        self.ids.append(ids := [message.id for message in history.messages])
         asked = max(place for place, message in enumerate(history.messages) if message.role == "user")
-        keep = {message.id for message in history.messages[asked:]}
-        return handler(request.override(messages=select(request.messages, history, keep)))
+        places = {entry.message.id: entry.places for entry in history.entries}
+        return handler(request.override(messages=arrange(request.messages, places, order=ids[asked:])))
 
 
 @tool

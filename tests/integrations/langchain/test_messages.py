@@ -17,8 +17,9 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
-from diarist.integrations.langchain.messages import select, to_neutral, to_theirs
-from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
+from diarist.integrations.history import History
+from diarist.integrations.langchain.messages import arrange, outline, to_neutral, to_theirs, with_texts
+from diarist.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
@@ -64,6 +65,16 @@ def test_messages_come_back(messages: list[BaseMessage]) -> None:
     assert history.unknown == []
     back = to_theirs(history.messages)
     assert essence(list(convert_to_messages(back))) == essence(messages)
+
+
+def select(
+    messages: list[Any], history: History[int], keep: set[str], notes: dict[str, str] | None = None
+) -> list[Any]:
+    """Return the messages with these ids, and those without an entry."""
+    places = {entry.message.id: entry.places for entry in history.entries}
+    read = {place for each in places.values() for place in each}
+    always = [place for place in range(len(messages)) if place not in read]
+    return arrange(messages, places, order=[each for each in places if each in keep], notes=notes, always=always)
 
 
 @given(turns(), st.data())
@@ -147,3 +158,42 @@ def test_ids_that_do_not_last_are_not_taken_over() -> None:
     assert entry.message.id != "a"
     twice = to_neutral([HumanMessage("Hi", id="a"), HumanMessage("Hi", id="a")])
     assert [entry.own_id for entry in twice.entries] == [True, False]
+
+
+def test_stored_messages_are_sent_among_the_given_ones() -> None:
+    messages: Any = [
+        ChatMessage("Hi", role="narrator"),
+        HumanMessage("Oslo?", id="a"),
+        ChatMessage("Ho", role="narrator"),
+    ]
+    stored = Message.user("Rome?")
+    sent = arrange(messages, {"x": [1]}, order=[stored.id, "x"], brought=[stored], always=[0, 2])
+    assert [message.text for message in sent] == ["Rome?", "Hi", "Oslo?", "Ho"]
+    assert sent[2] is messages[1]
+
+
+@given(turns(), st.data())
+def test_a_history_can_be_read_in_two_parts(messages: Any, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(messages)))
+    whole, parts = to_neutral(messages), to_neutral(messages, after=to_neutral(messages[:cut]), start=cut)
+    assert [(entry.message.parts, entry.places) for entry in parts.entries] == [
+        (entry.message.parts, entry.places) for entry in whole.entries
+    ]
+
+
+@given(turns())
+def test_an_outline_has_the_places_of_a_history(messages: Any) -> None:
+    history = to_neutral(messages)
+    assert outline(messages) == {entry.message.id: entry.places for entry in history.entries}
+    asked = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "open"}], id="asked")
+    assert outline([*messages, asked]) == outline(messages)
+
+
+def test_texts_are_appended_to_the_system_message() -> None:
+    block = {"type": "text", "text": "Be kind."}
+    assert with_texts(None, []) is None
+    assert with_texts(None, ["One.", "Two."]) == SystemMessage("One.\n\nTwo.")
+    assert with_texts(SystemMessage("Be kind.", id="s"), ["One."]) == SystemMessage("Be kind.\n\nOne.", id="s")
+    blocks = with_texts(SystemMessage([block]), ["One."])
+    assert blocks is not None
+    assert blocks.content == [block, {"type": "text", "text": "One."}]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from diarist.messages import (
     Json,
     Message,
     Part,
+    Prompt,
     PromptMessage,
     TextPart,
     ToolCallPart,
@@ -37,16 +39,19 @@ from diarist.prompting import build_prompt
 _CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
 
 
-def to_neutral(messages: Sequence[BaseMessage], *, ids: bool = True) -> History[int]:
+def to_neutral(
+    messages: Sequence[BaseMessage], *, ids: bool = True, after: History[int] | None = None, start: int = 0
+) -> History[int]:
     """Return the history; a place is an index of ``messages``.
 
     Args:
         ids: Take the messages' ids over. Without a checkpointer, LangGraph gives new ids to messages in each call.
+        after: The history of the first ``start`` messages: the others are added to it, and it is returned.
     """
-    history = History[int]()
+    history = History[int]() if after is None else after
     builder = Builder(zone=UTC, scope="langchain")
     reader = ContentReader(builder, files=FILES, unknown=history.note)
-    for place, message in enumerate(messages):
+    for place, message in enumerate(messages[start:], start):
         own = message.id if ids else None
         content = cast(Json, message.content)
         match message:
@@ -64,26 +69,77 @@ def to_neutral(messages: Sequence[BaseMessage], *, ids: bool = True) -> History[
     return history
 
 
-def select(
-    messages: Sequence[AnyMessage], history: History[int], keep: Collection[str], notes: Mapping[str, str] | None = None
+def outline(messages: Sequence[BaseMessage]) -> dict[str, list[int]]:
+    """Return the places of messages that the thread has already, by id: of an answer with calls, those of its results,
+    too. Messages with open calls are left out."""
+    found: dict[str, list[int]] = {}
+    waiting: dict[str | None, str] = {}
+    for place, message in enumerate(messages):
+        match message:
+            case ToolMessage() if (asked := waiting.pop(message.tool_call_id, None)) is not None:
+                found[asked].append(place)
+            case AIMessage() | HumanMessage() | ToolMessage() if message.id is not None:
+                found[message.id] = [place]
+                if isinstance(message, AIMessage):
+                    waiting |= dict.fromkeys([call["id"] for call in message.tool_calls], message.id)
+            case _:
+                pass
+    for message_id in set(waiting.values()):
+        del found[message_id]
+    return found
+
+
+def arrange(
+    messages: Sequence[AnyMessage],
+    places: Mapping[str, Sequence[int]],
+    *,
+    order: Sequence[str],
+    brought: Sequence[Message] = (),
+    notes: Mapping[str, str] | None = None,
+    always: Sequence[int] = (),
 ) -> list[AnyMessage]:
-    """Return the messages to send: those of the entries in ``keep``, and all that have no entry, as they are.
+    """Return the messages to send, as a ``TurnView`` asks. Given messages are sent as they are, except for notes.
 
     Args:
-        keep: Ids of the entries to send.
-        notes: Text to send before the content of a user message, by id.
+        places: By id, the indexes of the given messages that can be sent.
+        order, brought, notes: As in ``TurnView``. A message is brought only if it has no place.
+        always: Indexes of messages to send in any case, each before the first later one that is sent.
     """
-    left_out, texts = history.left_out(keep), history.notes(dict(notes or {}))
-    return [
-        _with_note(message, texts[place]) if place in texts else message
-        for place, message in enumerate(messages)
-        if place not in left_out
-    ]
+    ours = {message.id: message for message in brought}
+    loose = deque(always)
+    out: list[AnyMessage] = []
+    for message_id in order:
+        if message_id not in places:
+            out += to_theirs([ours[message_id]])  # its note is inside
+            continue
+        first, *rest = places[message_id]
+        while loose and loose[0] < first:
+            out.append(messages[loose.popleft()])
+        note = notes.get(message_id) if notes else None
+        out.append(messages[first] if note is None else _with_note(messages[first], note))
+        out += [messages[place] for place in rest]
+    return out + [messages[place] for place in loose]
+
+
+def with_texts(system: SystemMessage | None, texts: Sequence[str]) -> SystemMessage | None:
+    """Return the system message with texts behind its own."""
+    if not texts:
+        return system
+    if system is None:
+        return SystemMessage("\n\n".join(texts))
+    if isinstance(content := system.content, str):
+        return system.model_copy(update={"content": "\n\n".join([content, *texts] if content else texts)})
+    return system.model_copy(update={"content": [*content, *({"type": "text", "text": text} for text in texts)]})
 
 
 def to_theirs(messages: Sequence[Message]) -> list[AnyMessage]:
     """Return stored messages in LangChain's form, without reasoning: its signatures belong to the provider's answer."""
-    return [theirs for message in build_prompt((), messages) for theirs in _from_prompt(message)]
+    return from_prompt(build_prompt((), messages))
+
+
+def from_prompt(prompt: Prompt) -> list[AnyMessage]:
+    """Return the messages of a prompt in LangChain's form, without reasoning."""
+    return [theirs for message in prompt for theirs in _from_prompt(message)]
 
 
 def _answer(message: AIMessage, reader: ContentReader, builder: Builder) -> list[Part]:

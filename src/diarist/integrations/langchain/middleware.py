@@ -1,0 +1,239 @@
+"""``ObservationalMemoryMiddleware``: observational memory as one argument of ``create_agent``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from langchain.agents.middleware import AgentMiddleware, AgentState
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse, ToolCallRequest
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import Runtime, get_runtime
+from langgraph.types import Command
+
+from diarist.chunks import DataChunk
+from diarist.exceptions import ConfigError
+from diarist.integrations.langchain.model import ChatModel
+from diarist.integrations.langchain.open_turn import Mark, OpenTurn
+from diarist.memory import Memory
+from diarist.memory.observational.recall.tool import RECALL
+from diarist.memory.working.shapes import UPDATE_TOOL
+from diarist.sync import run_sync
+
+Request: TypeAlias = ModelRequest[Any]
+Response: TypeAlias = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+ToolResult: TypeAlias = ToolMessage | Command[Any]
+Named: TypeAlias = str | Callable[[Runtime[Any]], str | None] | None
+
+_THREADS = 1000
+"""Threads to keep a mark of, those with the latest turns."""
+
+_SERVER_STATE = ("previous_response_id", "conversation", "use_previous_response_id")
+
+
+class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Gives an agent of ``create_agent`` observational memory, in all its entry points.
+
+    Memory changes only what the model is sent. The agent's state and checkpoints stay as they are. Put it first in
+    ``middleware``, so that it reads the messages before another middleware changes them.
+
+    Args:
+        memory: Such as ``Memory(storage=..., observational_memory=True)``. Without models of its own, it calls the
+            agent's.
+        thread: The id of the conversation, or a function that returns it from LangGraph's ``Runtime``. Default: the
+            ``thread_id`` of the agent's checkpointer.
+        resource: The owner of the thread, usually the user; an id or such a function. Default: the thread shares
+            nothing with others.
+        fail_open: True: a failure of memory is never raised into the agent; the model is then sent the agent's own
+            messages. False: it is raised.
+        on_event: Receives memory's ``data-om-*`` events. ``stream_mode="custom"`` has them, too, as dictionaries.
+
+    Raises:
+        ConfigError: When the agent calls its model: there is neither ``thread=`` nor a checkpointer, or the provider
+            keeps the conversation, as with ``previous_response_id``.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        thread: Named = None,
+        resource: Named = None,
+        fail_open: bool = True,
+        on_event: Callable[[DataChunk], object] | None = None,
+    ) -> None:
+        super().__init__()
+        self._memory = memory
+        self._thread, self._resource = thread, resource
+        self._fail_open = fail_open
+        self._on_event = on_event
+        self._turns: dict[tuple[object, str], OpenTurn] = {}
+        self._threads: dict[OpenTurn, str] = {}
+        self._idle: deque[tuple[object, str]] = deque(maxlen=256)
+        self._stored: dict[str, Mark] = {}
+        self._model: BaseChatModel | None = None
+
+    def wrap_model_call(self, request: Request, handler: Callable[[Request], ModelResponse[Any]]) -> Response:
+        _refuse_server_state(request)
+        turn = run_sync(self._turn(request.runtime, request.model))
+        while True:
+            changed = run_sync(turn.prepare(request))
+            try:
+                with turn.at_work():
+                    return handler(changed)
+            except ContextOverflowError as error:
+                if not run_sync(turn.overflowed(error)):
+                    raise
+            except BaseException as error:
+                if _stops(error):
+                    run_sync(turn.end())
+                raise
+
+    async def awrap_model_call(
+        self, request: Request, handler: Callable[[Request], Awaitable[ModelResponse[Any]]]
+    ) -> Response:
+        _refuse_server_state(request)
+        turn = await self._turn(request.runtime, request.model)
+        while True:
+            changed = await turn.prepare(request)
+            try:
+                with turn.at_work():
+                    return await handler(changed)
+            except ContextOverflowError as error:
+                if not await turn.overflowed(error):
+                    raise
+            except BaseException as error:
+                if _stops(error):
+                    await turn.end()
+                raise
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]) -> ToolResult:
+        if _is_ours(request):
+            return run_sync(self._call(request))
+        if (turn := self._turns.get(_key(get_runtime()))) is None:
+            return handler(request)
+        try:
+            with turn.at_work():
+                return handler(request)
+        except BaseException as error:
+            if _stops(error):
+                run_sync(turn.end())
+            raise
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        if _is_ours(request):
+            return await self._call(request)
+        if (turn := self._turns.get(_key(get_runtime()))) is None:
+            return await handler(request)
+        try:
+            with turn.at_work():
+                return await handler(request)
+        except BaseException as error:
+            if _stops(error):
+                await turn.end()
+            raise
+
+    def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        run_sync(self._commit(state["messages"], runtime))
+
+    async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        await self._commit(state["messages"], runtime)
+
+    # -- private
+
+    async def _turn(self, runtime: Runtime[Any], model: BaseChatModel | None) -> OpenTurn:
+        """Return the turn of this run of the agent. It is opened at the first call; turns of the same thread that
+        stopped without an end are then ended."""
+        key = _key(runtime)
+        if (found := self._turns.get(key)) is not None:
+            return found
+        info = runtime.execution_info
+        checkpointed = info is not None and info.thread_id is not None
+        thread = _named(self._thread, runtime) or (info.thread_id if info is not None else None)
+        if not thread:
+            raise ConfigError(
+                "ObservationalMemoryMiddleware needs a thread: give create_agent a checkpointer and its runs a "
+                "thread_id, or give the middleware thread='trip', or a function of the runtime"
+            )
+        self._model = model = model or self._model
+        ours = None if model is None else ChatModel(model)
+        resource = _named(self._resource, runtime)
+        for turn in [turn for turn, its in list(self._threads.items()) if its == thread and not turn.busy]:
+            await turn.end()
+
+        def left(idle: bool) -> None:
+            self._turns.pop(key, None)
+            self._threads.pop(opened, None)
+            if idle:
+                self._idle.append(key)
+
+        opened = OpenTurn(
+            lambda emit: self._memory.turn(
+                thread=thread, resource=resource, model=ours, fail_open=self._fail_open, on_event=emit
+            ),
+            ids=checkpointed,
+            stored=self._stored.get(thread, Mark()),
+            fail_open=self._fail_open,
+            on_event=self._on_event,
+            on_end=left,
+        )
+        self._turns[key], self._threads[opened] = opened, thread
+        return opened
+
+    async def _commit(self, messages: list[AnyMessage], runtime: Runtime[Any]) -> None:
+        key = _key(runtime)
+        turn = self._turns.get(key)
+        if turn is None and key in self._idle:  # a middleware took long between the last model call and the end
+            turn = await self._turn(runtime, None)
+        if turn is None:
+            return
+        thread = self._threads[turn]
+        self._stored.pop(thread, None)
+        if (mark := await turn.commit(messages)).length:
+            self._stored[thread] = mark
+            if len(self._stored) > _THREADS:
+                del self._stored[next(iter(self._stored))]
+
+    async def _call(self, request: ToolCallRequest) -> ToolMessage:
+        """Run a tool of memory."""
+        call = request.tool_call
+        turn = await self._turn(get_runtime(), None)
+        with turn.at_work():
+            text = await turn.call(call["name"], call["args"], call["id"] or "", request.state["messages"])
+        return ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"])
+
+
+def _key(runtime: Runtime[Any]) -> tuple[object, str]:
+    """Return a key of one run of an agent; an agent that another one calls has a different key."""
+    info = runtime.execution_info
+    return runtime.control, "" if info is None else info.checkpoint_ns.rpartition("|")[0]
+
+
+def _named(name: Named, runtime: Runtime[Any]) -> str | None:
+    return name(runtime) if callable(name) else name
+
+
+def _is_ours(request: ToolCallRequest) -> bool:
+    """Return True for a call of a tool that memory offered and the agent does not know."""
+    return request.tool is None and request.tool_call["name"] in (RECALL, UPDATE_TOOL)
+
+
+def _stops(error: BaseException) -> bool:
+    """Return True if the agent stops here. After other errors, it may call the model or the tool again."""
+    return isinstance(error, GraphBubbleUp) or not isinstance(error, Exception)
+
+
+def _refuse_server_state(request: Request) -> None:
+    """Raise ConfigError if the provider keeps the conversation, since memory could then leave nothing out."""
+    settings: dict[str, Any] = {**getattr(request.model, "model_kwargs", {}), **request.model_settings}
+    for name in _SERVER_STATE:
+        if settings.get(name) or getattr(request.model, name, None):
+            raise ConfigError(
+                f"memory cannot leave anything out of a conversation that the provider keeps: remove {name!r}"
+            )
