@@ -204,6 +204,13 @@ class MessageList:
         self._sources[message.id] = source
         self._views.clear()
 
+    def substitute(self, message_id: str, message: Message) -> None:
+        """Put a message into the place of another one, with its source. The id may change."""
+        self._arrange(
+            [message if other.id == message_id else other for other in self._messages],
+            {message.id if known == message_id else known: source for known, source in self._sources.items()},
+        )
+
     def remove(self, ids: Iterable[str]) -> None:
         """Remove messages; unknown ids are ignored."""
         if gone := set(ids):

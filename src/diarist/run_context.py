@@ -212,7 +212,9 @@ class RunContext(Generic[D]):
         guarded: True if one of the application's processors holds output back, or has ``process_output_result``.
         edits_in_place: True if a hook, a callback or a tool may change messages in place. If False, the run shares
             remembered messages with other runs, and memory does not look for changes between two steps.
+        on_divergence: What to do if the input leaves the active branch of the thread.
         made: Ids of input messages that this call created from a text: no thread has them yet.
+        renamed: Ids that memory gave to input messages in place of generated ones, by these.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
@@ -229,7 +231,9 @@ class RunContext(Generic[D]):
     request_context: dict[str, Any] = field(default_factory=dict[str, Any])
     guarded: bool = False
     edits_in_place: bool = True
+    on_divergence: Literal["branch", "append", "error"] = "branch"
     made: frozenset[str] = frozenset()
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)
     tool_names: frozenset[str] = frozenset()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
+from math import log
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from diarist.o200k import O200k
 
 _MAX_RUN = 8192
+_LOG_RANKS = log(200_000)
 
 # The kinds of characters that can form one long piece in OpenAI's split. (Digits cannot: they are split in threes.)
 _RUN_CLASSES = (
@@ -100,6 +102,15 @@ def counter_for(encoding: str) -> TokenCounter:
 def default_counter() -> TokenCounter:
     """Return the default counter; always the same object."""
     return _DEFAULT
+
+
+def rarity(word: str) -> float:
+    """Return how rare a word in lower case is: 0.0 for the most frequent, 1.0 for those that are not one token.
+
+    This is the logarithm of its rank in o200k_base, whose tokens are sorted by frequency over texts of many languages.
+    """
+    rank = _o200k().rank(f" {word}".encode("utf-8", "replace"))
+    return 1.0 if rank < 0 else log(rank + 1) / _LOG_RANKS
 
 
 def count_image(width: int | None, height: int | None, detail: str = "auto") -> int:

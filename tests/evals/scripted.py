@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diarist import Usage
 from diarist.evals import Context, Question, Session
-from diarist.exceptions import ModelResponseError
+from diarist.exceptions import ModelConnectionError, ModelResponseError
 from diarist.models.base import ModelRequest
 from diarist.testing import Reply, ScriptedModel
 
@@ -47,6 +47,11 @@ def _broken(request: ModelRequest) -> Reply:
     raise ModelResponseError("the server answers with nonsense")
 
 
+def _offline(request: ModelRequest) -> Reply:
+    raise ModelConnectionError("connection refused")
+
+
+offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
 judge = ScriptedModel(_verdict, name="judge")
@@ -68,3 +73,22 @@ class UserMessages:
 
     async def context(self, history: str, question: Question) -> Context:
         return Context(text="\n".join(path.read_text() for path in sorted(self.folder.glob(f"{history}-*.txt"))))
+
+
+def _anything(request: ModelRequest) -> Reply:
+    """Answer any data set's prompts with something that can be read, for readers and judges."""
+    text = request.text
+    if "YES or NO" in text:
+        said = "NO"
+    elif '"verdict"' in text:
+        said = '{"verdict": "Correct"}'
+    elif '"score"' in text:
+        said = '{"score": 1, "covered": true}'
+    elif "<final_answer>" in text:
+        said = "<final_answer>(a)"
+    else:
+        said = "7 May 2023" if "support group" in text else "unknown"
+    return Reply(text=said, usage=Usage(input_tokens=100, output_tokens=10))
+
+
+anything = ScriptedModel(_anything, name="anything")

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from diarist.evals.datasets import dataset
-from diarist.evals.datasets.base import Dataset
+from diarist.evals.datasets.base import Dataset, Judged
+from diarist.evals.datasets.beam import order_of
+from diarist.evals.datasets.locomo import f1_of
+from diarist.evals.datasets.porter import stem
+from diarist.evals.items import Question
 from diarist.exceptions import InputError, ModelResponseError
 from tests.evals import samples
 
 
+class Judge:
+    """Replies in order; the last reply is repeated."""
+
+    def __init__(self, *replies: str) -> None:
+        self.replies, self.prompts = list(replies), list[str]()
+
+    async def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+
 async def judged(data: Dataset, number: int, reply: str, response: str = "an answer") -> tuple[float, str]:
     """The score that a judge's reply gives for the question of a history, and the prompt that the judge saw."""
-    prompts: list[str] = []
+    judge = Judge(reply)
+    grade = await data.grade(data.histories[number].questions[0], response, judge)
+    return grade.score, judge.prompts[0]
 
-    async def ask(prompt: str) -> str:
-        prompts.append(prompt)
-        return reply
 
-    grade = await data.grade(data.histories[number].questions[0], response, ask)
-    return grade.score, prompts[0]
+def asked(data: Dataset, part: str) -> Question:
+    """The question whose id contains a word."""
+    return next(one for history in data.histories for one in history.questions if part in one.id)
 
 
 @pytest.fixture
@@ -76,3 +92,243 @@ class TestLongMemEval:
 def test_a_missing_file_says_where_to_get_the_data(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="xiaowu0162/LongMemEval"):
         dataset("longmemeval", tmp_path / "longmemeval_s.json")
+
+
+@pytest.fixture
+def locomo(tmp_path: Path) -> Dataset:
+    return dataset("locomo", samples.written(tmp_path / "locomo10.json", samples.locomo()))
+
+
+class TestLoCoMo:
+    def test_sessions_and_categories(self, locomo: Dataset) -> None:
+        (history,) = locomo.histories
+        assert [(session.id, session.date) for session in history.sessions] == [
+            ("D1", "1:56 pm on 8 May, 2023"),
+            ("D2", "9:00 am on 20 May, 2023"),
+        ]
+        types = ["multi-hop", "temporal", "open-domain", "single-hop", "adversarial"]
+        assert [question.type for question in history.questions] == types
+        assert history.questions[1].evidence == ("D1:1",)
+
+    def test_raw_sessions_name_speakers_dates_and_images(self, locomo: Dataset) -> None:
+        assert locomo.sessions_text(locomo.histories[0].sessions[:1]) == (
+            "DATE: 1:56 pm on 8 May, 2023\nCONVERSATION:\n"
+            'Ann said, "I went to the support group yesterday."\n'
+            'Ben said, "Good!\n[image: a photo of two dogs]"'
+        )
+
+    @pytest.mark.parametrize(
+        ("type", "response", "answer", "f1"),
+        [
+            ("single-hop", "The dogs, and a cat!", "dog cat", 1.0),  # articles, "and", commas, plurals
+            ("single-hop", "2", "2", 1.0),
+            ("temporal", "7 May", "7 May 2023", 0.8),  # precision 1, recall 2/3
+            ("open-domain", "yes", "Yes; she swims", 1.0),  # only what stands before the semicolon
+            ("multi-hop", "swimming, reading", "painting, swimming", 0.5),  # the best answer for each reference
+            ("multi-hop", "painting and swimming", "painting, swimming", 2 / 3),
+            ("single-hop", "", "dog", 0.0),
+        ],
+    )
+    def test_the_published_f1(self, type: str, response: str, answer: str, f1: float) -> None:
+        assert f1_of(type, response, answer) == pytest.approx(f1)
+
+    async def test_an_adversarial_question_offers_two_options(self, locomo: Dataset) -> None:
+        question = asked(locomo, "conv-1-5")
+        prompt = locomo.reader_prompt(question, "…")
+        right = "a" if "(a) Not mentioned in the conversation (b) for fun" in prompt else "b"
+        wrong = "b" if right == "a" else "a"
+        for response, score in ((right, 1), (f"({right})", 1), (wrong, 0), (f"({wrong})", 0), ("Not mentioned.", 1)):
+            assert (await locomo.grade(question, response, None)).score == score
+
+    async def test_a_judge_is_optional(self, locomo: Dataset) -> None:
+        question = asked(locomo, "conv-1-4")
+        alone = await locomo.grade(question, "two dogs", None)
+        assert (alone.score, alone.correct) == (0, None)
+        both = await locomo.grade(question, "two dogs", Judge('{"verdict": "correct"}'))
+        assert (both.score, both.correct) == (0, True)
+        with pytest.raises(ModelResponseError, match="neither correct nor wrong"):
+            await locomo.grade(question, "two dogs", Judge('{"verdict": "maybe"}'))
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [  # the examples of Porter (1980), after all steps
+        ("caresses", "caress"), ("ponies", "poni"), ("cats", "cat"), ("agreed", "agre"), ("plastered", "plaster"),
+        ("bled", "bled"), ("motoring", "motor"), ("sing", "sing"), ("conflated", "conflat"), ("troubled", "troubl"),
+        ("hopping", "hop"), ("falling", "fall"), ("filing", "file"), ("happy", "happi"), ("relational", "relat"),
+        ("conditional", "condit"), ("digitizer", "digit"), ("vietnamization", "vietnam"), ("operator", "oper"),
+        ("decisiveness", "decis"), ("hopefulness", "hope"), ("triplicate", "triplic"), ("electrical", "electr"),
+        ("revival", "reviv"), ("allowance", "allow"), ("replacement", "replac"), ("adoption", "adopt"),
+        ("probate", "probat"), ("rate", "rate"), ("cease", "ceas"), ("controll", "control"), ("roll", "roll"),
+        ("generalizations", "gener"), ("oscillators", "oscil"),
+        # NLTK's changes
+        ("dying", "die"), ("skies", "sky"), ("news", "news"), ("flies", "fli"), ("ties", "tie"), ("tied", "tie"),
+        ("spied", "spi"), ("enjoy", "enjoy"), ("technology", "technolog"), ("carefully", "care"), ("as", "as"),
+    ],
+)  # fmt: skip
+def test_stems(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+class TestPersonaMem:
+    @pytest.fixture
+    def personamem(self, tmp_path: Path) -> Dataset:
+        return dataset("personamem", samples.personamem(tmp_path))
+
+    def test_a_question_sees_what_precedes_it(self, personamem: Dataset) -> None:
+        (history,) = personamem.histories
+        assert [len(session.messages) for session in history.sessions] == [3, 2, 2]
+        assert [question.after for question in history.questions] == [1, 3]
+        assert history.sessions[0].messages[0].metadata == {"name": "System"}
+
+    @pytest.mark.parametrize(
+        ("response", "score"),
+        [
+            ("I think <final_answer>(a)</final_answer>", 1),
+            ("<final_answer> a", 1),
+            ("(a)", 1),
+            ("(a) or (b)? <final_answer>(a)", 1),
+            ("<final_answer>(a) and (b)", 0),
+            ("<final_answer>(b)", 0),
+            ("jazz", 0),
+        ],
+    )
+    async def test_the_published_rule_for_the_chosen_option(
+        self, personamem: Dataset, response: str, score: float
+    ) -> None:
+        assert (await personamem.grade(asked(personamem, "q1"), response, None)).score == score
+
+    def test_a_folder_and_a_missing_file(self, personamem: Dataset, tmp_path: Path) -> None:
+        assert dataset("personamem", tmp_path).histories[0].id == "c1"
+        (tmp_path / "shared_contexts_32k.jsonl").unlink()
+        with pytest.raises(InputError, match=r"shared_contexts_32k\.jsonl, is not beside it"):
+            _ = dataset("personamem", tmp_path).histories
+
+
+class TestHaluMem:
+    @pytest.fixture
+    def halumem(self, tmp_path: Path) -> Dataset:
+        return dataset("halumem", samples.written(tmp_path / "HaluMem-Medium.jsonl", samples.halumem()))
+
+    def test_what_is_judged_and_when(self, halumem: Dataset) -> None:
+        (history,) = halumem.histories
+        assert history.sessions[0].messages[0].created_at == datetime(2025, 9, 4, 18, 41, 23, tzinfo=UTC)
+        assert [(question.part, question.type, question.asks, question.after) for question in history.questions] == [
+            ("extraction", "Persona Memory", "notes", 1),
+            ("extraction", "Persona Memory", "notes", 1),
+            ("extraction", "interference", "notes", 1),
+            ("accuracy", "memories of a session", "notes", 1),
+            ("update", "Persona Memory", "context", 2),
+            ("accuracy", "memories of a session", "notes", 2),
+            ("answers", "Basic Fact Recall", "answer", 2),
+        ]
+
+    async def test_the_published_figures(self, halumem: Dataset) -> None:
+        """Recall 1/2, weighted (1·1 + ½·½)/1.5, precision of the target memories (2+1)/4, accuracy (2+1+0)/6."""
+        scripts = {
+            "memory-1": ['{"score": 2}'],
+            "memory-2": ['{"score": "1"}'],
+            "memory-3": ['{"score": 0}'],
+            "1-accuracy": [
+                '{"score": 2, "covered": true}',
+                '{"score": 1, "covered": "true"}',
+                '{"score": 0, "covered": false}',
+            ],
+            "update": ['```json\n{"verdict": "Omission"}\n```'],
+            "question": ['{"verdict": "correct"}'],
+        }
+        done: list[Judged] = []
+        for part, replies in scripts.items():
+            response = "one\ntwo\n\nthree" if "accuracy" in part else "notes"
+            grade = await halumem.grade(asked(halumem, part), response, Judge(*replies))
+            done.append(Judged(question=asked(halumem, part), grade=grade))
+        found = {figure.name: figure.value for figure in halumem.summary(done)}
+        assert found == {
+            "Extraction: recall": 0.5,
+            "Extraction: weighted recall": pytest.approx(1.25 / 1.5),
+            "Extraction: target precision": 0.75,
+            "Extraction: F1 of recall and target precision": pytest.approx(0.6),
+            "Extraction: accuracy of all memories": 0.5,
+            "Extraction: memories judged": 3,
+            "Extraction: false memories resisted": 1,
+            "Update: correct": 0,
+            "Update: hallucination": 0,
+            "Update: omission": 1,
+            "Answers: correct": 1,
+            "Answers: hallucination": 0,
+            "Answers: omission": 0,
+        }
+
+    async def test_without_memories_nothing_is_covered_and_nobody_is_asked(self, halumem: Dataset) -> None:
+        judge = Judge("never")
+        assert (await halumem.grade(asked(halumem, "memory-1"), "", judge)).score == 0
+        assert (await halumem.grade(asked(halumem, "memory-3"), "", judge)).score == 1
+        assert judge.prompts == []
+
+    async def test_a_failed_item_counts_as_wrong(self, halumem: Dataset) -> None:
+        failed = [Judged(question=asked(halumem, part), grade=None) for part in ("memory-1", "memory-3", "question")]
+        found = {figure.name: figure.value for figure in halumem.summary(failed)}
+        assert found["Extraction: recall"] == found["Extraction: false memories resisted"] == 0
+        assert found["Answers: correct"] == 0
+
+
+class TestBEAM:
+    @pytest.fixture
+    def beam(self, tmp_path: Path) -> Dataset:
+        return dataset("beam", samples.beam(tmp_path))
+
+    def test_batches_are_sessions(self, beam: Dataset) -> None:
+        (history,) = beam.histories
+        assert [(session.date, len(session.messages)) for session in history.sessions] == [
+            ("March-15-2024", 4),
+            ("April-02-2024", 2),
+        ]
+        assert history.sessions[1].messages[0].created_at == datetime(2024, 4, 2, tzinfo=UTC)
+        assert asked(beam, "knowledge_update").evidence == ("4",)
+
+    def test_published_rows_and_chats_of_plans(self, beam: Dataset, tmp_path: Path) -> None:
+        chat = json.loads((tmp_path / "100K" / "1" / "chat.json").read_text())
+        questions = json.loads((tmp_path / "100K" / "1" / "probing_questions" / "probing_questions.json").read_text())
+        rows = [
+            {"conversation_id": "1", "chat": [batch["turns"] for batch in chat], "probing_questions": repr(questions)},
+            {"conversation_id": "2", "chat": [{"plan-1": chat}], "probing_questions": repr(questions)},
+        ]
+        other = dataset("beam", samples.written(tmp_path / "rows.json", rows))
+        expected = [session.messages[0].text for session in beam.histories[0].sessions]
+        for history in other.histories:
+            assert [session.messages[0].text for session in history.sessions] == expected
+
+    async def test_the_score_is_the_mean_of_the_rubric(self, beam: Dataset) -> None:
+        judge = Judge('{"score": 0.5, "reason": "…"}', '{"score": 1.0}')
+        assert (await beam.grade(asked(beam, "knowledge_update"), "yes", judge)).score == 0.75
+        with pytest.raises(ModelResponseError, match=r"not 0, 0\.5 or 1"):
+            await beam.grade(asked(beam, "abstention"), "no", Judge('{"score": 3}'))
+
+    async def test_an_order_is_aligned_and_compared(self, beam: Dataset) -> None:
+        points = ['{"score": 1}'] * 3
+        same = [
+            "YES",
+            "NO",
+            "YES",
+            "NO",
+        ]  # line 1 is the tracker; line 2 not the login, but the deployment; line 3 nothing
+        grade = await beam.grade(asked(beam, "event_ordering"), "tracker\ndeployed\nlunch", Judge(*points, *same))
+        assert grade.details["f1"] == pytest.approx(2 / 3)
+        assert grade.details == {"points": [1, 1, 1], **order_of(
+            ["tracker", "login", "deployment"], ["tracker", "deployment", "lunch"]
+        )}  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("said", "tau", "f1"),
+        [
+            (["a", "b", "c"], 1.0, 1.0),
+            (["c", "b", "a"], 0.0, 1.0),
+            (["a", "c", "b"], 2 / 3, 1.0),  # two pairs agree, one does not: (1/3 + 1) / 2
+            (["x", "y"], (-4 / 8 + 1) / 2, 0.0),
+        ],
+    )
+    def test_hand_made_orders(self, said: list[str], tau: float, f1: float) -> None:
+        found = order_of(["a", "b", "c"], said)
+        assert found["f1"] == f1
+        if f1:
+            assert found["tau"] == pytest.approx(tau)

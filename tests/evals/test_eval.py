@@ -207,7 +207,7 @@ class TestFailures:
         out = tmp_path / "runs" / "a"
         result = run(command(data, out, reader="broken"))
         assert "0.00 %" in result.stdout
-        assert "8 answers or judgements failed and count as wrong" in result.stderr
+        assert "4 items failed and count as wrong" in result.stderr
         report = (out / "report.md").read_text()
         assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
 
@@ -221,6 +221,14 @@ class TestFailures:
         run(words)
         assert all("error" in record for record in records(out, "answers").values())
         assert "100.00 %" in run([*words, "--retry-failed"]).stdout
+
+    def test_an_outage_stops_the_run_instead_of_counting_as_failures(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        result = run(command(data, out, reader="offline"), status=1)
+        assert result.stderr.endswith("Error: connection refused\n")
+        assert not (out / "answers.jsonl").exists()
+        run(command(data, tmp_path / "runs" / "b", observer="offline"), status=1)
+        assert not any('"error"' in path.read_text() for path in tmp_path.rglob("sessions.jsonl"))
 
     def test_a_history_that_cannot_be_ingested_fails_its_questions_only(self, tmp_path: Path) -> None:
         items = samples.longmemeval()
@@ -243,6 +251,27 @@ class TestSystems:
         right = {name: sum(judged[key]["score"] for key in judged if key[0] == name) for name in names}
         assert right["tests.evals.scripted:UserMessages"] == right["om"] == right["full"] == 4
         assert 'id="' in (out / "contexts" / "om-recall" / "q1.txt").read_text()
+
+    def test_a_summary_is_as_long_as_the_diary(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "summary", observer="observer"))
+        asked = [request.text for request in scripted.observer.requests if "You keep a summary" in request.text]
+        sizes = {int(found[1]) for text in asked if (found := re.search(r"at most (\d+) words", text))}
+        assert sizes
+        assert max(sizes) < 100  # of the diary, not the default of 3,000 words
+
+    def test_semantic_recall_alone(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "semantic", "--embedder", "wordllama", "--top-k", "1"))
+        context = (out / "contexts" / "semantic" / "q1.txt").read_text()
+        assert "Trieste" in context
+        assert "tea" not in context
+
+    def test_memories_of_each_run(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--runs", "2", "--memory-per-run"))
+        assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 2
+        assert records(out, "answers")["om", 2, "q1", None, None]["context"] == "contexts/om-run2/q1.txt"
 
     def test_the_diary_is_written_once_for_om_and_om_recall(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "runs" / "a", "--system", "om", "--system", "om-recall"))

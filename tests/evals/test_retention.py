@@ -202,8 +202,8 @@ async def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
         await evaluate_retention(path)
 
 
-HELD_SMALL = {"when": 78.6, "one fact": 41.5, "several facts": 16.7}
-HELD_LOCOMO = {"when": 94.1, "one fact": 47.6, "several facts": 51.0, "conclusions": 61.4}
+HELD_SMALL = {"when": 85.7, "one fact": 48.8, "several facts": 16.7}
+HELD_LOCOMO = {"when": 95.5, "one fact": 59.4, "several facts": 62.6, "conclusions": 63.6}
 """The last figures of the extractive Observer, in percent.
 
 The test allows one point less; raise them when they rise.
@@ -212,9 +212,9 @@ The test allows one point less; raise them when they rise.
 
 async def test_the_extractive_observer_keeps_its_figures() -> None:
     result = await measure(read_evidence(SMALL), ExtractiveObserver())
-    hold(result, HELD_SMALL, least_ratio=2.3)
+    hold(result, HELD_SMALL, least_ratio=2.2)
     updates = await measure_updates(ExtractiveObserver(), ExtractiveReflector())
-    assert len(updates.stale) <= 2
+    assert len(updates.stale) == 0
 
 
 @pytest.mark.slow

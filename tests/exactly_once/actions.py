@@ -11,6 +11,7 @@ from diarist.messages import Message, ToolPart
 from diarist.storage import Storage
 from tests.exactly_once.fake_models import marks_of, say
 from tests.exactly_once.ledger import Ledger, RunRecord
+from tests.exactly_once.outside_turns import OutsideTurn
 from tests.exactly_once.processes import Process
 from tests.exactly_once.removals import Removal, remove
 from tests.exactly_once.turns import End, RunningTurn, Turn
@@ -96,7 +97,7 @@ class Actions:
 
     def _take(self, process: Process, turn: Turn) -> Action:
         async def take() -> str:
-            running = RunningTurn(process, turn, self._chance)
+            running = (OutsideTurn if process.outside else RunningTurn)(process, turn, self._chance)
             self.ledger.log(process.name, "takes", running.record.id, turn)
             said = await running.take()
             if said == "well" and turn.end == "asks the client":

@@ -1,6 +1,6 @@
 """A fake Observer and Reflector that work, fail, answer nothing or answer late; and marks to trace messages by.
 
-Every message has a mark of its own (``w0000017``). Each fake model repeats the marks that it reads, so a mark in a
+Every message has a mark of its own (``w00000017``). Each fake model repeats the marks that it reads, so a mark in a
 text shows which message the text was made from.
 """
 
@@ -19,7 +19,7 @@ from diarist.memory.observational.roles.base import Observed, Reflected, RoleErr
 from diarist.messages import Message, ToolPart, as_text
 from diarist.storage import Observation
 
-MARK = re.compile(r"w\d{7}")
+MARK = re.compile(r"w\d{8}")
 
 Behaviour = str
 Behaviours = dict[Behaviour, float]

@@ -37,7 +37,7 @@ from tests.exactly_once.processes import CONFIGS, Process
 from tests.postgres import run_sql
 
 _CHILDREN = 4
-_WORDS_EACH = 1_000
+_WORDS_EACH = 5_000
 _TTL = 0.8
 _PACE = 0.002
 _STUCK = 300.0
@@ -48,6 +48,8 @@ _BEATS = ("heartbeat", "renew_lease")
 _ROUNDS, _ROUNDS_ALONE, _ROUNDS_TO_DEATH = 4, 30, 12
 _SPARED = 0.1
 _LAST_MOMENT = 0.6
+OUTSIDE = 1_000
+"""The first seed of batches whose children take their turns by a loop outside the library."""
 _PATIENT = 120.0
 """Seconds: the server may be late with the last statement of a process that was killed."""
 
@@ -204,7 +206,8 @@ async def _live(url: str, ledger: Ledger, batch: Batch, child: Child) -> None:
     chance = random.Random(child.seed)
     storage = open_storage(url)
     options = CONFIGS[child.seed % len(CONFIGS)]
-    process = Mortal("child", storage, options, ledger, utc_now, chance, child.crash, 3.0, _PACE)
+    outside = batch.seed >= OUTSIDE
+    process = Mortal("child", storage, options, ledger, utc_now, chance, child.crash, 3.0, _PACE, outside=outside)
     alone = len(batch.children) == 1
     actions = Actions(
         ledger, storage, chance, child.threads, utc_now, child.removals, resource=batch.resource, whole=alone

@@ -81,7 +81,7 @@ class Ledger:
     def mark(self) -> str:
         """Return a mark that no message has yet."""
         self._marks += 1
-        return f"w{self.first + self._marks:07d}"
+        return f"w{self.first + self._marks:08d}"
 
     def id(self, prefix: str) -> str:
         self._ids += 1

@@ -82,7 +82,8 @@ class SimulatedMemory(Memory):
 
 
 class Process(Machine):
-    """One process; ``crash`` is where it dies, ``pace`` how long a second of its models takes."""
+    """One process; ``crash`` is where it dies, ``pace`` how long a second of its models takes. ``outside``: its turns
+    are taken by a loop outside the library, on ``memory.turn``."""
 
     def __init__(
         self,
@@ -97,9 +98,11 @@ class Process(Machine):
         pace: float = 1.0,
         behaviours: Behaviours = MOSTLY_WORKING,
         leases: bool = True,
+        outside: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
+        self.outside = outside
         self.ledger = ledger
         self.pace = pace
         self.behaviour = FakeBehaviour(chance, pace, behaviours)

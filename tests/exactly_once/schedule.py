@@ -25,13 +25,21 @@ class Schedule:
 
     Args:
         crash: Where the first process dies; by chance if not given.
+        outside: As for ``Process``.
     """
 
     def __init__(
-        self, clock: Clock, chance: random.Random, *, crash: Crash | None = None, tracing: bool = False
+        self,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        crash: Crash | None = None,
+        outside: bool = False,
+        tracing: bool = False,
     ) -> None:
         self.ledger = Ledger(tracing=tracing)
         self._first_crash = crash
+        self._outside = outside
         self._clock = clock
         self._chance = chance
         self._storage = InMemoryStorage()
@@ -101,6 +109,7 @@ class Schedule:
             wait,
             behaviours=self._behaviours,
             leases=self._leases,
+            outside=self._outside,
         )
         self._processes.append(process)
         self.ledger.log(name, "starts, dies at", crash)
@@ -130,13 +139,13 @@ class Schedule:
                 self.ledger.violated(other.name, "leaves tasks:", [task.get_name() for task in left])
 
 
-def play(seed: int, *, tracing: bool = False) -> Ledger:
-    """Play the schedule of a seed. Return its ledger."""
+def play(seed: int, *, outside: bool = False, tracing: bool = False) -> Ledger:
+    """Play the schedule of a seed. Return its ledger. ``outside``: as for ``Process``."""
     logger = logging.getLogger("diarist")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     with simulated(seed) as (loop, clock, chance):
-        schedule = Schedule(clock, chance, crash=aimed_crash(seed), tracing=tracing)
+        schedule = Schedule(clock, chance, crash=aimed_crash(seed), outside=outside, tracing=tracing)
         try:
             loop.run_until_complete(schedule.play())
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.exactly_once.crashing import STEPS, UNUSED
+from tests.exactly_once.kills import OUTSIDE
 
 RARE = (
     "delete_generations",
@@ -97,6 +98,19 @@ def test_kills_at_any_moment_on_sqlite(players: list[Player], sqlite_url: str, t
 def test_kills_at_each_step_on_sqlite(players: list[Player], sqlite_url: str, tmp_path: Path, when: str) -> None:
     counted = kill(players, sqlite_url, tmp_path, at_each_step(200, when))
     assert counted["kills"] >= 0.9 * len(USED), counted
+
+
+def test_kills_of_a_loop_outside_on_sqlite(players: list[Player], sqlite_url: str, tmp_path: Path) -> None:
+    """Turns on ``memory.turn``: kills before and after each step of storage, and at any moment."""
+    steps = [*at_each_step(OUTSIDE, "before"), *at_each_step(OUTSIDE + 50, "after")]
+    moments = [str(seed) for seed in range(OUTSIDE + 600, OUTSIDE + 615)]
+    counted = kill(players, sqlite_url, tmp_path, [*steps, *moments])
+    assert counted["kills"] >= 0.8 * len(steps) + 50, counted
+
+
+def test_kills_of_a_loop_outside_on_postgresql(players: list[Player], postgres_url: str, tmp_path: Path) -> None:
+    batches = [str(seed) for seed in range(OUTSIDE + 700, OUTSIDE + 710)]
+    assert kill(players, postgres_url, tmp_path, batches)["kills"] >= 30
 
 
 def test_kills_at_any_moment_on_postgresql(players: list[Player], postgres_url: str, tmp_path: Path) -> None:

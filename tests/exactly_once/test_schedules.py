@@ -69,6 +69,25 @@ def test_every_row_is_raw_or_noted_once(workers: ProcessPoolExecutor, crashes: C
     crashes.update(crashed)
 
 
+def play_outside(seeds: range) -> tuple[list[str], int]:
+    wrong: list[str] = []
+    prompts = 0
+    for seed in seeds:
+        ledger = play(seed, outside=True)
+        prompts += ledger.prompts
+        if ledger.problems:
+            wrong.append(f"python -m tests.exactly_once.replay {seed} outside: {ledger.problems[0]}")
+    return wrong, prompts
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(4000, marks=pytest.mark.slow)])
+def test_turns_of_a_loop_outside_keep_the_same_promises(workers: ProcessPoolExecutor, count: int) -> None:
+    seeds = range(FIRST_SEED, FIRST_SEED + count)
+    played = list(workers.map(play_outside, [seeds[n::SHARES] for n in range(SHARES)]))
+    assert [line for wrong, _ in played for line in wrong] == []
+    assert sum(prompts for _, prompts in played) > 5 * count, "they do little"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(SCHEDULES < 20_000, reason="with few schedules, chance leaves out a step")
 def test_there_were_crashes_at_every_step(crashes: Counter[str]) -> None:

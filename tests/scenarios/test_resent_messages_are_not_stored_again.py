@@ -172,13 +172,27 @@ async def test_the_result_of_a_client_tool_is_new() -> None:
     "history",
     [
         [("user", "one"), ("assistant", "Other."), ("user", "three")],
-        [("user", "edited"), ("assistant", "ok"), ("user", "three")],
         [("user", "one"), ("assistant", "ok"), ("user", "two"), ("user", "three")],
+    ],
+)
+async def test_an_input_that_leaves_the_conversation_takes_its_place(history: list[tuple[str, str]]) -> None:
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel(lambda _: "ok"), memory=memory)
+    for text in ("one", "two"):
+        await agent.generate(text, thread="t")
+    await call(agent, [{"role": role, "content": text} for role, text in history], streaming=False)
+    assert await said_in(memory) == [*history, ("assistant", "ok")]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [("user", "edited"), ("assistant", "ok"), ("user", "three")],
         [("user", "yes"), ("user", "yes")],
         [("user", "two"), ("user", "two")],
     ],
 )
-async def test_an_input_that_does_not_repeat_the_end_is_stored_as_new(history: list[tuple[str, str]]) -> None:
+async def test_an_input_with_an_unknown_beginning_is_stored_as_new(history: list[tuple[str, str]]) -> None:
     memory = Memory(storage=InMemoryStorage())
     agent = Agent(model=ScriptedModel(lambda _: "ok"), memory=memory)
     for text in ("one", "two"):
@@ -212,7 +226,7 @@ turns = st.lists(
 @given(turns=turns)
 async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, int]]) -> None:
     """Few words, often repeated; answers that fail; clients that keep such a question or not, and that send the end of
-    a conversation alone, with its last answer at least."""
+    a conversation alone, with its last answer at least. A question that failed and is asked again is stored once."""
     memory = Memory(storage=InMemoryStorage())
     now = {"answer": "ok"}
 
@@ -226,16 +240,20 @@ async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, 
     agent = Agent(model=ScriptedModel(answer), memory=memory, tools=[Tool(name="look", function=lambda: "seen")])
     copy: list[dict[str, Any]] = []
     said: list[tuple[str, str]] = []
+    asked_again: list[str] = []
     for text, now["answer"], after, window in turns:
         copy.append({"role": "user", "content": text})
-        said.append(("user", text))
         answers = [place for place, entry in enumerate(copy) if entry["role"] == "assistant"]
         last = answers[-1] if answers else None
+        if last is None or asked_again != [text]:
+            said.append(("user", text))
+        asked_again = []
         try:
             reply = await call(agent, copy[max(0, min(last or 0, len(copy) - window)) :], streaming=False)
         except RuntimeError:
             if after == "drops" or last is None:
                 copy.pop()
+                asked_again = [text]
             continue
         copy.append({"role": "assistant", "content": reply})
         said.append(("assistant", reply))

@@ -347,6 +347,7 @@ class Agent(Generic[DepsT]):
             edits_in_place=pipeline.edits_in_place
             or not options.keys().isdisjoint(_SEE_MESSAGES)
             or any(tool.takes_context for tool in self.tools.values()),
+            on_divergence=options.get("on_divergence", "branch"),
             made=frozenset(message.id for message in messages.input) if isinstance(input, str) else frozenset(),
         )
         wanted = options.get("output_type")

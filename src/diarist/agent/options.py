@@ -50,6 +50,7 @@ class RunOptions(TypedDict, total=False):
     read_only: bool
     last_messages: int | Literal[False]
     semantic_recall: bool
+    on_divergence: Literal["branch", "append", "error"]
     request_context: dict[str, Any]
     model: str | Model | Any
     model_settings: ModelSettings
@@ -80,6 +81,9 @@ class CallOptions(RunOptions, total=False):
     resource. Without it, memory does nothing. ``resource``: the owner of the thread; without it, the thread belongs to
     no resource and shares nothing with others. ``read_only``, ``last_messages`` and ``semantic_recall`` take the place
     of memory's own options: True stores nothing of this call; a number of messages, or False; and True or False.
+    ``on_divergence``: for an input that has a history and does not continue the thread, as when the client edits a
+    question or wants another answer: ``"branch"`` (the default) goes back to where they part and supersedes the rest,
+    ``"append"`` supersedes nothing and stores what is new at the end, ``"error"`` raises InputError.
     ``deps`` and ``request_context`` are passed to tools and processors. ``max_steps``: limit of model calls in one run
     (5).
     ``max_processor_retries``: retries per step that processors may ask for; if unset, asking for one blocks the run.
@@ -171,6 +175,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "read_only": _BOOL,
     "last_messages": (lambda value: value is False or _whole(0)(value), "a whole number from 0 on, or False"),
     "semantic_recall": _BOOL,
+    "on_divergence": (lambda value: value in ("branch", "append", "error"), "'branch', 'append' or 'error'"),
     "request_context": (_is(Mapping), "a dictionary"),
     "model_settings": (_is(ModelSettings), "ModelSettings(temperature=..., ...)"),
     "tool_choice": (_is(str), "'auto', 'none', 'required' or the name of a tool"),

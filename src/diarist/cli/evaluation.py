@@ -19,6 +19,10 @@ eval_app = typer.Typer(
 )
 DATASETS = {
     "longmemeval": "LongMemEval (Wu et al. 2024): 500 questions of six types, each with a history of its own.",
+    "locomo": "LoCoMo (Maharana et al. 2024): ten long conversations of two people.",
+    "beam": "BEAM (Tavakoli et al. 2025): ten abilities, conversations of up to ten million tokens.",
+    "halumem": "HaluMem (Chen et al. 2025): extraction, update and answers, each scored apart.",
+    "personamem": "PersonaMem (Jiang et al. 2025): multiple-choice questions about a changing user.",
 }
 _STATUS = """
 

@@ -15,8 +15,8 @@ from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Json
 
 _HONEST = (
-    "No language model is used: fixed rules pick out the user's statements, numbers, names, dates,\n"
-    "decisions and tool outcomes. This is fast and free, but simpler than a diary that a model writes.\n"
+    "No language model is used: fixed rules pick out sentences with rare words, names, numbers and dates,\n"
+    "and tool outcomes. This is fast and free, but simpler than a diary that a model writes.\n"
     "Use --model provider/name for one."
 )
 

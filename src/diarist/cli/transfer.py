@@ -77,6 +77,10 @@ def export_file(address: str, file: Path, *, thread: str | None, resource: str |
         moved = asyncio.run(write(target))
     counts = {name: moved[f"{name}s"] for name in ("thread", "message", "resource")}
     typer.echo(f"Exported {_counted(counts)}.", err=True)
+    if left_out := moved.get("left_out"):
+        typer.echo(
+            f"Left out {left_out:,} superseded messages: an export has the active branch of each thread.", err=True
+        )
 
 
 @contextmanager

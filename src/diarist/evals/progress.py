@@ -11,8 +11,8 @@ from typing import Protocol
 class Stage(Protocol):
     """One stage that is running."""
 
-    def advance(self) -> None:
-        """Count one finished piece of work."""
+    def advance(self, *, before: bool = False) -> None:
+        """Count one finished piece of work; ``before``: an earlier process did it, so it took no time."""
         ...
 
 
@@ -60,17 +60,18 @@ class _LineStage:
         self, write: Callable[[str], None], every: float, name: str, total: int, spent: Callable[[], float]
     ) -> None:
         self._write, self._every, self._name, self._total, self._spent = write, every, name, total, spent
-        self._done = 0
+        self._done = self._before = 0
         self._began = self._shown = time.monotonic()
 
-    def advance(self) -> None:
+    def advance(self, *, before: bool = False) -> None:
         self._done += 1
+        self._before += before
         now = time.monotonic()
         if now - self._shown >= self._every and self._done < self._total:
             self._shown = now
             self.show()
 
     def show(self) -> None:
-        left = time_left(self._done, self._total, time.monotonic() - self._began)
+        left = time_left(self._done - self._before, self._total - self._before, time.monotonic() - self._began)
         rest = f", {left}" if self._done < self._total else ""
         self._write(f"{self._name}: {self._done:,} of {self._total:,}{rest}, ${self._spent():.4f} spent")

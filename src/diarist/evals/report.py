@@ -121,10 +121,9 @@ def _average_section(results: Results, metric: Metric, part: str) -> Section:
     return Section(
         f"{_of(part)}{metric.name}",
         "**micro**: the mean over all questions. **macro**: the mean of the types' means, so that each type counts the "
-        "same. In percent, with 95 % confidence intervals. For shares: Wilson's, and for macro those of the types "
-        "joined (MOVER). For other scores: a percentile bootstrap over the questions (for macro within each type; "
-        "2,000 draws). Of several runs, each question counts with its mean, so the intervals are about questions, not "
-        "about runs.",
+        "same. In percent, with 95 % confidence intervals: Wilson's for shares and for equal scores, else a percentile "
+        "bootstrap over the questions (2,000 draws); for macro, those of the types joined (MOVER). Of several runs, "
+        "each question counts with its mean, so the intervals are about questions, not about runs.",
         head=("System", "Type", "Questions", "Mean", "95 % interval", "Runs", "Interval by"),
         rows=rows,
         plot=average_plot(averages),
@@ -212,7 +211,8 @@ def _cost_section(results: Results) -> Section:
     return Section(
         "Costs",
         "Tokens and prices as the providers report and list them; a price that is not known is not guessed. Memories "
-        "are made once: their costs count here also if an earlier run paid them (`paid_by_this_run` in ingest.jsonl). "
+        "are made once: their costs count here also if an earlier run paid them (`paid_by_this_run` in ingest.jsonl), "
+        "and for om and om-recall, which share them, twice. "
         "Calls that a system of your own makes are not counted.",
         head=(
             "System",

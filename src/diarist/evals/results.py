@@ -192,14 +192,11 @@ class Results:
             _average(name, group, metric, tuple(micro([each[name]]) for each in by_run if name in each))
             for name, group in zip(types, groups, strict=True)
         ]
-        if metric.binary:
-            interval, method = joined([(each.mean, each.interval) for each in found]), "MOVER"
-        else:
-            interval, method = bootstrap(groups, macro), "bootstrap"
+        interval = joined([(each.mean, each.interval) for each in found])
         every = [value for group in groups for value in group]
         found.append(_average("micro", every, metric, tuple(micro([*each.values()]) for each in by_run)))
         macros = tuple(macro([*each.values()]) for each in by_run)
-        found.append(Average("macro", total, macro(groups), interval, method, macros))
+        found.append(Average("macro", total, macro(groups), interval, "MOVER", macros))
         return found
 
     def _groups(self, system: str, run: int, part: str, metric: Metric) -> dict[str, list[float]]:
@@ -283,9 +280,9 @@ def _compare(
 
 def _average(name: str, values: Sequence[float], metric: Metric, runs: tuple[float, ...]) -> Average:
     mean, total = fmean(values), len(values)
-    if metric.binary:
+    if metric.binary or len(set(values)) == 1:  # for other values from 0 to 1, Wilson's interval is on the safe side
         return Average(name, total, mean, wilson(mean * total, total), "Wilson", runs)
-    return Average(name, total, mean, bootstrap([values], micro), "bootstrap", runs)
+    return Average(name, total, mean, bootstrap(values), "bootstrap", runs)
 
 
 def _score(item: Item) -> float:

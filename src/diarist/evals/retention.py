@@ -148,21 +148,22 @@ async def _observe(
 ) -> str:
     """Return the notes of a batch, and add them to ``earlier``. A batch that the Observer fails at has no notes."""
     texts: list[str] = []
-    left = list(messages)
-    started = time.perf_counter()
+    left: Sequence[Message] = messages
     while left:
+        started = time.perf_counter()
         try:
             observed = await observer.observe(left, earlier=earlier)
         except (RoleError, ModelError) as error:
             result.failed.append(str(error))
             break
+        finally:
+            result.seconds += time.perf_counter() - started
         result.usage += observed.usage
         result.calls += observed.calls
         texts.append(observed.text)
         earlier.append(as_entry(observed.text, len(earlier), counter))
         _judge(observed.text, left, result)
-        left = [message for message in left if message.id in observed.unnoted]
-    result.seconds += time.perf_counter() - started
+        left = [message for message in messages if message.id in observed.unnoted]
     return "\n".join(texts)
 
 

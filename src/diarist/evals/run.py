@@ -54,7 +54,7 @@ def run_evaluation(settings: Settings) -> bool:
     unpriced = "".join(f"; unknown price: {model}" for model in sorted(outcome.unpriced))
     console.print(f"Spent ${outcome.spent:.4f}{unpriced}")
     if outcome.failed:
-        console.print(f"{outcome.failed:,} answers or judgements failed and count as wrong; the report lists them.")
+        console.print(f"{outcome.failed:,} items failed and count as wrong; the report lists them.")
     if not outcome.finished:
         console.print("Stopped at the budget. Repeat the command with a larger --budget to continue.")
     console.print(f"Report: {settings.out / 'report.html'}")
@@ -100,13 +100,16 @@ class Bars:
 
 class _Bar:
     def __init__(self, bars: Progress, total: int, spent: Callable[[], float]) -> None:
-        self._bars, self._total, self._spent, self._done = bars, total, spent, 0
+        self._bars, self._total, self._spent = bars, total, spent
+        self._done = self._before = 0
         self._task = bars.add_task("", total=total)
 
-    def advance(self) -> None:
+    def advance(self, *, before: bool = False) -> None:
         self._done += 1
+        self._before += before
         seconds = self._bars.tasks[self._task].elapsed or 0.0
-        text = f"{time_left(self._done, self._total, seconds)}, ${self._spent():.4f} spent"
+        left = time_left(self._done - self._before, self._total - self._before, seconds)
+        text = f"{left}, ${self._spent():.4f} spent"
         self._bars.update(self._task, advance=1, description=text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
@@ -43,22 +43,14 @@ def joined(parts: Sequence[tuple[float, Interval]]) -> Interval:
     return Interval(max(0.0, mean - low), min(1.0, mean + high))
 
 
-def bootstrap(
-    groups: Sequence[Sequence[float]],
-    statistic: Callable[[Sequence[Sequence[float]]], float],
-    *,
-    draws: int = BOOTSTRAP_DRAWS,
-    seed: int = 1,
-) -> Interval:
-    """Return the percentile bootstrap interval of a statistic, 95 %.
+def bootstrap(values: Sequence[float], *, draws: int = BOOTSTRAP_DRAWS, seed: int = 1) -> Interval:
+    """Return the percentile bootstrap interval of a mean, 95 %.
 
-    Each draw takes as many values from every group, with replacement, as the group has. The seed is fixed, so the same
-    values give the same interval.
+    The seed is fixed, so the same values give the same interval. Needs values that differ: equal ones would have an
+    interval without width, however few they are.
     """
-    if not any(groups):
-        return Interval(0.0, 1.0)
     chance = random.Random(seed)
-    found = sorted(statistic([chance.choices(group, k=len(group)) for group in groups if group]) for _ in range(draws))
+    found = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(draws))
     return Interval(found[int(0.025 * (draws - 1))], found[math.ceil(0.975 * (draws - 1))])
 
 
@@ -107,7 +99,7 @@ class Difference:
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     """Return the paired difference ``first - second``."""
     pairs = [a - b for a, b in zip(first, second, strict=True)]
-    return Difference(fmean(pairs) if pairs else 0.0, bootstrap([pairs], micro) if pairs else Interval(0.0, 0.0))
+    return Difference(fmean(pairs), bootstrap(pairs)) if pairs else Difference(0.0, Interval(0.0, 0.0))
 
 
 def kendall_tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:

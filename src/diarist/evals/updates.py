@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from diarist.evals.retention import as_entry
 from diarist.exceptions import ModelError
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleError
+from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.messages import Message
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
@@ -77,7 +78,7 @@ async def measure_updates(
                 text = (await reflector.reflect(entries, target_tokens=counter.count(text) * 3 // 4)).text
         except (RoleError, ModelError):  # a diary that cannot be written has no new value
             text = ""
-        lines = text.splitlines()
+        lines = [line.text for line in read_lines(text)]
         fresh = [place for place, line in enumerate(lines) if new in line]
         if not fresh or any(old in line for line in lines[fresh[-1] + 1 :]):
             result.stale.append(f"{new} instead of {old}")

@@ -63,7 +63,7 @@ class History(Generic[Place]):
             return None
         own = own_id is not None and own_id not in self._ids
         message_id = own_id if own_id is not None and own else new_id("msg")
-        message = Message(id=message_id, role=role, parts=list(parts), created_at=None)
+        message = Message(id=message_id, role=role, parts=list(parts))
         entry = Entry(message, list(places), own)
         self._ids.add(message_id)
         self.entries.append(entry)
@@ -88,10 +88,25 @@ class History(Generic[Place]):
         part.result, part.state = result, state
         entry.places.append(place)
 
+    @property
+    def complete(self) -> int:
+        """Number of entries before the first one that waits for a result."""
+        waiting = {id(entry) for _, entry in self._open.values()}
+        return next((i for i, entry in enumerate(self.entries) if waiting and id(entry) in waiting), len(self.entries))
+
+    def close(self) -> None:
+        """Wait for no more results: one that comes later becomes a message of role ``tool``."""
+        self._open.clear()
+
     def note(self, kind: str) -> None:
         """Name a type that has no form in the library."""
         if kind not in self.unknown:
             self.unknown.append(kind)
+
+    def rename(self, ids: Sequence[str]) -> None:
+        """Take over the ids that a turn gave the messages: ``TurnView.ids``."""
+        for entry, message_id in zip(self.entries, ids, strict=True):
+            entry.message.id = message_id
 
     def left_out(self, keep: Collection[str]) -> set[Place]:
         """Return the places of the messages whose ids are not in ``keep``."""

@@ -114,7 +114,17 @@ class Forgetting:
             except ConflictError:  # another call removed some of the messages: look again
                 if attempt == MAX_ATTEMPTS:
                     raise
-        return receipt
+        return receipt + await self._forget_superseded(thread.id, ids)
+
+    async def _forget_superseded(self, thread_id: str, ids: set[str]) -> Receipt:
+        """Delete messages that are not on the active branch. Nothing else was made from them: it is gone since they
+        were superseded."""
+        rows = [one.message for one in await self.storage.list_superseded(thread_id) if one.message.id in ids]
+        if not rows:
+            return Receipt()
+        await self.storage.note_forgotten(thread_id, [Forgotten(seq_of(row), row.id, row.role) for row in rows])
+        await self.storage.delete_messages(thread_id, [row.id for row in rows])
+        return Receipt(message_ids=tuple([row.id for row in rows]))
 
     async def logs_with(self, thread: Thread) -> list[ObservationLog]:
         """Return the logs that may cover the thread: this memory's own, stored or not, and the one of the other scope
@@ -142,8 +152,10 @@ class Forgetting:
         """Return a receipt that lists all data deleted with a thread."""
         logs = [log for log in await self.logs_with(thread) if log.scope == "thread"]
         past = [old for log in logs for old in await self.storage.list_generations(log.key)]
+        active = [row.id async for row in rows_between(self.storage, thread.id)]
+        superseded = [one.message.id for one in await self.storage.list_superseded(thread.id)]
         return Receipt(
-            message_ids=tuple([row.id async for row in rows_between(self.storage, thread.id)]),
+            message_ids=tuple(dict.fromkeys(active + superseded)),
             observation_ids=tuple(dict.fromkeys(entry.id for log in (*past, *logs) for entry in log.entries)),
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from diarist.memory.rows import seq_of, stand_in
 from diarist.memory.run_recorder import RunRecorder
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.messages import Message
 from diarist.processors.base import (
     ProcessInputArgs,
@@ -31,6 +32,7 @@ class HistoryProcessor(Processor[Any]):
             the prompt stays the same for some turns.
         thread_wait: Seconds to wait for another run of the same thread.
         read_only: Store nothing, and wait for no other run.
+        embedding: As for ``RunRecorder``.
     """
 
     id = "message-history"
@@ -46,8 +48,10 @@ class HistoryProcessor(Processor[Any]):
         last_messages: int = 10,
         thread_wait: float = 30.0,
         read_only: bool = False,
+        embedding: Embedding | None = None,
     ) -> None:
         self._storage = storage
+        self._embedding = embedding
         self._counter = counter
         self._last = last_messages
         self._thread_wait = thread_wait
@@ -55,14 +59,20 @@ class HistoryProcessor(Processor[Any]):
         self.stores_run = not read_only
 
     def create_state(self) -> RunRecorder:
-        return RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, read_only=self._read_only)
+        return RunRecorder(
+            self._storage,
+            self._counter,
+            thread_wait=self._thread_wait,
+            read_only=self._read_only,
+            embedding=self._embedding,
+        )
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         if args.thread_id is None:
             return
         recorder: RunRecorder = args.state
         await recorder.begin(args.context)
-        window = await self.window(args.thread_id)
+        window = await self.window(args.thread_id, upto=recorder.hidden_after)
         args.message_list.remember(window)
         recorder.ask_again(args.message_list, window)
 
@@ -70,8 +80,9 @@ class HistoryProcessor(Processor[Any]):
         if args.thread_id is not None:
             await args.state.sync(args.context)
 
-    async def window(self, thread_id: str) -> list[Message]:
-        """Return the last messages, starting with a user message; none if ``last_messages`` is 0.
+    async def window(self, thread_id: str, *, upto: int | None = None) -> list[Message]:
+        """Return the last messages, starting with a user message; none if ``last_messages`` is 0. ``upto``: only
+        messages up to this ``seq``.
 
         The start depends on the thread alone, and moves in hops to row numbers that are multiples of 30% of the limit.
         The user message is searched for only among the rows that all windows of one hop share, so later rows do not
@@ -79,7 +90,8 @@ class HistoryProcessor(Processor[Any]):
         """
         if not self._last:
             return []
-        rows = await self._storage.list_messages(thread_id, limit=self._last + 1, newest_first=True)
+        before = None if upto is None else upto + 1
+        rows = await self._storage.list_messages(thread_id, before=before, limit=self._last + 1, newest_first=True)
         rows.reverse()
         hop = self._last - self._last * 7 // 10
         window = _newest(rows, self._last, hop)
@@ -90,10 +102,10 @@ class HistoryProcessor(Processor[Any]):
         if first is not None:
             return window[first:]
         # the user message that started the turn
-        before = await self._storage.list_messages(
+        earlier = await self._storage.list_messages(
             thread_id, before=window[0].seq, limit=_LONGEST_TURN, newest_first=True
         )
-        opener = next((message for message in before if message.role == "user"), None)
+        opener = next((message for message in earlier if message.role == "user"), None)
         newest = window if opener is None else _newest(rows, self._last - 1, hop)
         newest = list(dropwhile(lambda row: row.role == "tool", newest))  # drop results without their calls
         if opener is None and newest:

@@ -181,7 +181,7 @@ class Memory:
         self._addressing = Addressing(self.storage, self.config)
         self._forgetting = Forgetting(self.storage, self.counter, self._addressing, self._embedding)
         shared = self.storage, self.counter, self._addressing, self._forgetting
-        self.threads = Threads(*shared, self._embedding)
+        self.threads = Threads(*shared, self._embedding, thread_wait=thread_wait)
         self.messages = Messages(*shared, self._embedding, thread_wait=thread_wait)
         self.diary = Diary(*shared, self.config, engine=lambda: self._engine(None), thread_wait=thread_wait)
         self.working = Working(self.storage, working, self._addressing)
@@ -335,6 +335,7 @@ class Memory:
                 last_messages=last,
                 thread_wait=self._thread_wait,
                 read_only=read_only,
+                embedding=self._embedding,
             )
         from diarist.memory.observational.processor import DiaryProcessor
         from diarist.memory.read_only import ReadOnlyDiary
@@ -348,6 +349,7 @@ class Memory:
             await_background=self._await_background,
             search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None,
             prompts=self._prompts,
+            embedding=self._embedding,
         )
 
     def _made_engine(self, model: Model | None) -> Engine:

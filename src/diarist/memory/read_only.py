@@ -6,6 +6,7 @@ from typing import Any
 
 from diarist.memory.memory_note import asked_in
 from diarist.memory.observational.processor import TAG, DiaryProcessor, RunState
+from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.processors.base import (
     APIErrorHookResult,
@@ -32,6 +33,8 @@ class ReadOnlyDiary(DiaryProcessor):
             return
         await state.recorder.begin(context)
         state.turn = turn = await self._engine.look(context.thread_id, context.resource_id)
+        if (upto := state.recorder.hidden_after) is not None:
+            turn.window.remove([row for row in turn.window.rows if seq_of(row) > upto])
         window = turn.window.messages()
         args.message_list.remember(window)
         state.recorder.ask_again(args.message_list, window)

@@ -7,18 +7,20 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import cast
 
 from diarist.checks import check_metadata_of
+from diarist.chunks import DataChunk
 from diarist.concurrency import shield_until_done
 from diarist.counting import count_parts
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
-from diarist.memory.dedupe_input import resent
+from diarist.memory.branches import Branches
 from diarist.memory.run_lifecycle import RUN_TTL, Heartbeat, check_owner, end_run, open_run, unstored
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.message_list import MessageList
-from diarist.messages import FilePart, Message, new_id
+from diarist.messages import FilePart, Json, Message, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
 from diarist.storage.base import Storage
@@ -26,6 +28,9 @@ from diarist.storage.records import MessageSource, NewEvent, Run, Thread
 from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
+
+DIVERGED = "data-thread-diverged"
+"""Event: the input did not continue the active branch of its thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +51,31 @@ class RunRecorder:
     Args:
         thread_wait: Seconds to wait for another run of the thread.
         read_only: Write nothing, and wait for no other run.
+        embedding: Removes the vectors of messages that are superseded; None if there are none.
 
     Attributes:
+        hidden_after: If the client went back in the conversation and this run writes nothing: ``seq`` of the last row
+            to show.
         pinned: Ids of stored messages that the caller sent again as this run's question.
         kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
         events: Events to store with the run's next messages; dropped if the run is discarded.
     """
 
     def __init__(
-        self, storage: Storage, counter: TokenCounter, *, thread_wait: float = 0, read_only: bool = False
+        self,
+        storage: Storage,
+        counter: TokenCounter,
+        *,
+        thread_wait: float = 0,
+        read_only: bool = False,
+        embedding: Embedding | None = None,
     ) -> None:
         self._storage = storage
         self._counter = counter
         self._thread_wait = thread_wait
         self._read_only = read_only
+        self._branches = Branches(storage, counter, embedding)
+        self.hidden_after: int | None = None
         self.pinned: set[str] = set()
         self.kept: set[str] = set()
         self.events: list[NewEvent] = []
@@ -102,27 +118,27 @@ class RunRecorder:
     async def _take_in(self, context: RunContext[object], thread_id: str) -> None:
         """Add those input messages to the run that the thread does not have yet.
 
-        If the thread has all of them, remember the last user messages of the input, without deleted ones.
+        If the client went back in the conversation, so does the thread. If the thread has all of the messages, remember
+        the last questions of the input, without deleted ones.
         """
-        given = context.messages.input
-        known: set[str] = set()
-        if asked := [message.id for message in given if message.id not in context.made]:
-            known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
-            known |= await resent(self._storage, thread_id, given, known)
-        context.messages.remove(known)
-        for message in given:
-            if message.id not in known:
-                context.messages.add(unstored(message), "input")
-        if len(known) < len(given) or not given:
-            return
-        there = await self._storage.existing_ids(thread_id, [message.id for message in given])
-        if given[-1].role == "user" and given[-1].id not in there:
-            raise InputError(
-                f"message {given[-1].id!r} of thread {thread_id!r} was forgotten, and the input has nothing else to"
-                " answer: give the message a new id to send it again"
-            )
-        questions = takewhile(lambda message: message.role == "user", reversed(given))
-        self._repeated = [message for message in questions if message.id in there][::-1]
+        messages, given = context.messages, context.messages.input
+        taken = await self._branches.take_in(
+            None if self._read_only else self._run,
+            thread_id,
+            given,
+            made=context.made,
+            on_divergence=context.on_divergence,
+        )
+        messages.remove({message.id for message in given} - {message.id for message in taken.new})
+        for message in taken.new:
+            name = taken.names.get(message.id, message.id)
+            messages.substitute(message.id, replace(unstored(message), id=name))
+        context.renamed |= taken.names
+        self._repeated, self.hidden_after = taken.repeated, taken.hidden_after
+        if taken.event is not None:
+            data: dict[str, Json] = {"threadId": thread_id, **taken.event}
+            context.writer.custom(DataChunk(DIVERGED, data, transient=True))
+            self.events.append(NewEvent(f"thread:{thread_id}", DIVERGED, data))
 
     def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
         """If the input had no new message, use its last user messages as the question.

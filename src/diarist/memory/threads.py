@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,13 +17,14 @@ from diarist.checks import (
     refuse_empty,
     refuse_own_resource,
 )
-from diarist.exceptions import InputError, RunLostError, ThreadBusyError
+from diarist.exceptions import InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.memory.addressing import Addressing
+from diarist.memory.branches import Branch, Branches
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.generated_titles import without_mark
 from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
-from diarist.memory.rows import threads_of
+from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.run_lifecycle import end_run, open_run
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.transfer.cloning import clone
@@ -31,7 +33,7 @@ from diarist.memory.transfer.importer import Existing, Importer
 from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
 from diarist.messages import Json, new_id, utc_now
 from diarist.storage.base import Storage
-from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
+from diarist.storage.records import CLONED_FROM, Page, Run, Thread, is_own_resource, own_resource
 from diarist.tokens import TokenCounter
 
 
@@ -49,9 +51,12 @@ class Threads:
         addressing: Addressing,
         forgetting: Forgetting,
         embedding: Embedding,
+        *,
+        thread_wait: float,
     ) -> None:
         self._storage, self._counter = storage, counter
         self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding
+        self._branches, self._thread_wait = Branches(storage, counter, embedding), thread_wait
 
     async def create(
         self,
@@ -146,7 +151,7 @@ class Threads:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Thread:
-        """Copy a thread, or some of its messages, into a new thread of the same resource.
+        """Copy the active branch of a thread, or some of its messages, into a new thread of the same resource.
 
         Messages get new ids, and keep everything else. Diary entries are copied if they were made from copied messages
         only. In place of a reflection that was also made from other messages, the entries that it replaced are copied,
@@ -251,11 +256,75 @@ class Threads:
             with suppress(RunLostError):  # deleted with the thread
                 await end_run(self._storage, run, "discarded")
 
+    # -- branches
+
+    async def rewind(self, thread: str, *, to: str, resource: str | None = None) -> Branch | None:
+        """Go back to a message: the messages behind it are superseded.
+
+        They are in no prompt, diary, search or recall any more. ``branches`` lists them, and ``switch_branch`` brings
+        them back. Diary entries made from them are removed; other messages of such an entry become raw again, and are
+        observed when they are due. Working memory does not change.
+
+        Args:
+            to: Id of a message on the active branch.
+
+        Returns:
+            The branch with the superseded messages; None if there were none.
+
+        Raises:
+            NotFoundError: The thread does not exist, or has no such active message.
+            InputError: The thread belongs to another resource.
+            ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
+        """
+        found = await self._addressing.thread(thread, resource)
+        async with self._fenced(found) as run:
+            (*_, row) = [None, *await self._forgetting.rows_with(found.id, {to})]
+            if row is None:
+                raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
+            gone = await self._branches.move(run, seq_of(row))
+            return next(iter(await self._branches.list(found.id))) if gone else None
+
+    async def branches(self, thread: str, *, resource: str | None = None) -> builtins.list[Branch]:
+        """Return the branches of a thread that are not active, the newest first.
+
+        Raises NotFoundError; InputError if the thread belongs to another resource.
+        """
+        found = await self._addressing.thread(thread, resource)
+        return await self._branches.list(found.id)
+
+    async def switch_branch(self, thread: str, branch: str, *, resource: str | None = None) -> None:
+        """Make a branch the active one. The messages that were active behind the fork are superseded, as by ``rewind``.
+
+        The messages that come back are complete. They are raw: observed, embedded and found by searches again.
+
+        Args:
+            branch: Its id, as ``branches`` lists it.
+
+        Raises:
+            NotFoundError: The thread does not exist, or has no such branch that is not active.
+            InputError, ThreadBusyError: As for ``rewind``.
+        """
+        found = await self._addressing.thread(thread, resource)
+        async with self._fenced(found) as run:
+            await self._branches.move(run, await self._branches.end_of(found.id, branch))
+
+    @asynccontextmanager
+    async def _fenced(self, thread: Thread) -> AsyncGenerator[Run]:
+        """Hold the thread with a run of its own, so that no other run is live. Its changes of the branch stay."""
+        run = await open_run(self._storage, new_id("run"), thread, wait=self._thread_wait)
+        try:
+            await self._forgetting.finished(thread)
+            yield run
+        except BaseException:
+            await end_run(self._storage, run, "discarded")
+            raise
+        await end_run(self._storage, run, "committed")
+
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 
     async def export(self, thread: str, *, resource: str | None = None) -> AsyncGenerator[str, None]:
-        """Yield a thread as lines of JSON, with line ends: messages, metadata, all generations of the diary, and its
-        own working memory.
+        """Yield a thread as lines of JSON, with line ends: the messages of the active branch, metadata, all generations
+        of the diary, and its own working memory. The last line has the number of superseded messages, as ``left_out``.
 
         With ``scope="resource"`` the diary belongs to the resource and is not exported: after an import, the messages
         are raw and are observed again. Use ``export_all(resource=...)`` to include it.

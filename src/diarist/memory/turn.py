@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -353,6 +353,7 @@ class Turn:
                 self._context.made = frozenset(self._asked)
             await self._pipeline.open()
             self._opened = True
+            self._rename(self._context.renamed)
         self._context.finished = {message.id for message in messages.of("input", "response")}
         if answered:
             if (request := self._request) is not None:
@@ -363,6 +364,13 @@ class Turn:
                     )
                 )
             self._step += 1
+
+    def _rename(self, names: Mapping[str, str]) -> None:
+        """Use the ids under which memory stores messages that came without one."""
+        for message in self._known:
+            message.id = names.get(message.id, message.id)
+        self._asked = {names.get(message_id, message_id) for message_id in self._asked}
+        self._added = {names.get(message_id, message_id): parts for message_id, parts in self._added.items()}
 
     async def _prepare(self, system: Sequence[str]) -> None:
         """Run memory's processors for the next model call, and build its request."""
@@ -389,13 +397,14 @@ class Turn:
             window, tools = given.messages, []
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
         sent = {message.message_id for message in prompt.messages}
-        window, own = [message for message in window if message.id in sent], set(given.ids)
+        ids = [self._context.renamed.get(message_id, message_id) for message_id in given.ids]
+        window, own = [message for message in window if message.id in sent], set(ids)
         whole = {message.id for message in window if message.id in own and not _has_open_calls(message)}
         texts = [message.text for message in prompt.messages if message.role == "system"]
         return TurnView(
             prompt=prompt,
             system=texts[len(given.system) :],
-            ids=given.ids,
+            ids=ids,
             order=[message.id for message in window],
             keep=[message.id for message in window if message.id in whole],
             brought=[_without_open_calls(message) for message in window if message.id not in whole],

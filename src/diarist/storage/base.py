@@ -23,6 +23,7 @@ from diarist.storage.records import (
     Resource,
     RowRef,
     Run,
+    Superseded,
     Thread,
     WorkingMemory,
 )
@@ -197,6 +198,8 @@ class Storage(ABC):
         ``discarded`` deletes its messages. If this run created the thread and nothing else is in it, the thread goes
         too, with its working memory, log and events.
         ``interrupted`` keeps its messages; for a ``guarded`` run only those with source ``input``.
+        A discarded run, and an interrupted one without messages, leaves the active branch as it was before the run's
+        first ``set_branch``.
         Ending a run again in the same state does nothing.
 
         Args:
@@ -238,7 +241,37 @@ class Storage(ABC):
 
     @abstractmethod
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
-        """Delete visible messages. Returns their number."""
+        """Delete visible messages, active or superseded. Returns their number.
+
+        A branch that continues a deleted message then continues the one before it.
+        """
+
+    # Branches. A message is active or superseded; other methods read active messages only. Along each branch ``seq``
+    # rises, so the active messages in this order are the active branch.
+
+    @abstractmethod
+    async def set_branch(
+        self, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()
+    ) -> list[str]:
+        """Make the message with the ``seq`` ``end`` the last one of the active branch. Returns the ids of the messages
+        that became superseded, in order.
+
+        If ``end`` is active, the messages behind it become superseded. If it is superseded, the messages on the way to
+        it become active, and the messages of the old branch behind the fork superseded. Other readers see it at once.
+        Call it before the run stores messages of its own.
+
+        Args:
+            end: 0: no message stays active.
+            logs: Pairs of a log as it was read and as it shall be, the same object if nothing changes. They are saved
+                in the same transaction, and only if all of them still have the versions that were read (0: none).
+
+        Raises RunLostError; NotFoundError if there is no such message; ConflictError if a log was saved since it was
+        read.
+        """
+
+    @abstractmethod
+    async def list_superseded(self, thread_id: str) -> list[Superseded]:
+        """Return the superseded messages of a thread, by ``seq``."""
 
     @abstractmethod
     async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:

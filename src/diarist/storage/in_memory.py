@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import gt, lt
 from typing import Any
@@ -59,8 +60,10 @@ from diarist.storage.records import (
     Resource,
     RowRef,
     Run,
+    Superseded,
     Thread,
     WorkingMemory,
+    path_to,
 )
 from diarist.storage.search_cursors import Place, decode_place, encode_place, first_position, moves
 from diarist.storage.words import make_hit, message_terms, query_terms
@@ -74,6 +77,7 @@ class _Thread:
     positions: dict[int, int] = field(default_factory=dict[int, int])  # of visible messages
     last_seq: int = 0
     forgotten: dict[str, Forgotten] = field(default_factory=dict[str, Forgotten])
+    superseded: dict[int, tuple[int, MessageRow]] = field(default_factory=dict[int, tuple[int, MessageRow]])
 
     def drop(self, seq: int) -> None:
         del self.messages[seq]
@@ -84,6 +88,7 @@ class _Thread:
 class _Run:
     run: Run
     expires_at: int
+    earlier_end: int | None = None  # of the active branch, if the run has changed it
 
 
 _decoded = cached(8_000_000)(decode_log)
@@ -262,6 +267,10 @@ class InMemoryStorage(Storage, SearchStorage):
                     thread.positions[row.seq] = self._next_position(row)
                 else:
                     thread.drop(row.seq)
+        own = any(row.run_id == found.run.id for row in thread.messages.values())
+        if found.earlier_end is not None and state != "committed" and not own:
+            with suppress(NotFoundError):  # the message was forgotten while the run was live
+                self._move_branch(thread, found.earlier_end)
         if state != "discarded":
             moment = _now() if died_at is None else max(died_at, thread.row.updated_at or 0)
             thread.row = thread.row._replace(updated_at=moment)
@@ -382,10 +391,61 @@ class InMemoryStorage(Storage, SearchStorage):
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         with self._lock:
-            rows = self._visible_rows(thread_id, ids)
-            for row in rows:
-                self._threads[thread_id].drop(row.seq)
-            return len(rows)
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                return 0
+            tree = thread.superseded
+            places = {row.seq: parent for parent, row in tree.values() if row.id in set(ids)}
+            for row in self._visible_rows(thread_id, ids):
+                places[row.seq] = max((seq for seq in thread.messages if seq < row.seq), default=0)
+            for seq in sorted(places, reverse=True):  # the last ones first, since the one before may be deleted as well
+                tree.update({s: (places[seq], row) for s, (parent, row) in tree.items() if parent == seq})
+            for seq in places:
+                if tree.pop(seq, None) is None:
+                    thread.drop(seq)
+            return len(places)
+
+    async def set_branch(
+        self, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()
+    ) -> list[str]:
+        bodies = {log.key: encode_log(replace(log, version=read.version + 1)) for read, log in logs if log is not read}
+        with self._lock:
+            live, thread = self._live(run), self._threads[run.thread_id]
+            for read, _ in logs:
+                self._require_version(read.key, read.version)
+            earlier = max(thread.messages, default=0)
+            gone = self._move_branch(thread, end)
+            if live.earlier_end is None:
+                live.earlier_end = earlier
+            for read, log in logs:
+                if log is not read:
+                    self._put_log(replace(log, version=read.version + 1), bodies[log.key])
+            return gone
+
+    def _move_branch(self, thread: _Thread, end: int) -> list[str]:
+        fork, path = path_to({seq: parent for seq, (parent, _) in thread.superseded.items()}, end)
+        if not path and end and end not in thread.messages:
+            raise NotFoundError(f"thread {thread.row.id!r} has no message with the number {end}")
+        active = sorted(thread.messages)
+        rows = [(parent, thread.messages[seq]) for parent, seq in zip([0, *active], active, strict=False) if seq > fork]
+        for _, row in rows:
+            thread.drop(row.seq)
+        for seq in path:
+            _, row = thread.superseded.pop(seq)
+            thread.messages[seq] = row
+            thread.positions[seq] = self._next_position(row)
+        thread.superseded.update({row.seq: (parent, row) for parent, row in rows})
+        return [row.id for _, row in rows]
+
+    async def list_superseded(self, thread_id: str) -> list[Superseded]:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            found = sorted(thread.superseded.items()) if thread is not None else []
+        owner = thread.row.resource_id if thread is not None else ""
+        return [
+            Superseded(message=decode_message(row, thread_id=thread_id, resource_id=owner), parent=parent)
+            for _, (parent, row) in found
+        ]
 
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
         encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
@@ -488,19 +548,26 @@ class InMemoryStorage(Storage, SearchStorage):
         saved = replace(log, version=expected_version + 1)
         body = encode_log(saved)
         with self._lock:
-            head = self._logs.get(log.key)
-            stored = 0 if head is None else head.version
-            if stored != expected_version:
-                raise ConflictError(f"log {log.key!r} has version {stored}, not {expected_version}")
+            self._require_version(log.key, expected_version)
             for row in rows:
                 thread = self._threads.get(row.thread_id)
                 message = thread.messages.get(row.seq) if thread is not None else None
                 if message is None or message.id != row.id:
                     raise ConflictError(f"message {row.id!r} of thread {row.thread_id!r} is gone")
-            if head is not None and saved.generation > head.generation:
-                self._history.setdefault(log.key, {}).setdefault(head.generation, head.body)
-            self._logs[log.key] = _Log(saved.version, saved.generation, body)
+            self._put_log(saved, body)
         return saved
+
+    def _require_version(self, key: str, version: int) -> None:
+        head = self._logs.get(key)
+        stored = 0 if head is None else head.version
+        if stored != version:
+            raise ConflictError(f"log {key!r} has version {stored}, not {version}")
+
+    def _put_log(self, log: ObservationLog, body: str) -> None:
+        head = self._logs.get(log.key)
+        if head is not None and log.generation > head.generation:
+            self._history.setdefault(log.key, {}).setdefault(head.generation, head.body)
+        self._logs[log.key] = _Log(log.version, log.generation, body)
 
     async def list_generations(self, key: str) -> list[ObservationLog]:
         with self._lock:

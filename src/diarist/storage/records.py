@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -290,6 +291,33 @@ class Forgotten(NamedTuple):
     id: str
     role: Role
     rank: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superseded:
+    """A stored message that is not on its thread's active branch.
+
+    Attributes:
+        parent: ``seq`` of the message before it on its branch, active or superseded; 0 for the first of a thread.
+    """
+
+    message: Message
+    parent: int
+
+
+def path_to(parents: Mapping[int, int], end: int) -> tuple[int, list[int]]:
+    """Return the way from the active branch to a message: the ``seq`` of the last active message on it, and those of
+    the superseded messages behind that, in order.
+
+    Args:
+        parents: The parent of each superseded message of the thread, by ``seq``.
+        end: ``seq`` of a superseded message; or of an active one, which needs no others.
+    """
+    path: list[int] = []
+    while end in parents:
+        path.append(end)
+        end = parents[end]
+    return end, path[::-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,19 @@ async def committed(storage: Storage, *said: str | Message, of: Thread | None = 
     return [message for message in stored if message.seq in numbers]
 
 
+async def moved(storage: Storage, end: int) -> list[str]:
+    """Change the active branch in a run of its own; return the ids of the messages that became superseded."""
+    run = await begin(storage)
+    gone = await storage.set_branch(run, end)
+    await storage.finish_run(run, "committed")
+    return gone
+
+
+async def branches(storage: Storage) -> dict[int | None, int]:
+    """The numbers of the superseded messages, with those of the messages before them."""
+    return {one.message.seq: one.parent for one in await storage.list_superseded("trip")}
+
+
 async def texts(storage: Storage, thread_id: str = "trip", **window: Any) -> list[str]:
     return [message.text for message in await storage.list_messages(thread_id, **window)]
 
@@ -114,6 +127,7 @@ def _writes(storage: Storage, run: Run) -> list[Callable[[], Awaitable[object]]]
         lambda: storage.append_messages(run, []),
         lambda: storage.rewrite_messages(run, [user("late", id="m")]),
         lambda: storage.rewrite_messages(run, [], remove=["m"]),
+        lambda: storage.set_branch(run, 0),
         lambda: storage.heartbeat(run),
     ]
 
@@ -763,6 +777,128 @@ class StorageConformance:
         assert await storage.delete_messages("other", [a.id]) == 0
         assert await texts(storage) == ["a"]
         assert numbers(await committed(storage, "c")) == [3]
+
+    # -- branches
+
+    async def test_messages_behind_the_end_of_the_branch_are_superseded(
+        self, storage: Storage, second_storage: Storage
+    ) -> None:
+        rows = await committed(storage, "1", "2", "3", "4")
+        gone = await moved(storage, 2)
+        assert gone == [rows[2].id, rows[3].id]
+        assert await texts(second_storage) == ["1", "2"]
+        assert await second_storage.existing_ids("trip", [row.id for row in rows]) == {rows[0].id, rows[1].id}
+        superseded = await second_storage.list_superseded("trip")
+        assert [one.message for one in superseded] == rows[2:]
+        assert [one.parent for one in superseded] == [2, 3]
+        assert await moved(storage, 2) == []
+        await committed(storage, "5")
+        assert await texts(second_storage) == ["1", "2", "5"]
+        assert numbers(await storage.list_messages("trip"))[-1] == 5
+
+    async def test_a_branch_comes_back_whole(self, storage: Storage, second_storage: Storage) -> None:
+        said = [user("1"), Message(role="assistant", parts=ALL_PARTS, metadata={"a": 1}), user("3")]
+        rows = await committed(storage, *said)
+        await moved(storage, 1)
+        await committed(storage, "4", "5")
+        assert len(await moved(storage, 3)) == 2
+        assert await second_storage.list_messages("trip") == rows
+        assert [one.message.text for one in await storage.list_superseded("trip")] == ["4", "5"]
+        assert await branches(storage) == {4: 1, 5: 4}
+        await moved(storage, 5)
+        assert await texts(second_storage) == ["1", "4", "5"]
+
+    async def test_branches_of_branches(self, storage: Storage) -> None:
+        await committed(storage, "1", "2", "3")
+        await moved(storage, 2)
+        await committed(storage, "4", "5")
+        await moved(storage, 1)
+        await committed(storage, "6")
+        assert await branches(storage) == {2: 1, 3: 2, 4: 2, 5: 4}
+        await moved(storage, 4)
+        assert await texts(storage) == ["1", "2", "4"]
+        assert await branches(storage) == {3: 2, 5: 4, 6: 1}
+        await moved(storage, 0)
+        assert await texts(storage) == []
+        await moved(storage, 3)
+        assert await texts(storage) == ["1", "2", "3"]
+
+    async def test_a_deleted_message_is_gone_from_every_branch(self, storage: Storage) -> None:
+        rows = await committed(storage, "1", "2", "3", "4", "5")
+        await moved(storage, 2)
+        await committed(storage, "6")
+        assert await storage.delete_messages("trip", [rows[1].id, rows[2].id, rows[4].id]) == 3
+        assert await branches(storage) == {4: 1}
+        await moved(storage, 4)
+        assert await texts(storage) == ["1", "4"]
+        assert await branches(storage) == {6: 1}
+        await storage.delete_thread("trip")
+        assert await storage.list_superseded("trip") == []
+
+    async def test_an_id_may_be_on_two_branches(self, storage: Storage) -> None:
+        await committed(storage, "1", user("old", id="x"))
+        await moved(storage, 1)
+        await committed(storage, user("new", id="x"))
+        assert await moved(storage, 2) == ["x"]
+        assert await texts(storage) == ["1", "old"]
+        assert await storage.delete_messages("trip", ["x"]) == 2
+        assert await storage.list_superseded("trip") == []
+
+    @pytest.mark.parametrize("state", ENDS)
+    @pytest.mark.parametrize("says", [True, False])
+    async def test_a_run_without_messages_leaves_the_branch_as_it_was(
+        self, storage: Storage, state: EndState, says: bool
+    ) -> None:
+        await committed(storage, "1", "2")
+        run = await begin(storage)
+        await storage.set_branch(run, 1)
+        if says:
+            await storage.append_messages(run, [user("3")])
+        await storage.finish_run(run, state)
+        stays = state == "committed" or (state == "interrupted" and says)
+        assert await texts(storage) == (["1", "3"] if stays and says else ["1"] if stays else ["1", "2"])
+        assert len(await storage.list_superseded("trip")) == stays
+
+    async def test_a_run_whose_process_died_leaves_the_branch_as_it_was(self, storage: Storage) -> None:
+        await committed(storage, "1", "2")
+        run = await begin(storage, ttl=60)
+        await storage.set_branch(run, 1)
+        await storage.heartbeat(run, ttl=0)
+        await begin(storage)
+        assert await texts(storage) == ["1", "2"]
+
+    async def test_a_branch_needs_an_existing_message(self, storage: Storage) -> None:
+        await committed(storage, "1")
+        run = await begin(storage)
+        with pytest.raises(NotFoundError, match="7"):
+            await storage.set_branch(run, 7)
+        assert await texts(storage) == ["1"]
+
+    async def test_logs_change_with_the_branch_or_not_at_all(self, storage: Storage, second_storage: Storage) -> None:
+        await committed(storage, "1", "2")
+        first = await storage.save_log(log(), expected_version=0)
+        changed = replace(first, actor="m")
+        await second_storage.save_log(replace(first, actor="n"), expected_version=1)
+        run = await begin(storage)
+        for stale in (first, changed):
+            with pytest.raises(ConflictError):
+                await storage.set_branch(run, 1, logs=[(first, stale)])
+        missing = log("thread:other")
+        now = await storage.get_log("thread:trip")
+        assert now is not None
+        assert await storage.set_branch(run, 1, logs=[(now, replace(now, actor="m")), (missing, missing)]) != []
+        stored = await second_storage.get_log("thread:trip")
+        assert stored is not None
+        assert (stored.version, stored.actor) == (3, "m")
+        assert await texts(second_storage) == ["1"]
+
+    async def test_no_log_covers_a_superseded_message(self, storage: Storage) -> None:
+        rows = await committed(storage, "1", "2")
+        await moved(storage, 1)
+        with pytest.raises(ConflictError):
+            await storage.save_log(log(), expected_version=0, rows=[RowRef("trip", 2, rows[1].id)])
+
+    # -- what was forgotten
 
     async def test_what_was_forgotten_keeps_its_place_and_id(self, storage: Storage, second_storage: Storage) -> None:
         a, b = await committed(storage, "a", "b")

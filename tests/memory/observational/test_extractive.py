@@ -182,6 +182,57 @@ async def test_other_languages_keep_something_readable(text: str) -> None:
     assert first in await notes(user(text))
 
 
+async def test_headings_are_no_notes() -> None:
+    plan = "## Your trip to Rome\n\n**Where to stay**\n\nHotels:\n- The Artemide has 85 rooms and a quiet roof garden."
+    text = await notes(user("Which hotel?"), assistant(plan))
+    assert "The Artemide has 85 rooms" in text
+    for heading in ("Your trip to Rome", "Where to stay", "Hotels"):
+        assert heading not in text
+
+
+async def test_the_users_words_come_before_the_assistants() -> None:
+    guide = " ".join(f"Bake the {n} loaves at {180 + n} degrees until the crust is brown." for n in range(12))
+    said = [f"My {oven} oven has {n} shelves." for n, oven in enumerate(["gas", "clay", "brick", "Dutch", "pizza"])]
+    text = await notes(*[each for fact in said for each in (user(fact), assistant(guide))])
+    assert [fact for fact in said if fact not in text] == []
+    lines = text.splitlines()
+    users, answers = (sum(len(line) for line in lines if who in line) for who in ("User", "Assistant"))
+    assert answers < 1.5 * users < 0.2 * 5 * len(guide)
+
+
+async def test_rare_words_are_kept_and_everyday_talk_is_not() -> None:
+    talk = "It was so good to see you again and I really hope that we can do it more often from now on."
+    facts = "The beekeeper in Ghent sold us heather honey."
+    text = await notes(*[user(f"{talk} Week {n}.", n) for n in range(30)], user(facts, 40))
+    assert facts in text
+    assert text.count("so good to see you") < 15
+
+
+async def test_what_was_noted_counts_little_again() -> None:
+    first, same = "The ferry to Bornholm costs 84 euros.", "As I told you, the ferry to Bornholm costs 84 euros."
+    other = "My aunt breeds alpacas."
+    texts = [user(f"{same} {'Really.' * (n % 2)}", n) for n in range(10)]
+    text = await notes(user(first, 0), *texts, user(other, 30))
+    assert other in text
+    assert text.count("Bornholm") < 8
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "Meine Tante züchtet Alpakas in Ravensburg.",
+        "Mi tía cría alpacas cerca de Zaragoza.",
+        "叔母は札幌でアルパカを飼っています。",
+        "Моя тётя разводит альпак под Самарой.",
+    ],
+)
+async def test_facts_stand_out_in_other_languages(fact: str) -> None:
+    small = {"M": "Das ist ja wirklich sehr schön, und ich freue mich.", "叔": "そうですね。ありがとうございます。"}
+    talk = small.get(fact[0], "That is so nice of you, and I am very happy about it.")
+    text = await notes(*[user(talk, n) for n in range(3)], user(fact, 20))
+    assert fact in text
+
+
 async def test_attachments_are_noted() -> None:
     message = Message(role="user", parts=[FilePart(media_type="image/png", data=b"x", name="map.png")])
     assert "User attached 'map.png' (image/png)" in await notes(message)
@@ -207,6 +258,15 @@ async def test_attachments_are_noted() -> None:
         ("I started last month", "February 2026"),
         ("The fair is next year", "2027"),
         ("I heard it last week", "the week of 23 February 2026"),
+        ("I saw her last Fri", "27 February 2026"),
+        ("We hiked two weekends ago", "the weekend of 21 February 2026"),
+        ("I moved last summer", "summer 2025"),
+        ("We skied last winter", "winter 2025/2026"),
+        ("I'll move this summer", "summer 2026"),
+        ("I lost my job this month", "March 2026"),
+        ("I quit smoking this year", "2026"),
+        ("I've lived here for 3 years", "since 2023"),
+        ("She has been a nurse for six months", "since September 2025"),
     ],
 )
 def test_days_are_computed_where_they_can_be(sentence: str, meaning: str) -> None:
@@ -227,6 +287,10 @@ def test_days_are_computed_where_they_can_be(sentence: str, meaning: str) -> Non
         "She finished it in two days",
         "The deadline is 31 April",
         "A few weeks ago",
+        "I'll stay there for 3 years",
+        "I lived there for three years",
+        "The fair is next summer",
+        "We meet this week",
     ],
 )
 def test_no_day_is_invented(sentence: str) -> None:

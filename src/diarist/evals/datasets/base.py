@@ -180,6 +180,12 @@ def load_json(path: Path) -> Json:
             raise InputError(f"{path} is neither JSON nor JSON lines: {first}") from first
 
 
+def load_items(path: Path) -> list[dict[str, Json]]:
+    """Return the objects of a file: of its list, its lines, or its one object. Raises InputError."""
+    raw = load_json(path)
+    return objects(raw if isinstance(raw, list) else [raw], str(path))
+
+
 def objects(value: Json, where: str) -> list[dict[str, Json]]:
     """Return a list of JSON objects. Raises InputError."""
     if not isinstance(value, list):

@@ -21,7 +21,7 @@ from diarist.evals.datasets.base import (
     Judged,
     field_of,
     judged_mean,
-    load_json,
+    load_items,
     message,
     objects,
     required,
@@ -69,7 +69,7 @@ class LongMemEval(Dataset):
         self.reader_tokens = 800 if reading == "con" else 500
 
     def read(self) -> Iterator[History]:
-        for number, item in enumerate(objects(load_json(self.path), str(self.path)), 1):
+        for number, item in enumerate(load_items(self.path), 1):
             yield _history(item, f"{self.path}, item {number}")
 
     def reader_prompt(self, question: Question, context: str) -> str:

@@ -180,11 +180,14 @@ def newest(sessions: Sequence[Session], render: Render, most: int | None) -> str
     while len(kept) > 1 and sum(sizes) > most:
         kept.pop(0)
         sizes.pop(0)
-    messages = list(kept[0].messages) if kept else []
-    while len(messages) > 1 and default_counter().count(render(kept)) > most:
-        messages.pop(0)
-        kept[0] = replace(kept[0], messages=tuple(messages))
-    return render(kept)
+    while kept and default_counter().count(text := render(kept)) > most:  # together they may be longer than one by one
+        if len(kept) > 1:
+            kept.pop(0)
+        elif len(kept[0].messages) > 1:
+            kept[0] = replace(kept[0], messages=kept[0].messages[1:])
+        else:
+            break
+    return text
 
 
 async def save(memory: Memory, history: str, session: Session) -> None:

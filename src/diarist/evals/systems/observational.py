@@ -59,9 +59,11 @@ class ObservationalMemory:
             self._new[history] = 0
 
     async def context(self, history: str, question: Question) -> Context:
+        rows = await self._memory.messages.list(thread=history, resource=history)
+        if not rows:  # the thread does not exist yet
+            return Context(text="")
         found = await self._memory.context(thread=history, resource=history)
         log = await self._memory.diary.get(thread=history, resource=history)
-        rows = await self._memory.messages.list(thread=history, resource=history)
         sources = [source for entry in log.active for source in entry.sources]
         raw = [
             row for row in rows if not any(source.first_seq <= (row.seq or 0) <= source.last_seq for source in sources)

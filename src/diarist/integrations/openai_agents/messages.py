@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
 from typing import Any, cast
@@ -10,11 +11,12 @@ from typing import Any, cast
 import orjson
 from agents import TResponseInputItem
 
-from diarist.integrations.history import History
+from diarist.integrations.history import Entry, History
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import FILES, ContentReader
 from diarist.memory.conversations.loading import as_list
 from diarist.memory.conversations.responses import ANSWERED, read_call, read_reasoning
+from diarist.memory.turn import TurnView
 from diarist.messages import FilePart, Json, Message, Part, PromptMessage, TextPart, ToolCallPart, ToolResultPart
 from diarist.prompting import build_prompt
 
@@ -27,39 +29,100 @@ _ANSWERS = ("program_output", "mcp_approval_response", "tool_search_output")
 
 def to_neutral(items: Sequence[TResponseInputItem]) -> History[int]:
     """Return the history; a place is an index of ``items``. The items of one response are one message."""
-    history = History[int]()
-    builder = Builder(zone=UTC, scope="openai-agents")
-    reader = ContentReader(builder, files=FILES, unknown=history.note)
-    response = _Response(history)
-    for place, given in enumerate(items):
-        item = cast(dict[str, Json], given)
-        kind = str(item.get("type") or "message")
-        role = item.get("role") if kind == "message" else None
-        if role == "assistant":
-            response.add(place, item, reader.parts(item.get("content"), ""))
-        elif kind == "reasoning":
-            response.add(place, item, read_reasoning(item), thought=True)
-        elif kind.endswith("_call"):
-            call = read_call(kind, item, builder, "")
-            call.provider_executed = kind not in ANSWERED
-            response.add(place, item, [call])
-        elif kind in _OF_RESPONSE:
-            response.add(place, item, [])
-            history.note(kind)
+    return ItemReader().read(items)
+
+
+class ItemReader:
+    """Reads a history that grows: only what is new since the last call is translated.
+
+    Attributes:
+        history: The history that was read last. A place is an index of the items.
+        stored: Number of entries, from the first on, that the thread has by their ids. ``read`` lowers it if the items
+            are not what they were.
+    """
+
+    def __init__(self) -> None:
+        self.history = History[int]()
+        self.stored = 0
+        self._items: list[TResponseInputItem] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self.history = History[int]()
+        self._response = _Response(self.history)
+        self._builder = Builder(zone=UTC, scope="openai-agents")
+        self._content = ContentReader(self._builder, files=FILES, unknown=self.history.note)
+
+    def read(self, items: Sequence[TResponseInputItem]) -> History[int]:
+        """Return the history of ``items``. Entries of items at the same places as before keep their ids.
+
+        Raises InputError for an item that cannot be read.
+        """
+        try:
+            return self._follow(items)
+        except BaseException:
+            self._clear()
+            self._items, self.stored = [], 0
+            raise
+
+    def _follow(self, items: Sequence[TResponseInputItem]) -> History[int]:
+        known = 0
+        for one, other in zip(self._items, items, strict=False):
+            if one is not other and one != other:
+                break
+            known += 1
+        if known < len(self._items):
+            before = self.history.entries
+            self._clear()
+            self._read(items, 0)
+            same = [
+                (old, new)
+                for old, new in zip(before, self.history.entries, strict=False)
+                if old.places == new.places and max(old.places) < known
+            ]
+            for old, new in same:
+                new.message.id = old.message.id
+            self.stored = min(self.stored, len(same))
         else:
-            response.close()
-            if role == "user":
-                history.add("user", reader.parts(item.get("content"), ""), [place], _own_id(item))
-            elif kind.endswith("_call_output"):
-                output = reader.result(item.get("output"))
-                call_id = str(item.get("call_id") or item.get("id") or "")
-                history.answer(place, call_id, "", output, "result")
-            elif role is None:
+            self._read(items, known)
+        self._items = list(items)
+        return self.history
+
+    def keep(self) -> None:
+        """The thread has all entries now. Results that come later are messages of their own."""
+        self.stored = len(self.history.entries)
+        self.history.close()
+
+    def _read(self, items: Sequence[TResponseInputItem], start: int) -> None:
+        history, response, reader = self.history, self._response, self._content
+        for place in range(start, len(items)):
+            item = cast(dict[str, Json], items[place])
+            kind = str(item.get("type") or "message")
+            role = item.get("role") if kind == "message" else None
+            if role == "assistant":
+                response.add(place, item, reader.parts(item.get("content"), ""))
+            elif kind == "reasoning":
+                response.add(place, item, read_reasoning(item), thought=True)
+            elif kind.endswith("_call"):
+                call = read_call(kind, item, self._builder, "")
+                call.provider_executed = kind not in ANSWERED
+                response.add(place, item, [call])
+            elif kind in _OF_RESPONSE:
+                response.add(place, item, [])
                 history.note(kind)
-                if kind in _ANSWERS:
-                    history.attach([place])
-    response.close()
-    return history
+            else:
+                response.close()
+                if role == "user":
+                    history.add("user", reader.parts(item.get("content"), ""), [place], _own_id(item))
+                elif kind.endswith("_call_output"):
+                    output = reader.result(item.get("output"))
+                    call_id = str(item.get("call_id") or item.get("id") or "")
+                    history.answer(place, call_id, "", output, "result")
+                elif role is None:
+                    history.note(kind)
+                    if kind in _ANSWERS:
+                        history.attach([place])
+        response.close()
 
 
 def select(
@@ -82,9 +145,43 @@ def select(
     ]
 
 
+def arrange(
+    items: Sequence[TResponseInputItem], entries: Sequence[Entry[int]], view: TurnView
+) -> list[TResponseInputItem]:
+    """Return the items to send: those of kept messages as they are, and stored messages that were not given.
+
+    Items without an entry are sent before the next kept item.
+    """
+    ours = {entry.message.id: entry for entry in entries}
+    brought = {message.id: message for message in view.brought}
+    taken = {place for entry in entries for place in entry.places}
+    others = deque(place for place in range(len(items)) if place not in taken)
+    out: list[TResponseInputItem] = []
+    waiting: list[Message] = []  # converted together, since results may be in a later message than their calls
+    for message_id in view.order:
+        entry, stored = ours.get(message_id), brought.get(message_id)
+        if entry is None or (stored is not None and _has_open_calls(entry.message)):
+            waiting += [] if stored is None else [stored]
+            continue
+        out += to_theirs(waiting)
+        waiting.clear()
+        while others and others[0] < entry.places[0]:
+            out.append(items[others.popleft()])
+        found = [items[place] for place in sorted(entry.places)]
+        if message_id in view.notes:
+            found[0] = _with_note(found[0], view.notes[message_id])
+        out += found
+    return [*out, *to_theirs(waiting), *(items[place] for place in others)]
+
+
 def to_theirs(messages: Sequence[Message]) -> list[TResponseInputItem]:
     """Return stored messages as items, without reasoning and item ids: OpenAI takes them only together."""
-    return [item for message in build_prompt((), messages) for item in _from_prompt(message)]
+    return from_prompt(build_prompt((), messages).messages) if messages else []
+
+
+def from_prompt(messages: Sequence[PromptMessage]) -> list[TResponseInputItem]:
+    """Return messages of a prompt as items."""
+    return [item for message in messages for item in _from_prompt(message)]
 
 
 class _Response:
@@ -106,6 +203,10 @@ class _Response:
         if self._places:
             self._history.add("assistant", self._parts, self._places, self._own_id)
         self._places, self._parts, self._own_id = [], [], None
+
+
+def _has_open_calls(message: Message) -> bool:
+    return any(part.state == "call" for part in message.tool_parts)
 
 
 def _own_id(item: dict[str, Json]) -> str | None:

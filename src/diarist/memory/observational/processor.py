@@ -16,6 +16,7 @@ from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
 from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.run_recorder import RunRecorder
+from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.messages import Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorHookResult,
@@ -96,6 +97,7 @@ class DiaryProcessor(Processor[Any]):
         await_background: Let a run wait at its end until the background work of its thread is done.
         search: Search function for the tool ``recall``, instead of the storage's full-text search.
         prompts: The last prompt of each thread; pass one object to processors that should share it.
+        embedding: As for ``RunRecorder``.
     """
 
     id = TAG
@@ -114,6 +116,7 @@ class DiaryProcessor(Processor[Any]):
         await_background: bool = False,
         search: Search | None = None,
         prompts: PromptHistory | None = None,
+        embedding: Embedding | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage
@@ -122,9 +125,11 @@ class DiaryProcessor(Processor[Any]):
         self._await_background = await_background
         self._search = search
         self._prompts = prompts or PromptHistory()
+        self._embedding = embedding
 
     def create_state(self) -> RunState:
-        return RunState(RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait))
+        recorder = RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, embedding=self._embedding)
+        return RunState(recorder)
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Open the run and add the raw messages to the conversation.

@@ -10,9 +10,10 @@ from diarist.concurrency import inner_cancel_as_error, program_is_ending
 from diarist.exceptions import ConfigError
 from diarist.memory.background import Background
 from diarist.memory.receipt import Receipt
+from diarist.memory.rows import seq_of
 from diarist.memory.semantic.index import SemanticIndex
 from diarist.memory.semantic.notes import cut_quotes
-from diarist.memory.semantic.removal import remove_vectors
+from diarist.memory.semantic.removal import forget_progress, remove_vectors
 from diarist.memory.semantic.setup import Vector, find_vectors
 from diarist.messages import Message
 from diarist.storage.base import Storage
@@ -87,6 +88,14 @@ class Embedding:
         except Exception as error:  # any error of the user's store; searches remove remaining vectors
             logger.warning("vectors of a failed copy cannot be removed: %r", error)
 
+    async def go_back(self, thread: Thread, seq: int) -> None:
+        """Let the rows of a thread behind ``seq`` be embedded again by the next job."""
+        if self._index is not None:
+            await self.settled(thread)
+            await self._index.go_back(thread, seq)
+        elif (store := await self._found()) is not None:
+            await forget_progress(store, thread)
+
     async def replace(self, row: Message, *, says_else: bool) -> None:
         """Remove the vectors of a message that stays, and rebuild them in the background.
 
@@ -98,7 +107,7 @@ class Embedding:
             return
         thread = Thread(id=thread_id, resource_id=resource_id)
         await self.settled(thread)
-        await self._index.go_back(thread, row)
+        await self._index.go_back(thread, seq_of(row) - 1, row)
         if says_else:
             await cut_quotes(self._storage, self._counter, resource_id, thread_id, [row.id])
         self.start(thread)

@@ -189,8 +189,8 @@ class SemanticIndex:
                 await self._storage.renew_lease(lease, ttl=_LEASE)
             return count
 
-    async def go_back(self, thread: Thread, row: Message) -> None:
-        """Remove the vectors of a row, and move the cursor before it: ``catch_up`` embeds it and later rows again.
+    async def go_back(self, thread: Thread, seq: int, row: Message | None = None) -> None:
+        """Move the cursor back to ``seq``: ``catch_up`` embeds the rows behind it again. Remove the vectors of ``row``.
 
         Raises ConfigError, StorageError; ThreadBusyError if another process embeds the thread for a minute.
         """
@@ -199,11 +199,12 @@ class SemanticIndex:
             async with self._claimed(thread.id) as lease:
                 if lease is not None:
                     cursor = await self._cursor(thread.id)
-                    if cursor.seq >= seq_of(row):
-                        await self._save(thread, _Cursor(seq_of(row) - 1, cursor.pending))
-                    await remove_vectors(
-                        self.vectors, resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
-                    )
+                    if cursor.seq > seq:
+                        await self._save(thread, _Cursor(seq, cursor.pending))
+                    if row is not None:
+                        await remove_vectors(
+                            self.vectors, resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
+                        )
                     return
             await asyncio.sleep(_LEASE / _TRIES)
         raise ThreadBusyError(f"thread {thread.id!r} is being embedded by another process; try again later")

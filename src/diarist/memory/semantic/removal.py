@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from diarist.storage.records import Thread
 from diarist.vectors import Filter, VectorStore
 
 PREFIX = "messages "
@@ -39,6 +40,13 @@ async def remove_vectors(
         elif not name.endswith(CURSORS):
             count += await remove_messages(store, name, wanted, message_ids)
     return count
+
+
+async def forget_progress(store: VectorStore, thread: Thread) -> None:
+    """Forget how far a thread is embedded, whichever embedder did it: all of it is embedded again."""
+    for name in await store.list_indexes():
+        if name.startswith(PREFIX) and name.endswith(CURSORS):
+            await store.delete(name, filter={"resource_id": thread.resource_id, "thread_id": thread.id})
 
 
 async def remove_messages(store: VectorStore, name: str, wanted: Filter, message_ids: Collection[str]) -> int:

@@ -11,11 +11,12 @@
 ``log``           The thread's diary.
 ``resource``      Data of a resource across its threads: ``working_memory``, ``metadata``, and, if it has a diary,
                   ``generations`` and ``log``. Follows its threads.
-``end``           The last line: the numbers of ``threads``, ``messages`` and ``resources``.
+``end``           The last line: the numbers of ``threads``, ``messages`` and ``resources``; and ``left_out``, the
+                  number of superseded messages, if there are any.
 ================  ==================================================================================================
 
-Messages are numbered 1, 2, 3, … in each thread, without gaps for removed ones. Runs, rows of live runs and events are
-not exported.
+Messages are numbered 1, 2, 3, … in each thread, without gaps for removed ones. Superseded messages, runs, rows of live
+runs and events are not exported.
 """
 
 from __future__ import annotations
@@ -65,6 +66,13 @@ class WholeResource:
     logs: tuple[ObservationLog, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Superseded messages of a thread, which an export does not contain. Only their number, for the last line."""
+
+    messages: int
+
+
 Content = Working | Message | Forgotten | Generation | ObservationLog
 """A part of a thread."""
 Item = Thread | Content | WholeResource
@@ -89,15 +97,19 @@ class Moved:
     skipped: list[str] = field(default_factory=list[str])
 
 
-async def lines_of(items: AsyncIterable[Item]) -> AsyncIterator[str]:
+async def lines_of(items: AsyncIterable[Item | LeftOut]) -> AsyncIterator[str]:
     """Yield a file line by line, with line ends. Raises InputError for values that JSON cannot express."""
-    counts = dict.fromkeys(_COUNTED.values(), 0)
+    counts, left_out = dict.fromkeys(_COUNTED.values(), 0), 0
     yield f"{to_json({'type': 'diarist', 'version': VERSION})}\n"
     async for item in items:
+        if isinstance(item, LeftOut):
+            left_out += item.messages
+            continue
         if type(item) in _COUNTED:
             counts[_COUNTED[type(item)]] += 1
         yield f"{to_json(_value_of(item))}\n"
-    yield f"{to_json({'type': 'end', **counts})}\n"
+    more = {"left_out": left_out} if left_out else {}
+    yield f"{to_json({'type': 'end', **counts, **more})}\n"
 
 
 def _value_of(item: Item) -> dict[str, Json]:

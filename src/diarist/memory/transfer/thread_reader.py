@@ -11,7 +11,7 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.transfer.format import Content, Generation, Item, WholeResource, Working
+from diarist.memory.transfer.format import Content, Generation, Item, LeftOut, WholeResource, Working
 from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
@@ -108,7 +108,7 @@ async def read_working_memory(storage: Storage, key: str) -> str:
 
 async def thread_items(
     storage: Storage, counter: TokenCounter, thread: Thread, numberings: dict[str, Numbering] | None = None
-) -> AsyncIterator[Item]:
+) -> AsyncIterator[Item | LeftOut]:
     """Yield a thread and everything in it; add its numbering to ``numberings``."""
     for key in (f"thread:{thread.id}", f"resource:{thread.resource_id}"):
         if (head := await storage.get_log(key)) is not None:
@@ -119,11 +119,13 @@ async def thread_items(
         numberings[thread.id] = reader.numbering
     async for item in reader.content():
         yield item
+    if superseded := await storage.list_superseded(thread.id):
+        yield LeftOut(len(superseded))
 
 
 async def all_items(
     storage: Storage, counter: TokenCounter, resource: str | None, metadata: Mapping[str, Json] | None
-) -> AsyncIterator[Item]:
+) -> AsyncIterator[Item | LeftOut]:
     """Yield all threads, of one resource or of all. With ``metadata`` only matching threads, and no data of
     resources."""
     owners: dict[str, None] = {} if resource is None else {resource: None}

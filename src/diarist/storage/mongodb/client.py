@@ -36,7 +36,7 @@ R = TypeVar("R")
 Document = dict[str, Any]
 Db = Database[Document]
 
-VERSION = 2
+VERSION = 3
 """Version of the documents that this code reads and writes."""
 
 _TOO_LARGE = (10334, 17419)

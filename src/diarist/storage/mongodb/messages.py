@@ -1,5 +1,8 @@
 """Messages in MongoDB: one document each. The thread's document decides which of them are visible.
 
+A superseded message has its ``parent``; its ``seq`` takes the place of its ``id``, which is unique, and moves to
+``name``.
+
 Messages are stored first, as a batch; they become part of their run when the thread's document names the batch. A
 change of several messages is written into the thread's document and carried out afterwards.
 """
@@ -16,13 +19,21 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
-from diarist.storage.mongodb.client import Db, Document, appended, literals, merged, raised
-from diarist.storage.mongodb.logs import mark_removal
-from diarist.storage.mongodb.runs import end_run, get_run, kept_of, live_in, settle
-from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most, present
-from diarist.storage.records import COUNTS, EndState, Forgotten, RowRef, Run
-
-_REWRITTEN = tuple(name for name in MessageRow._fields if name not in ("seq", "id", "run_id", "source"))
+from diarist.storage.mongodb.changes import (
+    REWRITTEN,
+    carry_out,
+    current,
+    end_of_branch,
+    kept_of,
+    moves,
+    superseded,
+    visible,
+)
+from diarist.storage.mongodb.client import Db, Document, appended, literal, literals, merged, raised
+from diarist.storage.mongodb.logs import get_log, mark_removal, save_log
+from diarist.storage.mongodb.runs import end_run, get_run, live_in, settle
+from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most
+from diarist.storage.records import EndState, Forgotten, ObservationLog, RowRef, Run, Superseded
 
 
 def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
@@ -79,20 +90,20 @@ def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) ->
 
 
 def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
-    doc = _current(db, run.thread_id)
+    doc = current(db, run.thread_id)
     live = doc["live"] if doc is not None else None
     if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
         raise lost_run(run, get_run(db, run.id))
     named = [*(row.id for row in rows), *remove]
     own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(live)})
-    changeable = own | _ids(db, {"id": {"$in": named}, **_visible(doc)})
+    changeable = own | _ids(db, {"id": {"$in": named}, **visible(doc)})
     wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
     if wrong:
         raise NotFoundError(
             f"run {run.id!r} cannot change message {wrong[0]!r}: it can replace visible messages and messages of its "
             "own, and remove messages of its own"
         )
-    changed = [{"id": row.id, **{name: getattr(row, name) for name in _REWRITTEN}} for row in rows]
+    changed = [{"id": row.id, **{name: getattr(row, name) for name in REWRITTEN}} for row in rows]
     job = merged({**literals({"run": run.id, "rows": changed, "remove": list(remove)}), "rev": raised("rev")})
     told = db[THREADS].find_one_and_update(
         live_in(run),
@@ -101,44 +112,77 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
     )
     if told is None:
         raise lost_run(run, get_run(db, run.id))
-    _carry_out(db, told)
+    carry_out(db, told)
 
 
-def _carry_out(db: Db, doc: Document) -> None:
-    """Carry out pending changes from the thread's document. Messages have a revision, so late repeats do nothing."""
-    for job in doc["jobs"]:
-        older: Document = {"epoch": doc["epoch"], "rev": {"$lt": job["rev"]}}
-        for row in job["rows"]:
-            new = {name: row[name] for name in _REWRITTEN}
-            # Keep the revision of a message that will be removed, since only older revisions are deleted below.
-            rev = {} if row["id"] in job["remove"] else {"rev": job["rev"]}
-            db[MESSAGES].update_one({"id": row["id"], **older}, {"$set": {**new, **rev}})
-        if job["remove"]:
-            db[MESSAGES].delete_many({"id": {"$in": job["remove"]}, "run": job["run"], **older})
-            mark_removal(db, f"thread:{doc['_id']}", f"resource:{doc['resource_id']}")
-        db[THREADS].update_one({"_id": doc["_id"], "epoch": doc["epoch"]}, {"$pull": {"jobs": {"rev": job["rev"]}}})
+def set_branch(db: Db, run: Run, end: int, logs: Sequence[tuple[ObservationLog, ObservationLog]]) -> list[str]:
+    """Save the logs first, then move the messages. If another process saves a log in between, raise ConflictError: the
+    caller repeats the call, which then finds the messages at their places."""
+    doc = current(db, run.thread_id)
+    live = doc["live"] if doc is not None else None
+    if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
+        raise lost_run(run, get_run(db, run.id))
+    found, moved, gone = moves(db, doc, end)
+    if not found:
+        raise NotFoundError(f"thread {run.thread_id!r} has no message with the number {end}")
+    _require_versions(db, [read for read, _ in logs])
+    saved = [save_log(db, log, read.version, (), is_stored) if log is not read else read for read, log in logs]
+    if moved["supersede"] or moved["activate"]:
+        job = merged({**literals({"run": run.id, "rows": [], "remove": [], **moved}), "rev": raised("rev")})
+        earlier: Document = {"$ifNull": ["$live.earlier", literal(end_of_branch(db, doc))]}
+        told = db[THREADS].find_one_and_update(
+            live_in(run),
+            [{"$set": {"rev": raised("rev"), "jobs": appended("jobs", job), "live.earlier": earlier}}],
+            return_document=ReturnDocument.AFTER,
+        )
+        if told is None:
+            raise lost_run(run, get_run(db, run.id))
+        carry_out(db, told)
+    _require_versions(db, saved)
+    return gone
+
+
+def _require_versions(db: Db, logs: Sequence[ObservationLog]) -> None:
+    for log in logs:
+        stored = get_log(db, log.key, 0)
+        if (stored.version if stored is not None else 0) != log.version:
+            raise ConflictError(f"log {log.key!r} no longer has version {log.version}")
+
+
+def list_superseded(db: Db, thread_id: str) -> list[Superseded]:
+    doc = current(db, thread_id)
+    if doc is None:
+        return []
+    found = db[MESSAGES].find(superseded(doc)).sort("seq", 1)
+    rows = [
+        (row["parent"], MessageRow(*(row[name] for name in MessageRow._fields))._replace(id=row["name"]))
+        for row in found
+    ]
+    return [
+        Superseded(message=decode_message(row, thread_id=thread_id, resource_id=doc["resource_id"]), parent=parent)
+        for parent, row in rows
+    ]
 
 
 def list_messages(
     db: Db, thread_id: str, after: int | None, before: int | None, limit: int, newest_first: bool, run_id: str | None
 ) -> list[Message]:
-    doc = _current(db, thread_id)
+    doc = current(db, thread_id)
     if doc is None or not limit:
         return []
-    wanted = _visible(doc, run_id)
+    wanted = visible(doc, run_id)
     bounds = {"$gt": after, "$lt": before}
     if seq := {name: value for name, value in bounds.items() if value is not None}:
         wanted["seq"] = seq
     found = db[MESSAGES].find(wanted).sort("seq", -1 if newest_first else 1).limit(most(limit))
-    rows = [MessageRow(*(row[name] for name in MessageRow._fields)) for row in found]
-    return [decode_message(row, thread_id=thread_id, resource_id=doc["resource_id"]) for row in rows]
+    return [_message(row, doc) for row in found]
 
 
 def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) -> set[str]:
-    doc = _current(db, thread_id)
+    doc = current(db, thread_id)
     if doc is None:
         return set()
-    found = _ids(db, {"id": {"$in": list(ids)}, **_visible(doc)})
+    found = _ids(db, {"id": {"$in": list(ids)}, **visible(doc)})
     if forgotten:  # read after the messages, so none that is forgotten in between is missed
         noted = db[FORGOTTEN].find({"epoch": doc["epoch"], "id": {"$in": list(ids)}}, {"id": 1})
         found.update(row["id"] for row in noted)
@@ -146,7 +190,7 @@ def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) ->
 
 
 def note_forgotten(db: Db, thread_id: str, rows: Sequence[Forgotten]) -> None:
-    doc = _current(db, thread_id)
+    doc = current(db, thread_id)
     if doc is None:
         return
     for row in {row.id: row for row in rows}.values():
@@ -155,7 +199,7 @@ def note_forgotten(db: Db, thread_id: str, rows: Sequence[Forgotten]) -> None:
 
 
 def list_forgotten(db: Db, thread_id: str) -> list[Forgotten]:
-    doc = _current(db, thread_id)
+    doc = current(db, thread_id)
     if doc is None:
         return []
     found = db[FORGOTTEN].find({"epoch": doc["epoch"]}).sort([("seq", 1), ("rank", 1), ("id", 1)])
@@ -163,55 +207,45 @@ def list_forgotten(db: Db, thread_id: str) -> list[Forgotten]:
 
 
 def delete_messages(db: Db, thread_id: str, ids: Sequence[str]) -> int:
-    doc = _current(db, thread_id)
+    doc = current(db, thread_id)
     if doc is None:
         return 0
-    count = db[MESSAGES].delete_many({"id": {"$in": list(ids)}, **_visible(doc)}).deleted_count
+    named: Document = {"$in": list(ids)}
+    others: Document = {**superseded(doc), "name": named}
+    places = {row["seq"]: row["parent"] for row in db[MESSAGES].find(others, {"seq": 1, "parent": 1})}
+    if db[MESSAGES].find_one(superseded(doc)) is not None:
+        active = [row["seq"] for row in db[MESSAGES].find(visible(doc), {"seq": 1}).sort("seq", 1)]
+        chosen = {row["seq"] for row in db[MESSAGES].find({"id": named, **visible(doc)}, {"seq": 1})}
+        places |= {seq: before for before, seq in zip([0, *active], active, strict=False) if seq in chosen}
+    for seq in sorted(places, reverse=True):  # the last ones first, since the one before may be deleted as well
+        db[MESSAGES].update_many({"epoch": doc["epoch"], "parent": seq}, {"$set": {"parent": places[seq]}})
+    count = db[MESSAGES].delete_many({"id": named, **visible(doc)}).deleted_count
     if count:
         mark_removal(db, f"thread:{thread_id}", f"resource:{doc['resource_id']}")
-    return count
+    return count + db[MESSAGES].delete_many(others).deleted_count
 
 
 def rewrite_sent(db: Db, thread_id: str, blocks: Mapping[str, str | None]) -> int:
-    doc = _current(db, thread_id)
+    doc = current(db, thread_id)
     if doc is None:
         return 0
-    visible = _visible(doc)
-    changed = (db[MESSAGES].update_one({"id": id, **visible}, {"$set": {"sent": sent}}) for id, sent in blocks.items())
+    shown = visible(doc)
+    changed = (db[MESSAGES].update_one({"id": id, **shown}, {"$set": {"sent": sent}}) for id, sent in blocks.items())
     return sum(done.matched_count for done in changed)
 
 
 def is_stored(db: Db, row: RowRef) -> bool:
     """Return True if a message is stored, even if it belongs to the live run."""
-    doc = _current(db, row.thread_id)
+    doc = current(db, row.thread_id)
     if doc is None:
         return False
     own = doc["live"]["id"] if doc["live"] is not None else None
-    return db[MESSAGES].find_one({"id": row.id, "seq": row.seq, **_visible(doc, own)}) is not None
+    return db[MESSAGES].find_one({"id": row.id, "seq": row.seq, **visible(doc, own)}) is not None
 
 
-def _current(db: Db, thread_id: str) -> Document | None:
-    """Carry out pending changes and return the thread's document."""
-    while (doc := present(db, thread_id)) is not None and doc["jobs"]:
-        _carry_out(db, doc)
-    return doc
-
-
-def _visible(doc: Document, own: str | None = None) -> Document:
-    """Return the query for messages visible in this state of the thread's document, and those of the run ``own``.
-
-    Later changes of runs have no effect, so that no run is seen in part. The token excludes later runs; the id excludes
-    the run that was live in this state.
-    """
-    live = doc["live"]
-    settled: Document = {"ok": True, "token": {"$lte": doc["token"]}}
-    if live is not None:
-        settled["run"] = {"$ne": live["id"]}
-    kinds = [settled]
-    kinds += [{"run": run["id"], **kept_of(run)} for run in doc["ended"] if run["state"] in COUNTS]
-    if live is not None and live["id"] == own:
-        kinds.append({"run": own, **kept_of(live)})
-    return {"epoch": doc["epoch"], "$or": kinds}
+def _message(row: Document, thread: Document) -> Message:
+    stored = MessageRow(*(row[name] for name in MessageRow._fields))
+    return decode_message(stored, thread_id=thread["_id"], resource_id=thread["resource_id"])
 
 
 def _ids(db: Db, wanted: Document) -> set[str]:

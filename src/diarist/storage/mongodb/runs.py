@@ -10,6 +10,7 @@ from pymongo.errors import DuplicateKeyError
 
 from diarist.exceptions import ConflictError, ThreadBusyError
 from diarist.storage.codec import lost_run, require_resource, require_state
+from diarist.storage.mongodb.changes import carry_out, kept_of, restored_branch
 from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
@@ -91,6 +92,9 @@ def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
         since: Document = {"$lte": ["$updated_at", "$live.expires_at"]}
         changed = {"$cond": [since, "$live.expires_at", "$updated_at"]} if also else NOW
         changes |= {"created_by": literal(None), "updated_at": changed}
+    if (moved := restored_branch(db, run, state)) is not None:
+        job = {**literals({"run": run.id, "rows": [], "remove": [], **moved}), "rev": raised("rev")}
+        changes |= {"rev": raised("rev"), "jobs": appended("jobs", merged(job))}
     doc = db[THREADS].find_one_and_update(
         {**live_in(run), **also}, [{"$set": changes}], return_document=ReturnDocument.AFTER
     )
@@ -98,6 +102,7 @@ def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
         return False
     if doc["deleted_at"] is None:
         settle(db, doc)
+        carry_out(db, doc)
     else:
         remove_thread(db, doc)
     return True
@@ -113,14 +118,6 @@ def settle(db: Db, doc: Document) -> None:
             mark_removal(db, f"thread:{doc['_id']}", f"resource:{doc['resource_id']}")
         note_end(db, doc, run)
         db[THREADS].update_one({"_id": doc["_id"], "epoch": doc["epoch"]}, {"$pull": {"ended": {"id": run["id"]}}})
-
-
-def kept_of(run: Document) -> Document:
-    """Return the query for the messages of a run in a thread's document: those in its acknowledged batches."""
-    kept: Document = {"batch": {"$in": run["batches"]}}
-    if run.get("state") == "interrupted" and run["guarded"]:
-        kept["source"] = "input"
-    return kept
 
 
 def live_in(run: Run) -> Document:

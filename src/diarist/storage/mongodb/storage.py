@@ -31,6 +31,7 @@ from diarist.storage.records import (
     Resource,
     RowRef,
     Run,
+    Superseded,
     Thread,
     WorkingMemory,
 )
@@ -172,6 +173,14 @@ class MongoDBStorage(Storage):
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         return await self._server.run(rows_.delete_messages, thread_id, list(ids))
+
+    async def set_branch(
+        self, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()
+    ) -> list[str]:
+        return await self._server.run(rows_.set_branch, run, end, tuple(logs))
+
+    async def list_superseded(self, thread_id: str) -> list[Superseded]:
+        return await self._server.run(rows_.list_superseded, thread_id)
 
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
         encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}

@@ -48,6 +48,13 @@ async def get_log(
     return own_log(known[1])
 
 
+async def require_version(connection: Connection, log: ObservationLog) -> None:
+    """Raise ConflictError if the log was saved or deleted since it was read."""
+    stored = await connection.value("SELECT version FROM diarist_logs WHERE key = :key {for update}", key=log.key)
+    if (stored or 0) != log.version:
+        raise _conflict(log.key, stored or 0, log.version)
+
+
 async def save_log(
     connection: Connection,
     kept: ByteCache[str, KnownLog],

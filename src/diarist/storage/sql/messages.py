@@ -11,8 +11,10 @@ from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
-from diarist.storage.records import COUNTS, EndState, Forgotten, Run
+from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog, Run
+from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch
 from diarist.storage.sql.events import EncodedEvent, append_event
+from diarist.storage.sql.logs import KnownLog, require_version, save_log
 from diarist.storage.sql.row_cache import KnownRows, size_of
 from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live
 from diarist.storage.sql.search import reindex_message
@@ -126,13 +128,38 @@ async def note_forgotten(connection: Connection, thread_id: str, rows: Sequence[
 
 async def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
     await lock_thread(connection, thread_id)
+    count = await delete_superseded(connection, thread_id, list(ids))
     visible = sorted(await existing_ids(connection, thread_id, ids))
     if visible:
         await stamp_thread(connection, thread_id)
         await connection.execute(
             "DELETE FROM diarist_messages WHERE thread_id = :thread AND id {any ids}", thread=thread_id, ids=visible
         )
-    return len(visible)
+    return len(visible) + count
+
+
+async def set_branch(
+    connection: Connection,
+    known: ByteCache[str, KnownLog],
+    run: Run,
+    end: int,
+    logs: Sequence[tuple[ObservationLog, ObservationLog]],
+) -> list[str]:
+    await lock_thread(connection, run.thread_id)
+    await require_live(connection, run)
+    await connection.execute(
+        "INSERT INTO diarist_branch_changes (run_id, earlier) VALUES (:run, :earlier) ON CONFLICT DO NOTHING",
+        run=run.id,
+        earlier=await end_of_branch(connection, run.thread_id),
+    )
+    # Move the messages before the logs are read: a save that covers them has locked them, and is seen afterwards.
+    gone = await move_branch(connection, run.thread_id, end)
+    for read, log in logs:
+        if log is not read:
+            await save_log(connection, known, log, read.version, ())
+        else:
+            await require_version(connection, read)
+    return gone
 
 
 async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from diarist.databases.base import Connection, Row
-from diarist.exceptions import ConflictError, ThreadBusyError
+from diarist.exceptions import ConflictError, NotFoundError, ThreadBusyError
 from diarist.storage.codec import lost_run, require_resource, require_state
 from diarist.storage.records import EndState, Run, Thread
+from diarist.storage.sql.branches import move_branch
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
 
 _COLUMNS = "id, thread_id, resource_id, state, token, guarded"
@@ -76,7 +79,8 @@ async def end_run(
     if not locked:
         await lock_thread(connection, run.thread_id)
     ended = await connection.first(
-        f"UPDATE diarist_runs SET state = :state, ended_at = {{now}} WHERE {_MINE} RETURNING thread_id, guarded",
+        f"UPDATE diarist_runs SET state = :state, ended_at = {{now}} WHERE {_MINE} RETURNING thread_id, guarded,"
+        " (SELECT c.earlier FROM diarist_branch_changes c WHERE c.run_id = diarist_runs.id)",
         run=run.id,
         token=run.token,
         thread=run.thread_id,
@@ -85,9 +89,11 @@ async def end_run(
     if ended is None:
         require_state(run, await get_run(connection, run.id), state)
         return False
-    thread_id, guarded = ended
+    thread_id, guarded, earlier_end = ended
     if state == "discarded":
         await connection.execute("DELETE FROM diarist_messages WHERE run_id = :run", run=run.id)
+        if earlier_end is not None:
+            await _restore_branch(connection, run, earlier_end)
         dropped = await connection.execute(
             "DELETE FROM diarist_threads WHERE id = :thread AND created_by = :run"
             " AND NOT EXISTS (SELECT 1 FROM diarist_messages m WHERE m.thread_id = diarist_threads.id)",
@@ -99,6 +105,10 @@ async def end_run(
         return False
     if state == "interrupted" and guarded:
         await connection.execute("DELETE FROM diarist_messages WHERE run_id = :run AND source <> 'input'", run=run.id)
+    if state == "interrupted" and earlier_end is not None:
+        kept = await connection.value("SELECT 1 FROM diarist_messages WHERE run_id = :run LIMIT 1", run=run.id)
+        if kept is None:
+            await _restore_branch(connection, run, earlier_end)
     if died_at is None:
         await connection.execute("UPDATE diarist_threads SET updated_at = {now} WHERE id = :thread", thread=thread_id)
     else:
@@ -108,6 +118,11 @@ async def end_run(
             at=died_at,
         )
     return True
+
+
+async def _restore_branch(connection: Connection, run: Run, end: int) -> None:
+    with suppress(NotFoundError):  # the message was forgotten while the run was live
+        await move_branch(connection, run.thread_id, end)
 
 
 async def commit_run(connection: Connection, run: Run) -> None:

@@ -69,6 +69,21 @@ _FORGOTTEN = """CREATE TABLE IF NOT EXISTS diarist_forgotten (
     thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, id {key} NOT NULL,
     seq BIGINT NOT NULL, rank BIGINT NOT NULL, role TEXT NOT NULL, PRIMARY KEY (thread_id, id)
 )"""
+# superseded: the messages that are not on the active branch of their thread; see ``Superseded``. They leave
+# diarist_messages, so that no other statement can find them.
+# branch_changes: where the active branch ended before a live run changed it.
+_BRANCHES = (
+    """CREATE TABLE IF NOT EXISTS diarist_superseded (
+        thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, seq BIGINT NOT NULL,
+        parent BIGINT NOT NULL,
+        id {key} NOT NULL, run_id {key} NOT NULL REFERENCES diarist_runs (id) ON DELETE CASCADE,
+        role TEXT NOT NULL, source TEXT NOT NULL, created_at BIGINT, parts TEXT NOT NULL, metadata TEXT NOT NULL,
+        part_tokens TEXT, sent TEXT, PRIMARY KEY (thread_id, seq)
+    )""",
+    """CREATE TABLE IF NOT EXISTS diarist_branch_changes (
+        run_id {key} NOT NULL PRIMARY KEY REFERENCES diarist_runs (id) ON DELETE CASCADE, earlier BIGINT NOT NULL
+    )""",
+)
 # One row per indexed message, deleted together with the message. Rows are added and deleted, never changed.
 # position: rises with the message's time in seconds, then with the order of storing.
 # owner: derived from the resource's id, and not unique; the thread's row has the resource itself.
@@ -103,7 +118,14 @@ _SEARCH_IN_POSTGRESQL = (
 async def _create(connection: Connection) -> None:
     for statement in (*_TABLES, _WORKING_MEMORIES, _FORGOTTEN):
         await connection.execute(statement)
+    await _create_branches(connection)
     await _create_search(connection)
+
+
+async def _create_branches(connection: Connection) -> None:
+    """Migrate to version 8, in which threads have branches."""
+    for statement in _BRANCHES:
+        await connection.execute(statement)
 
 
 async def _create_search(connection: Connection) -> None:
@@ -142,7 +164,7 @@ async def _nothing(connection: Connection) -> None:
 
 SCHEMA = Schema(
     name="storage",
-    version=7,
+    version=8,
     create=_create,
     migrations={
         1: _nothing,
@@ -151,5 +173,6 @@ SCHEMA = Schema(
         4: _add_stamps,
         5: lambda connection: connection.execute(_FORGOTTEN),
         6: _renew_search,
+        7: _create_branches,
     },
 )

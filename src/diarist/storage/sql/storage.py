@@ -30,11 +30,12 @@ from diarist.storage.records import (
     Resource,
     RowRef,
     Run,
+    Superseded,
     Thread,
     WorkingMemory,
 )
 from diarist.storage.search_cursors import decode_place
-from diarist.storage.sql import events, leases, logs, resources, runs, search, threads
+from diarist.storage.sql import branches, events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
 from diarist.storage.sql.events import EncodedEvent
 from diarist.storage.sql.logs import KnownLog
@@ -173,6 +174,14 @@ class SQLStorage(Storage, SearchStorage):
         deleted = await self._database.write(_messages.delete_messages, thread_id, list(ids))
         self._rows.drop(thread_id)
         return deleted
+
+    async def set_branch(
+        self, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()
+    ) -> list[str]:
+        return await self._database.write(_messages.set_branch, self._logs, run, end, tuple(logs))
+
+    async def list_superseded(self, thread_id: str) -> list[Superseded]:
+        return await self._database.read(branches.list_superseded, thread_id)
 
     async def note_forgotten(self, thread_id: str, messages: Sequence[Forgotten]) -> None:
         for message in messages:

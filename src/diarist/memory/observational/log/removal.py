@@ -20,7 +20,7 @@ from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.records import ObservationLog, RowRef, Scope, Thread, Tombstone
+from diarist.storage.records import Observation, ObservationLog, RowRef, Scope, Thread, Tombstone
 from diarist.storage.words import message_texts, text_terms
 from diarist.tokens import TokenCounter
 
@@ -121,6 +121,38 @@ async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: M
         await _clean_generated_title(storage, row.thread_id, changed=row.id)
 
 
+def without_rows(log: ObservationLog, past: Sequence[ObservationLog], stones: Sequence[Tombstone]) -> ObservationLog:
+    """Return the log without the entries made from these rows, and without tombstones for them. The rows stay.
+
+    Args:
+        past: The earlier generations of the log.
+    """
+    erasure = Erasure(tuple(stones))
+    if not any(map(erasure.reaches, log.every_entry)):
+        return log
+    return without_stones(erase(log, past, erasure), set(stones).difference(log.tombstones))
+
+
+async def clean_after_move(
+    storage: Storage, thread_id: str, logs: Sequence[ObservationLog], stones: Sequence[Tombstone], counter: TokenCounter
+) -> None:
+    """Remove copies of what was made from rows that have left the active branch of a thread: from earlier generations,
+    titles, and the memory notes of other threads.
+
+    Args:
+        logs: The logs before their entries were removed.
+    """
+    erasure = Erasure(tuple(stones))
+    for log in logs:
+        if log.version:
+            history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda old: erase_past(old, erasure))
+            reached = [entry for old in (*history, log) for entry in old.every_entry if erasure.reaches(entry)]
+            await _clean_titles(storage, reached, stones)
+            if reached and log.scope == "resource":
+                await _clean_notes(storage, log, stones, counter)
+    await _clean_generated_title(storage, thread_id)
+
+
 def thread_of(log: ObservationLog) -> str:
     """Return the thread id of a log; empty for a log of a resource."""
     return log.key.removeprefix("thread:") if log.scope == "thread" else ""
@@ -180,6 +212,16 @@ async def _clean(
         restored_ids=tuple(entry.id for entry in after.entries if entry.id not in known),
         mentioning_ids=tuple(e.id for e in after.every_entry if not names.isdisjoint(text_terms(e.text))),
     )
+    receipt += await _clean_titles(storage, reached, stones)
+    return receipt + await _clean_notes(storage, after, stones, counter)
+
+
+# --- copies of the log's text ---------------------------------------------------------------------------------------
+
+
+async def _clean_titles(storage: Storage, reached: Sequence[Observation], stones: Sequence[Tombstone]) -> Receipt:
+    """Empty the titles that removed entries suggested."""
+    receipt = Receipt()
     made = {entry.thread_title for entry in reached}
     named = [stone.thread_id for stone in stones] + [s.thread_id for e in reached for s in e.sources]
     for thread_id in dict.fromkeys(named):
@@ -187,10 +229,7 @@ async def _clean(
         if thread is not None and thread.title and thread.title in made:
             await storage.update_thread(thread_id, title="")
             receipt += Receipt(title_ids=(thread_id,))
-    return receipt + await _clean_notes(storage, after, stones, counter)
-
-
-# --- copies of the log's text ---------------------------------------------------------------------------------------
+    return receipt
 
 
 async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:

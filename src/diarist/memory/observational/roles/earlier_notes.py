@@ -151,4 +151,4 @@ def _words_of_lines(entry: str) -> tuple[frozenset[str], ...]:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.casefold()))
+    return frozenset(_WORD.findall(" ".join(set(text.casefold().split()))))  # most words of a long text repeat

@@ -1,4 +1,4 @@
-"""The Observer that needs no model: it picks sentences and tool outcomes by fixed rules."""
+"""The Observer that needs no model: it keeps what has the most information for its size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date as Date
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
 from diarist.byte_cache import cached
@@ -29,26 +31,26 @@ from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, speaker
 from diarist.messages import FilePart, Message, TextPart, ToolPart
 from diarist.storage.records import Observation
+from diarist.tokens import rarity
 
-_Group = Literal["people", "assistant", "tools"]
+_Group = Literal["user", "people", "assistant", "tools"]
 
 _ROOM: dict[_Group, tuple[float, float, int]] = {
-    "people": (0.32, 3, 300),
-    "assistant": (1 / 6, 1 / 6, 0),
-    "tools": (1 / 15, 1 / 4, 600),
+    "user": (0.45, 3, 300),
+    "people": (0.31, 3, 300),
+    "assistant": (1 / 15, 1 / 6, 300),
+    "tools": (1 / 12, 1 / 4, 600),
 }
 """Size limit of the notes per group: (share of the characters that were read, share for short texts, maximum size under
-the second share in characters). The larger of the two results applies."""
-_LEAST_WORTH = -10
+the second share in characters). The larger of the two results applies. ``people`` are speakers with a name."""
 _NEW_LINE = 26
 """Characters of a line in addition to its text."""
 
 _LONGEST_NOTE, _LONGEST_SENTENCE, _LONGEST_HINT = 260, 500, 300
-_FIRST_WORDS, _SHORT = 200, 80
+_FIRST_WORDS, _SHORT, _LONG_TEXT = 200, 80, 3_000
 
-_CODE_OR_ELEMENT = re.compile(
-    r"^[ \t]*(?:(?P<fence>```|~~~)|<(?P<name>[a-z]+[-_][a-z_-]+)(?:\s[^<>]*)?>)", re.MULTILINE
-)
+_LEFT_OUT = re.compile(r"^[ \t]*(?:(?P<fence>```|~~~)|<(?P<name>[a-z]+[-_][a-z_-]+)(?:\s[^<>]*)?>)", re.MULTILINE)
+_HEADING = re.compile(r"\s*(?:#{1,6}\s.*|(?:[-*•\d.)]+\s+)?\*\*[^*]{1,120}\*\*:?\s*|[^.!?]{1,80}:\s*)")
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{1,500}\)")
 _LINE_START = re.compile(r"^[\s>#|]*(?:[-*+•–]\s+|\d{1,3}[.)]\s+)?\s*")
 _EMPHASIS = re.compile(r"\*{1,3}|~~|\x1b\[[0-9;?]*[A-Za-z]")
@@ -58,37 +60,27 @@ _SPACE = re.compile(r"\s+")
 _STOPS = (".", "!", "?", "…", ";", ":", ")", "。", "！", "？")
 _QUESTION_ENDS = ("?", "？", "؟")
 
-_OWN = re.compile(r"\b(?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
-_ABOUT_SELF = re.compile(
-    r"\b(?:my (?:[\w’'-]+ ){0,3}(?:is|are|was|has|works?|lives?|named?)|(?:i|we)(?:['’]m|['’]re| am| are|['’]ve| have|"
-    r" had| own| live| work| study| use| decided| chose| prefer| like| love| hate| need| want| fly| leave| moved|"
-    r" joined| bought| adopted| started)|call me|allergic|vegetarian|vegan|deadline|budget|must|never|always)\b",
-    re.IGNORECASE,
+_WORD = re.compile(
+    r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,2}"
+    r"|[^\W_]+(?:[@/\\_.:,+-]+[^\W_]+)+|[^\W_]+(?:['’][^\W_]+)*"
 )
-_REQUEST = re.compile(
-    r"^(?:please|can you|could you|would you|help|find|book|show|send|make|add|fix|write|update|remove|create|check|"
-    r"run|search|tell|give|explain|cancel|delete)\b|\bplease\b",
-    re.IGNORECASE,
+_EXACT = re.compile(r"[\d@/\\_.:]")
+_OWN = re.compile(
+    r"\b(?:I|[Mm]y|[Ww]e|[Oo]ur|[Ii]ch|[Mm]ein\w*|[Ww]ir|[Uu]nser\w*|[Jj]e|[Mm]on|[Mm]a|[Mm]es|[Nn]ous|[Yy]o|[Mm]is?|"
+    r"[Nn]osotros|[Ii]o|[Mm]io|[Mm]ia|[Nn]oi|[Ee]u|[Mm]eu|[Mm]inha)\b|[Jj]['’]|私|僕|我|저는|나는|أنا"
 )
-_SMALL_TALK = re.compile(
-    r"^(?:thank|thanks|ok|okay|great|sure|hello|hi|hey|bye|wow|cool|awesome|nice|perfect|good|you['’]re welcome|"
-    r"got it|sounds|that['’]?s|congrat\w*|take care)\b|\b(?:let me know|feel free|happy to help|how can i help)\b",
-    re.IGNORECASE,
-)
-_WORD = re.compile(r"[^\W\d_]{4,}")
-_NAME = re.compile(r"(?<=[^\s.!?:\"“(] )[A-Z][a-z]{2,}")
-_NUMBER = re.compile(r"\d")
 
 
 class ExtractiveObserver:
-    """Picks lines out of a conversation by fixed rules: offline, free, deterministic.
+    """Picks lines out of a conversation by their information: offline, free, deterministic.
 
-    It keeps, in the speakers' own words, sentences with dates, numbers, names and much content, what people say of
-    themselves, questions and requests, and the outcome of each tool call. Days such as "next Friday" get their date.
-    The notes are about a third of what people say and a fifteenth of what tools return.
+    It keeps, in the speakers' own words, the sentences with the most rare words, names, numbers and dates for their
+    size, each word counting fully only once, and the outcome of each tool call. Days such as "next Friday" get their
+    date. The notes are about half of what a user says, a third of what named people say, a twelfth of an assistant's
+    answers and a fifteenth of what tools return.
 
-    A model does better: these rules do not resolve "he" or "there", do not combine messages, and know English words
-    only. In other languages they keep long sentences and those with numbers.
+    A model does better: this does not resolve "he" or "there", and does not combine messages. Rarity comes from the
+    vocabulary of o200k_base, so it works in many languages; dates are resolved in English only.
 
     Dates and times are in ``timezone``. ``name_threads`` names the thread even if all messages belong to one;
     ``obscure_threads`` names threads by a hash of their ids.
@@ -113,16 +105,18 @@ class ExtractiveObserver:
             label = thread_label(id, obscured=self._obscure_threads)
             thread = label if self._name_threads or len(threads) > 1 else None
             notes: list[_Note] = []
-            characters: Counter[_Group] = Counter()
+            sizes: Counter[_Group] = Counter()
             for number, message in section:
                 await asyncio.sleep(0)  # let other tasks run: the work per message is limited
                 said = local_time(message, self._zone)
-                notes += _notes_of(message, number - 1, said, date_heading(said, thread), characters)
+                date, time = date_heading(said, thread), f"{said:%H:%M}" if said else ""
+                line = Line(date=date, mark="", time=time, text="", messages=(number - 1,))
+                notes += _notes_of(message, line, said.date() if said else None, sizes)
             first: dict[str, _Note] = {}
             for note in notes:
-                first.setdefault(fingerprint(note.source), note)
-            new = [n for mark, n in first.items() if mark and mark not in known and n.worth > _LEAST_WORTH]
-            lines += _lines(_choose(new, characters) or _choose(notes, characters)[:1])
+                first.setdefault(fingerprint(note.text), note)
+            new = [note for mark, note in first.items() if mark and mark not in known and note.worth > 0]
+            lines += _lines(_choose(new, sizes) or _choose(notes, sizes)[:1])
         text = escape_tags(write_lines(lines))
         cited = (tuple(visible[place].id for place in line.messages) for line in lines)
         task, response = _hints(visible) if len(threads) == 1 else (None, None)
@@ -142,109 +136,134 @@ class _Note:
     """A sentence, an attachment or a tool call that could be noted.
 
     Attributes:
+        line: The line of the diary, with the head of its text, such as ``User stated:``. Sentences of a message with
+            the same head share a line.
         place: Index of the message, and number of the note within it.
-        line: The line of the diary, if no other note shares it.
-        head: The beginning of that line, such as ``"User stated:"``; sentences of a message share a line with it.
-        text: The rest of the line.
-        source: The text before dates were added.
+        day: The message's; for dates relative to it.
+        words: Its words with the information of each. An entry for the text itself is information beside its words.
     """
 
     group: _Group
-    place: tuple[int, int]
     line: Line
-    head: str
+    place: tuple[int, int]
     text: str
-    source: str
-    worth: float
+    day: Date | None
+    words: dict[str, float]
+
+    @property
+    def worth(self) -> float:
+        return sum(self.words.values())
 
 
-def _notes_of(
-    message: Message, place: int, said: datetime | None, heading: str, characters: Counter[_Group]
-) -> list[_Note]:
-    """Return everything in a message that could be noted, and count its characters."""
+def _notes_of(message: Message, line: Line, day: Date | None, sizes: Counter[_Group]) -> list[_Note]:
+    """Return everything in a message that could be noted, and add its size to ``sizes``."""
     notes: list[_Note] = []
 
-    def add(group: _Group, mark: str, head: str, text: str, source: str, worth: float) -> None:
-        time = f"{said:%H:%M}" if said else ""
-        line = Line(date=heading, mark=mark, time=time, text=f"{head} {text}", messages=(place,))
-        notes.append(_Note(group, (place, len(notes)), line, head, text, source, worth))
+    def add(group: _Group, mark: str, head: str, text: str, words: dict[str, float]) -> None:
+        place = line.messages[0], len(notes)
+        notes.append(_Note(group, replace(line, mark=mark, text=head), place, text, day, words))
 
     named = isinstance(message.metadata.get("name"), str)
-    person = named or message.role == "user"
-    group, who = "people" if person else "assistant", speaker(message)
+    group, who = "people" if named else "user" if message.role == "user" else "assistant", speaker(message)
     for part in message.parts:
         match part:
             case TextPart():
-                characters[group] += len(part.text)
+                sizes[group] += min(len(part.text), _LONG_TEXT + len(part.text) // 5)
                 for sentence in split_sentences(part.text):
-                    mark, verb, worth = _weigh(sentence, person=person, to_assistant=person and not named)
-                    text = annotate_dates(shorten(sentence, _LONGEST_NOTE), said.date() if said else None)
-                    add(group, mark, f"{who} {verb}:", text, sentence, worth)
+                    mark, verb, words = _weigh(sentence, group)
+                    add(group, mark, f"{who} {verb}:", sentence, words)
                 if text := " ".join(part.text.lstrip()[:_FIRST_WORDS].split()):  # for texts without sentences
-                    add(group, "🟢", f"{who} said:", text, text, _LEAST_WORTH)
+                    add(group, "🟢", f"{who} said:", text, {"": -1.0})
             case FilePart():
                 text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
-                add(group, "🟡", who, text, text, 3)
+                add(group, "🟡", who, text, {text: 5.0})
             case ToolPart():
                 text, mark = note_tool(part)
-                characters["tools"] += len(part.result_text) + len(text)
-                add("tools", mark, "Assistant called", text, text, 4 if mark == "✅" else 2)
+                sizes["tools"] += len(part.result_text) + len(text)
+                add("tools", mark, "Assistant called", text, {text: 6.0 if mark == "✅" else 3.0})
             case _:
                 pass
     return notes
 
 
-def _weigh(sentence: str, *, person: bool, to_assistant: bool) -> tuple[str, str, float]:
-    """Return a sentence's mark, the verb of its note, and its worth: 0 or less for small talk.
+def _weigh(sentence: str, group: _Group) -> tuple[str, str, dict[str, float]]:
+    """Return a sentence's mark, the verb of its note, and its words with their information.
 
-    The weights were tuned on LoCoMo (see ``benchmarks/extractive.py``).
+    Names, numbers, addresses and the like are worth up to twice as much as other rare words, words of everyday talk
+    nothing. The weights were chosen on half of LoCoMo (see docs/explanation/how-good-is-it.md).
     """
-    content = len(set(map(str.lower, _WORD.findall(sentence))))
-    detail = bool(_NUMBER.search(sentence)) + 1.5 * has_date(sentence) + 0.7 * min(2, len(_NAME.findall(sentence)))
-    worth = detail + min(content, 8) / 4 + (not sentence.isascii()) - 2.0 * bool(_SMALL_TALK.search(sentence))
+    words = {sentence: 3.0} if has_date(sentence) else {}
+    for found in _WORD.finditer(sentence):
+        word = found[0].lower().removesuffix("'s").removesuffix("’s")
+        if not word.isalpha() and _EXACT.search(word):
+            words[word] = 3.0
+        elif worth := _information(word):
+            words[word] = worth + (1 if found.start() and found[0][0].isupper() else 0)
+    worth = sum(words.values())
+    own = _OWN.search(sentence) is not None
+    factor = 1.2 if own else 1.0
     if sentence.rstrip("\"”’') ").endswith(_QUESTION_ENDS):
-        return "🟡", "asked", worth / 2 + to_assistant
-    if not person:
-        return "🟡" if worth >= 2.5 else "🟢", "answered", worth
-    if to_assistant and _REQUEST.search(sentence):
-        return "🟡", "requested", worth + 1.5
-    own = bool(_OWN.search(sentence))
-    worth += own
-    if own and worth >= 1.5 and _ABOUT_SELF.search(sentence):
-        return "🔴", "stated", worth + to_assistant
-    return "🟡" if worth >= 2.5 else "🟢", "stated" if worth >= 1 else "said", worth
+        mark, verb, factor = "🟡", "asked", factor if group == "user" else 0.5
+    elif group == "assistant":
+        mark, verb = "🟡" if worth >= 2.5 else "🟢", "answered"
+    elif own and worth >= 0.3 * len(sentence) ** 0.6:
+        mark, verb = "🔴", "stated"
+    else:
+        mark, verb = "🟡" if worth >= 2.5 else "🟢", "stated" if worth >= 1 else "said"
+    return mark, verb, {word: factor * value for word, value in words.items()}
 
 
-def _choose(notes: Sequence[_Note], characters: Counter[_Group]) -> list[_Note]:
-    """Return the notes with the most worth for their length, in order; at least one unless ``notes`` is empty.
+@lru_cache(20_000)
+def _information(word: str) -> float:
+    return max(0.0, 1 - 2.3 * (1 - rarity(word)))
 
-    People come first, then the assistant, then tools; each group may use the room that the one before it left.
+
+def _choose(notes: Sequence[_Note], sizes: Counter[_Group]) -> list[_Note]:
+    """Return the notes with the most information for their length, in order; at least one unless ``notes`` is empty.
+
+    A word that was chosen before counts little. The user comes first, then the assistant, then tools; each group may
+    use the room that the one before it left.
     """
     chosen: list[_Note] = []
     lines: set[tuple[int, str]] = set()
+    told = Counter({name.lower(): 2 for note in notes if note.group == "people" for name in note.line.text.split()})
     room = 0.0
+
+    def cost(note: _Note, new_line: int) -> int:
+        shares = note.group != "tools" and (note.place[0], note.line.text) in lines
+        return min(len(note.text), _LONGEST_NOTE) + (1 if shares else new_line)
+
+    def rank(note: _Note) -> float:
+        worth = sum(value * (1, 0.2, 0.04)[min(told[word], 2)] for word, value in note.words.items())
+        return -worth / cost(note, _NEW_LINE + 14) ** 0.6
+
     for group, (share, share_of_few, most_of_few) in _ROOM.items():
-        room += max(share * characters[group], min(share_of_few * characters[group], most_of_few))
-        mine = [note for note in notes if note.group == group and note.worth >= 1]
-        for note in sorted(mine, key=lambda note: (-note.worth / (len(note.text) + _NEW_LINE) ** 0.5, note.place)):
-            line = note.place[0], note.head
-            cost = len(note.text) + (1 if line in lines and group != "tools" else _NEW_LINE)
-            if cost <= room:
+        room += max(share * sizes[group], min(share_of_few * sizes[group], most_of_few))
+        heap = [(rank(note), note.place, note) for note in notes if note.group == group and note.worth >= 1]
+        heapify(heap)
+        while heap:
+            _, place, note = heappop(heap)
+            now = rank(note)
+            if heap and now > heap[0][0]:  # notes chosen since then have some of its words
+                heappush(heap, (now, place, note))
+            elif cost(note, _NEW_LINE) <= room:
+                room -= cost(note, _NEW_LINE)
                 chosen.append(note)
-                lines.add(line)
-                room -= cost
+                lines.add((place[0], note.line.text))
+                told.update(note.words.keys())
     return sorted(chosen, key=lambda note: note.place) or sorted(notes, key=lambda note: -note.worth)[:1]
 
 
 def _lines(notes: Sequence[_Note]) -> Iterator[Line]:
-    """Yield lines of the diary; sentences of a message with the same beginning share a line."""
+    """Yield lines of the diary; sentences of a message with the same head share a line."""
     lines: dict[object, list[_Note]] = {}
     for note in notes:
-        lines.setdefault(note.place if note.group == "tools" else (note.place[0], note.head), []).append(note)
+        lines.setdefault(note.place if note.group == "tools" else (note.place[0], note.line.text), []).append(note)
     for parts in lines.values():
-        texts = [part.text if part.text.endswith(_STOPS) else f"{part.text};" for part in parts[:-1]]
+        texts = [annotate_dates(shorten(part.text, _LONGEST_NOTE), part.day) for part in parts]
+        texts = [text if text.endswith(_STOPS) else f"{text};" for text in texts[:-1]] + texts[-1:]
         mark = min((part.line.mark for part in parts), key=MARKS.index)
-        yield replace(parts[0].line, mark=mark, text=" ".join([parts[0].head, *texts, parts[-1].text]))
+        yield replace(parts[0].line, mark=mark, text=" ".join([parts[0].line.text, *texts]))
 
 
 def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
@@ -253,11 +272,9 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
     users = [message for message in messages if message.role == "user" and message.text.strip()]
     if not users or any(isinstance(message.metadata.get("name"), str) for message in messages):
         return None, None
-    sentences = split_sentences(users[-1].text)
-    weighed = [(each, *_weigh(each, person=True, to_assistant=True)) for each in sentences]
-    said = [(each, verb) for each, _, verb, worth in weighed if worth > 0]
-    asked = [each for each, verb in said if verb in ("asked", "requested")]
-    wish = shorten(" ".join((asked or [each for each, _ in said])[-2:]), _LONGEST_HINT)
+    said = [each for each in split_sentences(users[-1].text) if sum(_weigh(each, "user")[2].values()) >= 0.5]
+    asked = [each for each in said if each.endswith(_QUESTION_ENDS)]
+    wish = shorten(" ".join(asked[-2:] or said[-1:]), _LONGEST_HINT)
     task = f"The user's last request: {wish}" if wish else None
     if messages[-1] is users[-1]:
         return task, f"Answer the user: {wish}" if wish else None
@@ -270,11 +287,12 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
 def split_sentences(text: str) -> list[str]:
     """Split ``text`` into sentences of at most 500 characters; of a long text, return the first 300 and the last 100.
 
-    Fenced code, lines that are mostly signs and digits, and elements named like ``<system-reminder>`` are left out.
+    Headings, fenced code, lines that are mostly signs and digits, and elements named like ``<system-reminder>`` are
+    left out.
     """
     sentences: list[str] = []
     for raw in _prose(clip(text)).splitlines():
-        if not any(map(str.isalnum, raw)):
+        if not any(map(str.isalnum, raw)) or _HEADING.fullmatch(raw[:200]):
             continue
         line = _SPACE.sub(" ", _EMPHASIS.sub("", _LINK.sub(r"\1", _LINE_START.sub("", raw, count=1)))).strip()
         if len(line) > 40 and sum(map(str.isalpha, line)) + line.count(" ") < 0.6 * len(line):
@@ -292,7 +310,7 @@ def _prose(text: str) -> str:
     """Leave out fenced code and elements with all they contain."""
     kept: list[str] = []
     start = 0
-    for opening in _CODE_OR_ELEMENT.finditer(text):
+    for opening in _LEFT_OUT.finditer(text):
         closing = opening["fence"] or f"</{opening['name']}>"
         end = text.find(closing, opening.end()) if opening.start() >= start else -1
         if end >= 0:

@@ -31,11 +31,7 @@ _SUMMARY = re.compile(
     r"\b\d+ (?:\w+ )?(?:passed|failed|errors?|warnings?|tests?|files? changed|rows?|results?|matches|problems?)\b",
     re.IGNORECASE,
 )
-_TELLING = re.compile(
-    r"error|message|status|success|confirm|reference|total|price|amount|balance|title|name|result|summary|count|"
-    r"(?:^|_)(?:id|number|code)$|date|time",
-    re.IGNORECASE,
-)
+_TELLING = re.compile(r"\d|^\w*(?:error|message|status|success|result|summary)", re.IGNORECASE)
 
 
 def note_tool(part: ToolPart) -> tuple[str, str]:
@@ -47,14 +43,7 @@ def note_tool(part: ToolPart) -> tuple[str, str]:
     name = _SPACE.sub(" ", part.name)
     if part.state == "call":
         return f"{name}({arguments}) (no result yet)", "🟢"
-    value = part.result
-    if isinstance(value, list) and value:  # text parts may contain JSON
-        parts = [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in cast("list[Any]", value)]
-        if all(item.get("type") == "text" and isinstance(item.get("text"), str) for item in parts):
-            value = "\n".join(item["text"] for item in parts)
-    if isinstance(value, str) and len(value) < _MAX_JSON and value.lstrip()[:1] in ("{", "["):
-        with suppress(orjson.JSONDecodeError):
-            value = orjson.loads(value)
+    value = _parsed(part.result)
     outcome = shorten(_outline(value, _ROOM) or "(empty)", _ROOM)
     failed = part.state != "result" or (isinstance(value, str) and _ERROR.match(value[:300]) is not None)
     if isinstance(value, dict):
@@ -82,6 +71,18 @@ def clip(text: str) -> str:
     return f"{text[: _LONGEST_TEXT - _LONGEST_END]}\n{text[-_LONGEST_END:]}"
 
 
+def _parsed(value: Json) -> Json:
+    """Return the JSON in a text, or in text parts; other values unchanged."""
+    if isinstance(value, list) and value:
+        parts = [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in cast("list[Any]", value)]
+        if all(item.get("type") == "text" and isinstance(item.get("text"), str) for item in parts):
+            value = "\n".join(item["text"] for item in parts)
+    if isinstance(value, str) and len(value) < _MAX_JSON and value.lstrip()[:1] in ("{", "["):
+        with suppress(orjson.JSONDecodeError):
+            value = orjson.loads(value)
+    return cast("Json", value)
+
+
 def _outline(value: Json, room: int) -> str:
     """Write a value in about ``room`` characters: the most informative fields or line, or the first items."""
     if isinstance(value, str):
@@ -89,24 +90,25 @@ def _outline(value: Json, room: int) -> str:
     if isinstance(value, list):
         items = cast("list[Any]", value)
         head = f"{len(items)} item{'s' if len(items) != 1 else ''}"
-        shown: list[str] = []
-        for item in items[:_MAX_ITEMS]:
-            text = _outline(item, max(36, room // 4))
-            room -= len(text) + 2
-            if room < len(head):
-                break
-            shown.append(text)
+        shown = _fit([_outline(item, max(36, room // 4)) for item in items[:_MAX_ITEMS]], room - len(head))
         more = "; …" if len(shown) < len(items) else ""
         return f"{head}: {'; '.join(shown)}{more}" if shown else head
     if isinstance(value, dict):
         fields = list(_fields(cast("dict[str, Any]", value)))
-        chosen: list[int] = []
-        for n in sorted(range(len(fields)), key=lambda n: not _TELLING.search(fields[n].partition(" ")[0])):
-            if len(fields[n]) + 2 <= room or not chosen:
-                chosen.append(n)
-                room -= len(fields[n]) + 2
-        return ", ".join(fields[n] for n in sorted(chosen))
+        telling = sorted(fields, key=lambda field: _TELLING.search(field) is None)
+        chosen = set(_fit(telling, room) or telling[:1])
+        return ", ".join(field for field in fields if field in chosen)
     return "" if value is None else _scalar(value)
+
+
+def _fit(texts: list[str], room: int) -> list[str]:
+    """Return the texts that fit into ``room`` characters, tried in order."""
+    chosen: list[str] = []
+    for text in texts:
+        if len(text) + 2 <= room:
+            chosen.append(text)
+            room -= len(text) + 2
+    return chosen
 
 
 def _fields(fields: dict[str, Any]) -> Iterator[str]:

@@ -1,0 +1,132 @@
+"""The memories that systems made, and their contexts, in folders that runs with other readers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from diarist.evals.items import Context, History, Question, Session
+from diarist.evals.progress import Stage
+from diarist.evals.records import Record, Records, digest, file_name, write_text
+from diarist.evals.systems.base import Closes, System, TakesNotes
+from diarist.evals.work import Worker
+from diarist.tokens import default_counter
+
+
+class Memories:
+    """The memories of one system.
+
+    Args:
+        name: The system's.
+        number: The run, if each has memories of its own; else 0.
+        folder: Keeps them.
+        sessions: Records of the ingestion, which systems with one memory share.
+        make: Returns the system.
+        questions_of: Returns the questions of a history whose contexts are taken.
+
+    Attributes:
+        contexts: Records of contexts, by question.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        folder: Path,
+        sessions: Records,
+        *,
+        make: Callable[[], System],
+        questions_of: Callable[[History], Sequence[Question]],
+        worker: Worker,
+    ) -> None:
+        self.name, self.number, self.folder = name, number, folder
+        self._sessions, self._make, self._questions_of, self._worker = sessions, make, questions_of, worker
+        self.contexts = Records(folder / f"contexts-{file_name(name)}.jsonl", "question")
+        self._made: System | None = None
+
+    @property
+    def system(self) -> System:
+        """Return the system; made when it is first used."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def takes_notes(self) -> bool:
+        """Return True if the system can list the memories of a session."""
+        return isinstance(self.system, TakesNotes)
+
+    async def ingest(self, history: History, stage: Stage) -> None:
+        """Give the system the sessions that it does not have yet, and take the contexts of questions in between.
+
+        Raises DiaristError as ``Worker.do``.
+        """
+        await self._take_contexts(history, 0)
+        for place, session in enumerate(history.sessions, 1):
+            before = self._worker.is_done(self._sessions.get(history.id, session.id))
+            if not before:
+                record = {"history": history.id, "session": session.id, "run": self._worker.run_id}
+
+                async def add(session: Session = session) -> Record:
+                    await self.system.add(history.id, session)
+                    return {}
+
+                await self._worker.do(self._sessions, record, add)
+            done = self._sessions.get(history.id, session.id)
+            if done is None:  # the budget is spent
+                return
+            stage.advance(before=before)
+            if "error" in done:
+                for _ in history.sessions[place:]:
+                    stage.advance(before=True)
+                return
+            await self._take_contexts(history, place)
+
+    async def _take_contexts(self, history: History, place: int) -> None:
+        """Take the contexts of the questions that come after ``place`` sessions."""
+        for question in self._questions_of(history):
+            if question.after != place or (question.asks == "notes" and not self.takes_notes):
+                continue
+            if self._worker.is_done(self.contexts.get(question.id)):
+                continue
+            if place < len(history.sessions) and self._sessions.get(history.id, history.sessions[place].id) is not None:
+                continue  # the memory already knows what came later
+            run = f"-run{self.number}" if self.number else ""
+            file = f"contexts/{file_name(self.name)}{run}/{file_name(question.id)}.txt"
+
+            async def take(question: Question = question, file: str = file) -> Record:
+                tools: list[str] = []
+                if question.asks == "notes":
+                    assert isinstance(self.system, TakesNotes)
+                    text = "\n".join(await self.system.notes(history.id, question.session))
+                else:
+                    context = await self.system.context(history.id, question)
+                    text, tools = context.text, [tool.name for tool in context.tools]
+                write_text(self.folder / file, text)
+                tokens = default_counter().count(text)
+                return {"file": file, "sha256": digest(text), "tokens": tokens, "tools": tools}
+
+            await self._worker.do(self.contexts, {"question": question.id, "run": self._worker.run_id}, take)
+
+    def failure(self, history: str) -> str | None:
+        """Return why the ingestion of a history failed, or None."""
+        found = (record for record in self._sessions if record["history"] == history and "error" in record)
+        return next((f"session {record['session']}: {record['error']}" for record in found), None)
+
+    def text(self, kept: Record) -> str:
+        """Return the text of a context."""
+        return (self.folder / str(kept["file"])).read_text(encoding="utf-8")
+
+    async def live(self, history: History, question: Question) -> Context:
+        """Return the context again, with its tools."""
+        return await self.system.context(history.id, question)
+
+    def records_of(self, histories: Iterable[str]) -> list[Record]:
+        """Return the records of the ingestion of these histories."""
+        wanted = set(histories)
+        return [record for record in self._sessions if record["history"] in wanted]
+
+    async def close(self) -> None:
+        """Close the system."""
+        if isinstance(self._made, Closes):
+            await self._made.close()

@@ -1,0 +1,343 @@
+"""Observational memory for runs of OpenAI's Agents SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from inspect import isawaitable
+from typing import Any, Literal, cast
+from weakref import WeakKeyDictionary
+
+from agents import (
+    Agent,
+    InputGuardrailTripwireTriggered,
+    Model,
+    OutputGuardrailTripwireTriggered,
+    RunConfig,
+    RunHooks,
+    Session,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+    TResponseInputItem,
+)
+from agents.models import get_default_model
+from agents.run import CallModelData, ModelInputData
+
+from diarist.chunks import DataChunk
+from diarist.exceptions import ConfigError, InputError, described
+from diarist.integrations.openai_agents.hooks import RunnerHooks
+from diarist.integrations.openai_agents.messages import ItemReader, arrange
+from diarist.integrations.openai_agents.model import AgentsModel
+from diarist.integrations.openai_agents.session import MemorySession, Wrapper
+from diarist.memory import Memory, Turn
+from diarist.models.base import Model as OurModel
+from diarist.run_context import ThreadRef
+from diarist.storage.records import Thread
+
+logger = logging.getLogger("diarist")
+
+Items = list[TResponseInputItem]
+
+_TRIPWIRES = (
+    InputGuardrailTripwireTriggered,
+    OutputGuardrailTripwireTriggered,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+)
+
+_NO_SESSION = (
+    "memory sees no session of this run: pass session=om.session to the runner, beside run_config=om.run_config(). "
+    "It cannot work with a conversation on OpenAI's servers (conversation_id, previous_response_id, "
+    "auto_previous_response_id). If you resume a run in a new process, pass hooks=om.hooks, too"
+)
+
+
+class ObservationalMemory:
+    """Memory of one conversation, for the SDK's runner::
+
+        om = ObservationalMemory(memory, thread="trip", resource="ada")
+        await Runner.run(agent, text, session=om.session, run_config=om.run_config(), hooks=om.hooks)
+
+    Args:
+        thread, resource: As for ``memory.turn``.
+        session: A session of yours, which keeps the items. Default: a list in this object. Runs of other objects are
+            not in it, but in memory.
+        model: A model, or its id, for the Observer, the Reflector and titles, if they have none of their own. Default:
+            the model of the agent that runs.
+        read_only, last_messages, semantic_recall: As for ``memory.turn``.
+        fail_open: True: a failure of memory does not end the run; the items go out as they are, and ``degraded`` says
+            why. False: it is raised.
+        on_event: Receives memory's ``data-om-*`` events. They are not in the SDK's stream.
+
+    Attributes:
+        session: For ``Runner.run(session=...)``.
+        hooks: For ``Runner.run(hooks=...)``. Optional: with them, memory also knows answers that a guardrail blocked,
+            and answers that are the output of a tool.
+        degraded: Why memory did not take part in the last model call; empty if it did.
+
+    Raises:
+        ConfigError: The session keeps its items on OpenAI's servers.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        thread: str | ThreadRef | Thread,
+        resource: str | None = None,
+        session: Session | None = None,
+        model: str | OurModel | None = None,
+        read_only: bool | None = None,
+        last_messages: int | Literal[False] | None = None,
+        semantic_recall: bool | None = None,
+        fail_open: bool = True,
+        on_event: Callable[[DataChunk], object] | None = None,
+    ) -> None:
+        self._memory, self._thread, self._model = memory, thread, model
+        self._fail_open, self._on_event = fail_open, on_event
+        self._options: dict[str, Any] = {
+            "thread": thread,
+            "resource": resource,
+            "read_only": read_only,
+            "last_messages": last_messages,
+            "semantic_recall": semantic_recall,
+            "fail_open": fail_open,
+            "on_event": on_event,
+        }
+        thread_id = thread if isinstance(thread, str) else thread.id
+        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(thread_id, [])
+        self._reader = ItemReader()
+        self._named: set[str] = set()
+        self._started = False
+        self.session = MemorySession(thread_id, session, opened=self._opened, added=self._added)
+        self.hooks = self.hooks_with(None)
+        self.degraded = ""
+
+    def run_config(self, theirs: RunConfig | None = None) -> RunConfig:
+        """Return a configuration for the runner: a copy of yours, or the default, with memory's filter.
+
+        A ``call_model_input_filter`` of yours sees what memory sends.
+        """
+        config = theirs or RunConfig()
+
+        async def select(data: CallModelData[Any]) -> ModelInputData:
+            sent = await self._send(data, config)
+            if config.call_model_input_filter is None:
+                return sent
+            filtered = config.call_model_input_filter(replace(data, model_data=sent))
+            return await filtered if isawaitable(filtered) else filtered
+
+        return replace(config, call_model_input_filter=select)
+
+    def hooks_with(self, theirs: RunHooks[Any] | None) -> RunHooks[Any]:
+        """Return ``hooks`` that also call your own."""
+        return RunnerHooks(theirs, tool_starts=self._tool_starts, agent_ends=self._agent_ends)
+
+    # -- the runner's calls, in their order
+
+    async def _opened(self, wrapper: Wrapper) -> None:
+        """A run reads the session: at its start, and sometimes later."""
+        run = _CURRENT.get()
+        if run is None or run.wrapper is not wrapper:
+            await self._start(wrapper)
+
+    async def _start(self, wrapper: Wrapper) -> _Run:
+        """Begin a run, and end those that a failure left without an end."""
+        self._started = True
+        task = asyncio.current_task()
+        for run in [run for run in self._unfinished if run.task is task or run.task is None or run.task.done()]:
+            await run.abandon()
+        run = _Run(self, wrapper, task, self._unfinished)
+        _CURRENT.set(run)
+        return run
+
+    async def _send(self, data: CallModelData[Any], config: RunConfig) -> ModelInputData:
+        """Return what to send to the model."""
+        given = data.model_data
+        run = _CURRENT.get()
+        if run is None or run.memory is not self:
+            if not self._started:
+                raise ConfigError(_NO_SESSION)
+            return given
+        if not run.goes_on_with(given.input, data.agent):
+            return given
+        self.degraded = ""
+        try:
+            sent = await self._selected(run, data, config)
+        except (ConfigError, InputError):
+            raise
+        except Exception as error:  # any error: it would end the user's run
+            if not self._fail_open:
+                raise
+            logger.exception("memory of thread %s did not take part in a model call", self.session.session_id)
+            self.degraded, sent = described(error), None
+        return sent or given
+
+    async def _selected(self, run: _Run, data: CallModelData[Any], config: RunConfig) -> ModelInputData | None:
+        items = data.model_data.input
+        run.given, run.added, run.agent, run.in_step, run.done = items, [], data.agent, True, False
+        try:
+            history = self._reader.read(items)
+        except InputError as error:
+            raise ValueError(str(error)) from error  # not the caller's mistake
+        if run.turn is None:
+            run.start = self._reader.stored
+            run.turn = self._turn(data, config)
+            self._unfinished.append(run)
+            if task := run.task:
+                task.add_done_callback(run.task_ended)
+        self._name_unknown(history.unknown)
+        entries = list(history.entries)
+        view = await run.turn.prompt([entry.message for entry in entries[run.start :]])
+        self.degraded = view.degraded
+        if view.degraded:
+            return None
+        instructions = [data.model_data.instructions, *view.system]
+        return ModelInputData(
+            input=arrange(items, entries, view), instructions="\n\n".join(filter(None, instructions)) or None
+        )
+
+    def _turn(self, data: CallModelData[Any], config: RunConfig) -> Turn:
+        return self._memory.turn(**self._options, model=self._model or _model_of(data.agent, config), deps=data.context)
+
+    def _name_unknown(self, kinds: Sequence[str]) -> None:
+        if new := [kind for kind in kinds if kind not in self._named]:
+            self._named |= {*new}
+            if self._on_event is not None:
+                self._on_event(DataChunk("data-om-unknown-items", {"types": cast(Any, new)}))
+
+    async def _added(self, wrapper: Wrapper, items: Items) -> None:
+        """A run has added items: the question, a finished step, or the answer."""
+        run = _CURRENT.get()
+        if run is None or run.wrapper is not wrapper:
+            run = await self._start(wrapper)
+        if run.turn is None or run.is_input(items):
+            return
+        run.in_step = False
+        run.added += items
+        try:
+            await self._store(run)
+        except Exception as error:  # any error: the session has the items, and the user's run goes on
+            if not self._fail_open:
+                raise
+            logger.exception("memory of thread %s did not store a turn", self.session.session_id)
+            self.degraded = described(error)
+
+    async def _store(self, run: _Run) -> None:
+        """Commit the turn if the run is over, or waits for approval of a call."""
+        entries = self._reader.read([*run.given, *run.added]).entries[run.start :]
+        waits = any(part.state == "call" for entry in entries for part in entry.message.tool_parts)
+        kinds = [_kind(item) for item in run.added]
+        if not (run.answered or waits or kinds[-1] == "assistant" or "mcp_approval_request" in kinds):
+            return
+        turn = run.close()
+        if turn is not None:
+            await turn.commit([entry.message for entry in entries])
+            self._reader.keep()
+
+    def _tool_starts(self) -> None:
+        """A tool of a run starts, perhaps before the run is seen: a resumed run starts with the approved tools."""
+        self._started = True
+
+    def _agent_ends(self) -> None:
+        """A run has an answer, which guardrails can still block."""
+        run = _CURRENT.get()
+        if run is not None and run.memory is self:
+            run.answered = True
+
+
+class _Run:
+    """A run of the SDK, as far as it is seen.
+
+    Attributes:
+        given: The items of the last model call.
+        added: What the run has added to the session since.
+        start: Number of entries that the thread had before the turn.
+        agent: The agent of the last model call.
+        in_step: A model call, or its tools, are at work: other calls are of agents that run as tools.
+        answered: The run has an answer that is not in the session yet.
+        done: The turn is committed.
+    """
+
+    def __init__(
+        self, memory: ObservationalMemory, wrapper: Wrapper, task: asyncio.Task[Any] | None, unfinished: list[_Run]
+    ) -> None:
+        self.memory, self.wrapper, self.task = memory, wrapper, task
+        self._unfinished = unfinished
+        self.turn: Turn | None = None
+        self.given: Items = []
+        self.added: Items = []
+        self.start = 0
+        self.agent: Agent[Any] | None = None
+        self.in_step = self.answered = self.done = False
+
+    def goes_on_with(self, items: Items, agent: Agent[Any]) -> bool:
+        """Return True if this model call is of the run itself, not of an agent that runs as a tool."""
+        if not self.in_step and not self.done:
+            return True
+        seen = [*self.given, *self.added]
+        return (self.done or agent is self.agent) and items[: len(seen)] == seen
+
+    def is_input(self, items: Items) -> bool:
+        """Return True for items that the last model call was given; a streamed run stores its question after it."""
+        return (not self.added and self.given[-len(items) :] == items) or not any(map(_is_output, items))
+
+    def close(self) -> Turn | None:
+        """Return the turn that is to be ended."""
+        turn, self.turn, self.done = self.turn, None, True
+        if self in self._unfinished:
+            self._unfinished.remove(self)
+        return turn
+
+    def task_ended(self, task: asyncio.Task[Any]) -> None:
+        """End a turn that is still open when its task has ended: its run failed."""
+        if self.turn is not None and not task.get_loop().is_closed():
+            error = None if task.cancelled() else task.exception()
+            ending = task.get_loop().create_task(self.abandon(error))
+            _ENDING.add(ending)
+            ending.add_done_callback(_ENDING.discard)
+
+    async def abandon(self, error: BaseException | None = None) -> None:
+        """End the turn of a run that failed: interrupted; or discarded, if a guardrail is known to have ended it."""
+        answered, turn = self.answered, self.close()
+        if turn is None:
+            return
+        try:
+            if answered or isinstance(error, _TRIPWIRES):
+                await turn.discard()
+            else:
+                await turn.__aexit__(InterruptedError, InterruptedError(), None)
+        except Exception:  # any error: it must not end the next run
+            logger.exception("the turn of a failed run was not ended")
+
+
+_CURRENT: ContextVar[_Run | None] = ContextVar("diarist_openai_agents_run", default=None)
+"""The run of this context. Tools inherit it, and agents that run as tools."""
+
+_UNFINISHED: WeakKeyDictionary[Memory, dict[str, list[_Run]]] = WeakKeyDictionary()
+"""Runs with an open turn, by memory and thread."""
+
+_ENDING: set[asyncio.Task[None]] = set()
+
+
+def _model_of(agent: Agent[Any], config: RunConfig) -> OurModel:
+    """Return the model that the SDK calls for this agent, for memory's own calls."""
+    chosen = config.model or agent.model
+    settings = agent.model_settings.resolve(config.model_settings)
+    if isinstance(chosen, Model):
+        return AgentsModel(lambda: chosen, str(getattr(chosen, "model", type(chosen).__name__)), store=settings.store)
+    name = chosen
+    return AgentsModel(lambda: config.model_provider.get_model(name), name or get_default_model(), store=settings.store)
+
+
+def _kind(item: TResponseInputItem) -> str:
+    """Return the role of a message, and the type of another item."""
+    found = cast(dict[str, Any], item)
+    return str(found.get("role") or found.get("type"))
+
+
+def _is_output(item: TResponseInputItem) -> bool:
+    return _kind(item) not in ("user", "system", "developer")

@@ -1,0 +1,334 @@
+"""The branches of a thread: take in the messages of a client, go back to a message, and switch."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Literal
+
+from diarist.concurrency import inner_cancel_as_error
+from diarist.exceptions import ConflictError, InputError, NotFoundError
+from diarist.memory.divergence import Place, chain_id, divergence, may_lack
+from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, LogStore
+from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
+from diarist.memory.rows import rows_between, seq_of
+from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.messages import Json, Message
+from diarist.storage.base import Storage
+from diarist.storage.records import Forgotten, ObservationLog, Run, Scope, Superseded, Thread, Tombstone, path_to
+from diarist.tokens import TokenCounter
+
+OnDivergence = Literal["branch", "append", "error"]
+
+_GENERATED_ID = re.compile(r"msg_[0-9a-f]{32}")
+_PAGE = 100
+
+logger = logging.getLogger("diarist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Messages of a thread that are not on its active branch.
+
+    Attributes:
+        id: For ``switch_branch``.
+        after: Id of the active message that the branch continues; None if it has the first message of the thread.
+        messages: The messages of the branch behind that one, in order. Branches may share their first ones.
+    """
+
+    id: str
+    after: str | None
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The messages of a client, as the turn works with them.
+
+    Attributes:
+        new: The messages to store, in order; the thread has the others.
+        names: Ids that new messages get from their places, by the ids that they were given with.
+        repeated: The stored questions to answer again, if nothing is new.
+        hidden_after: For a call without a run, ``seq`` of the last row to show; None for all.
+        event: Data of an event that says how the input left the branch; None if it continues it.
+    """
+
+    new: list[Message]
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    repeated: list[Message] = field(default_factory=list[Message])
+    hidden_after: int | None = None
+    event: dict[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A branch, and where the client leaves it: its kept and its other places, and the client's new messages."""
+
+    kept: Sequence[Place]
+    behind: Sequence[Place]
+    new: int
+    known: int
+    is_unknown: bool
+    is_active: bool = True
+
+    @property
+    def last(self) -> Message | None:
+        return next((place for place in reversed(self.kept) if isinstance(place, Message)), None)
+
+    @property
+    def leaves(self) -> bool:
+        """True if rows of the active branch must be superseded, or other rows come back."""
+        return not self.is_active or any(isinstance(place, Message) for place in self.behind)
+
+
+class Branches:
+    """The branches of the threads of a storage.
+
+    Args:
+        embedding: Removes and renews the vectors of messages; None if there are none.
+    """
+
+    def __init__(self, storage: Storage, counter: TokenCounter, embedding: Embedding | None = None) -> None:
+        self._storage, self._counter, self._embedding = storage, counter, embedding
+
+    # -- the input of a turn
+
+    async def take_in(
+        self,
+        run: Run | None,
+        thread_id: str,
+        given: Sequence[Message],
+        *,
+        made: Collection[str] = (),
+        on_divergence: OnDivergence = "branch",
+    ) -> Taken:
+        """Find the messages that the thread does not have, and go back to where the client leaves the active branch.
+
+        Call it after the run has begun, before its thread is read. A message without an id of the caller's gets one
+        from the message before it and its content, if the input has a history.
+
+        Args:
+            run: The live run; None to change nothing.
+            made: Ids of messages that were made from a text: they are new.
+            on_divergence: ``"append"``: supersede nothing, and store what is new at the end. ``"error"``: raise
+                InputError instead of superseding.
+
+        Raises:
+            RunLostError: The run is not live.
+            InputError: All questions in the input were forgotten; or the input leaves the branch, which
+                ``on_divergence`` forbids.
+        """
+        asked = [message.id for message in given if message.id not in made]
+        if not asked:
+            return Taken(new=list(given))
+        known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
+        if not any(message.role == "assistant" for message in given):
+            return await self._without_history(thread_id, given, known)
+        by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
+        forgotten = await self._storage.list_forgotten(thread_id)
+        reading = await self._read(thread_id, given, by_id, forgotten)
+        rest = given[len(given) - reading.new :]
+        if reading.leaves and not known.isdisjoint([message.id for message in rest]):
+            # The client leaves out messages in between: it did not go back.
+            reading = replace(reading, kept=[*reading.kept, *reading.behind], behind=(), is_active=True)
+        last, event = reading.last, None
+        if reading.is_unknown:
+            event = {"action": "append", "after": last and last.id, "unknown": len(given) - len(rest)}
+        if not rest and isinstance(reading.kept[-1], Forgotten) and reading.kept[-1].role == "user":
+            raise _forgotten(given[-1].id, thread_id)
+        questions = list(takewhile(lambda message: message.role == "user", reversed(given)))
+        rows = [place for place in reading.kept if isinstance(place, Message)]
+        repeated = [row for row in rows[len(rows) - len(questions) :] if row.role == "user"] if not rest else []
+        hidden_after = None
+        if reading.leaves and on_divergence == "error":
+            raise InputError(
+                f"the input leaves thread {thread_id!r} behind message {last and last.id!r}, which other messages "
+                "follow; pass on_divergence='branch' to go back to it, or 'append'"
+            )
+        if reading.leaves and on_divergence == "branch" and last is not None:
+            if run is not None:
+                gone = await self.move(run, seq_of(last))
+                event = {"action": "branch", "after": last.id, "superseded": list(gone)}
+            elif reading.is_active:
+                hidden_after = seq_of(last)
+        elif reading.leaves or not reading.is_active:
+            last = next(
+                (place for place in reversed([*reading.kept, *reading.behind]) if isinstance(place, Message)), None
+            )
+        new = [message for message in rest if message.id not in known]
+        names = _names(new, by_id, last, {message.id for message in forgotten})
+        return Taken(new=new, names=names, repeated=repeated, hidden_after=hidden_after, event=event)
+
+    async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> Taken:
+        """Take in messages without an answer: those with known ids are known."""
+        new = [message for message in given if message.id not in known]
+        if new:
+            return Taken(new=new)
+        there = await self._storage.existing_ids(thread_id, [message.id for message in given])
+        if given[-1].role == "user" and given[-1].id not in there:
+            raise _forgotten(given[-1].id, thread_id)
+        questions = takewhile(lambda message: message.role == "user", reversed(given))
+        return Taken(new=[], repeated=[message for message in questions if message.id in there][::-1])
+
+    async def _read(
+        self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
+    ) -> _Reading:
+        """Return the branch that the client shows, with the most of its answers, and where it leaves it."""
+        total = sum(message.role == "assistant" for message in given)
+        changed = {message.id for message in forgotten}
+
+        def read(rows: Sequence[Message], *, is_active: bool = True) -> _Reading:
+            places = _with_gaps(rows, forgotten)
+            found = divergence(given, places, by_id=by_id, changed=changed)
+            kept, behind = places[: found.keep], places[found.keep :]
+            return _Reading(kept, behind, found.new, found.known, found.is_unknown, is_active)
+
+        rows = await self._end_of(thread_id, total)
+        reading = read(rows)
+        if reading.known < total or reading.leaves:
+            rows = [row async for row in rows_between(self._storage, thread_id)]
+            reading = read(rows)
+        if reading.known < total:
+            superseded = await self._storage.list_superseded(thread_id)
+            for branch in _paths(superseded):
+                fork = branch[0].parent
+                path = [row for row in rows if seq_of(row) <= fork] + [one.message for one in branch]
+                other = read(path, is_active=False)
+                if other.known > reading.known:
+                    reading = other
+        return reading
+
+    async def _end_of(self, thread_id: str, answers: int) -> list[Message]:
+        """Return enough of the newest rows, in order, to contain more than this number of answers, or all rows.
+
+        A client keeps every answer that it received, so older rows cannot match its history.
+        """
+        rows: list[Message] = []
+        while answers >= 0:
+            limit = max(_PAGE, len(rows))
+            before = rows[-1].seq if rows else None
+            page = await self._storage.list_messages(thread_id, before=before, limit=limit, newest_first=True)
+            rows += page
+            answers -= sum(not may_lack(row) for row in page)
+            if len(page) < limit:
+                break
+        return rows[::-1]
+
+    # -- going back, and other branches
+
+    async def move(self, run: Run, end: int) -> list[str]:
+        """Make a message the last one of the active branch; return the ids of the messages that became superseded.
+
+        Removes what was made from messages behind the fork: entries of diaries, vectors, generated titles. The messages
+        in front of it that such an entry covers become raw again, and those that come back are raw.
+
+        Args:
+            end: ``seq`` of an active or superseded message.
+
+        Raises:
+            RunLostError: The run is not live.
+            NotFoundError: There is no such message.
+            ConflictError: The diary was saved by others in each of ten attempts.
+        """
+        thread = Thread(id=run.thread_id, resource_id=run.resource_id)
+        superseded = await self._storage.list_superseded(thread.id)
+        fork, path = path_to({seq_of(one.message): one.parent for one in superseded}, end)
+        stones = (Tombstone(thread_id=thread.id, first_seq=fork + 1, last_seq=WHOLE),)
+        if path and self._embedding is not None:  # before they come back: they are embedded again
+            await self._embedding.go_back(thread, fork)
+        attempt = 0
+        while True:
+            attempt += 1
+            logs = [await self._cleaned(scope, thread, stones) for scope in _SCOPES]
+            try:
+                gone = await self._storage.set_branch(run, end, logs=logs)
+                break
+            except ConflictError:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+        try:
+            await clean_after_move(self._storage, thread.id, [read for read, _ in logs], stones, self._counter)
+            if self._embedding is not None:
+                there = await self._storage.existing_ids(thread.id, gone)
+                left = [message_id for message_id in gone if message_id not in there]
+                await inner_cancel_as_error(
+                    self._embedding.forget(resource=thread.resource_id, thread=thread.id, message_ids=left)
+                )
+                if path:
+                    await inner_cancel_as_error(self._embedding.go_back(thread, fork))
+                    self._embedding.start(thread)
+        except Exception as error:  # any error of the user's store; searches leave out messages that are not active
+            logger.warning("copies of superseded messages of thread %s cannot be removed: %r", thread.id, error)
+        return gone
+
+    async def _cleaned(
+        self, scope: Scope, thread: Thread, stones: Sequence[Tombstone]
+    ) -> tuple[ObservationLog, ObservationLog]:
+        logs = LogStore(self._storage, scope)
+        log = await logs.read(thread.id, thread.resource_id)
+        past = await self._storage.list_generations(log.key) if log.entries or log.reflection else []
+        return log, without_rows(log, past, stones)
+
+    async def list(self, thread_id: str) -> list[Branch]:
+        """Return the branches that are not active, the newest first."""
+        superseded = await self._storage.list_superseded(thread_id)
+        found: list[Branch] = []
+        for path in _paths(superseded):
+            before = await self._storage.list_messages(thread_id, before=path[0].parent + 1, limit=1, newest_first=True)
+            rows = tuple([one.message for one in path])
+            found.append(Branch(id=_branch_id(rows[-1]), after=before[0].id if before else None, messages=rows))
+        return found
+
+    async def end_of(self, thread_id: str, branch: str) -> int:
+        """Return the ``seq`` of the last message of a branch. Raises NotFoundError."""
+        for path in _paths(await self._storage.list_superseded(thread_id)):
+            if _branch_id(path[-1].message) == branch:
+                return seq_of(path[-1].message)
+        raise NotFoundError(f"thread {thread_id!r} has no branch {branch!r} that is not active")
+
+
+_SCOPES: tuple[Scope, ...] = ("thread", "resource")
+
+
+def _branch_id(last: Message) -> str:
+    return f"branch_{seq_of(last)}"
+
+
+def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:
+    """Return the branches of a thread, the newest first: for each last message the superseded ones on the way to it."""
+    by_seq = {seq_of(one.message): one for one in superseded}
+    parents = {seq: one.parent for seq, one in by_seq.items()}
+    ends = sorted(by_seq.keys() - set(parents.values()), reverse=True)
+    return [[by_seq[seq] for seq in path_to(parents, end)[1]] for end in ends]
+
+
+def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[Place]:
+    """Return the rows, and deleted messages at their places between them. A changed message is there as its row."""
+    if not forgotten:
+        return list(rows)
+    ids = {row.id for row in rows}
+    gaps = [gap for gap in forgotten if gap.id not in ids]
+    return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
+
+
+def _names(
+    new: Sequence[Message], by_id: Collection[str], last: Message | None, taken: Collection[str]
+) -> dict[str, str]:
+    """Return the ids of new messages by their places, except for those with ids of the caller's."""
+    names: dict[str, str] = {}
+    before = last.id if last is not None else ""
+    for message in new:
+        if message.id not in by_id and (name := chain_id(before, message)) not in taken:
+            names[message.id] = name
+        before = names.get(message.id, message.id)
+    return names
+
+
+def _forgotten(message_id: str, thread_id: str) -> InputError:
+    return InputError(
+        f"message {message_id!r} of thread {thread_id!r} was forgotten, and the input has nothing else to answer: give "
+        "the message a new id to send it again"
+    )

@@ -1,0 +1,131 @@
+"""``diarist eval`` runs the other data sets end to end, with their own metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from diarist.cli.app import app
+from tests.evals import samples
+from tests.loopback.openai_server import OpenAIServer
+from tests.loopback.server import Answer, Recorded
+
+ANY = "tests.evals.scripted:anything"
+
+
+def evaluate(name: str, data: Path, out: Path, *more: str, judge: bool = True) -> list[str]:
+    """The lines that a run prints, with single spaces."""
+    words = ["eval", name, "--data", str(data), "--out", str(out), "--reader", ANY, "--message-tokens", "5", *more]
+    result = CliRunner().invoke(app, words + (["--judge", ANY] if judge else []))
+    assert result.exit_code == 0, result.stderr
+    return re.sub(r" +", " ", result.stdout).splitlines()
+
+
+def lines(out: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / name).read_text().splitlines()]
+
+
+def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    plain = evaluate("locomo", data, tmp_path / "a", judge=False)
+    assert plain[0] == "F1 of stemmed words"
+    assert "judged correct" not in plain
+    with_judge = evaluate("locomo", data, tmp_path / "b", "--system", "om", "--system", "full")
+    assert with_judge[5] == "judged correct"
+    report = (tmp_path / "b" / "report.md").read_text()
+    assert "| F1 without adversarial questions | 25.00 | 25.00 |" in report
+    assert "| Judged correct without adversarial questions | 100.00 | 100.00 |" in report
+
+
+def test_questions_can_be_limited(tmp_path: Path) -> None:
+    two = [*samples.locomo(), {**samples.locomo()[0], "sample_id": "conv-2"}]
+    data = samples.written(tmp_path / "locomo10.json", two)
+    evaluate("locomo", data, tmp_path / "a", "--items", "1", "--questions", "2", judge=False)
+    assert [line["question"] for line in lines(tmp_path / "a", "judgements.jsonl")] == ["conv-1-1", "conv-1-3"]
+
+
+def test_a_data_set_with_an_id_twice_is_refused(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo() * 2)
+    words = ["eval", "locomo", "--data", str(data), "--out", str(tmp_path / "a"), "--reader", ANY]
+    assert "two histories of the data set have the id 'conv-1'" in CliRunner().invoke(app, words).stderr
+
+
+class LocalServer(OpenAIServer):
+    """Notes one fact, answers with a date, and judges everything correct."""
+
+    def events(self, request: Recorded, answer: Answer) -> Iterator[str]:
+        diary = "<diary>\nDate: 2023-05-08\n- 🔴 User stated that she paints. [#1]\n</diary>"
+        text = diary if "<transcript>" in json.dumps(request.body) else '{"verdict": "correct"} 7 May 2023'
+        return super().events(request, Answer(text=[text]))
+
+
+def test_locomo_over_a_server_of_ones_own(tmp_path: Path) -> None:
+    """Observer, reader and judge speak to an OpenAI-compatible address, where no price is known."""
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    roles = [word for role in ("observer", "reader", "judge") for word in (f"--{role}", "openai/local")]
+    words = ["eval", "locomo", "--data", str(data), "--out", str(tmp_path / "a"), "--message-tokens", "5", *roles]
+    server = LocalServer()
+    try:
+        result = CliRunner().invoke(app, [*words, "--base-url", server.base_url], env={"OPENAI_API_KEY": "none"})
+    finally:
+        server.stop()
+    assert result.exit_code == 0, result.stderr
+    assert "she paints" in (tmp_path / "a" / "contexts" / "om" / "conv-1-1.txt").read_text()
+    assert "Spent $0.0000; unknown price: openai/local" in result.stderr
+
+
+def test_personamem_asks_in_the_middle_of_a_history(tmp_path: Path) -> None:
+    shown = evaluate("personamem", samples.personamem(tmp_path / "data"), tmp_path / "a", "--system", "om", judge=False)
+    assert shown[0] == "accuracy of the chosen option"
+    assert shown[1].startswith(" om micro 50.00 %")
+    contexts = [(tmp_path / "a" / "contexts" / "om" / f"{id}.txt").read_text() for id in ("q1", "q2")]
+    assert "rock" not in contexts[0]
+    assert "rock" in contexts[1]
+    assert "Rome" in contexts[1]
+
+
+def test_the_recall_tool_is_refused_in_the_middle_of_a_history(tmp_path: Path) -> None:
+    data = samples.personamem(tmp_path / "data")
+    words = ["eval", "personamem", "--data", str(data), "--out", str(tmp_path / "a"), "--reader", ANY]
+    result = CliRunner().invoke(app, [*words, "--system", "om-recall"])
+    assert result.exit_code == 2
+    assert "leave out --system om-recall" in result.stderr
+
+
+def test_halumem_scores_its_parts_apart(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "HaluMem-Medium.jsonl", samples.halumem())
+    out = tmp_path / "a"
+    shown = evaluate("halumem", data, out, "--system", "om", "--system", "full")
+    parts = [line.partition(":")[0] for line in shown if "share judged right" in line]
+    assert parts == ["extraction", "accuracy", "update", "answers"]
+    judged = {(line["system"], line["question"]) for line in lines(out, "judgements.jsonl")}
+    assert {question for system, question in judged if system == "full"} == {"u1-2-update-1", "u1-2-question-1"}
+    assert len([one for one in judged if one[0] == "om"]) == 7
+    notes = (out / "contexts" / "om" / "u1-1-accuracy.txt").read_text()
+    assert "I have a dog" in notes
+    assert "school" not in notes
+    report = (out / "report.md").read_text()
+    assert "| Update: correct | 100.00 | 100.00 |" in report
+    assert "are not judged yet" not in report
+
+
+def test_beam_reports_the_order_of_events(tmp_path: Path) -> None:
+    shown = evaluate("beam", samples.beam(tmp_path), tmp_path / "a", "--system", "full")
+    assert shown[0] == "mean points of the rubric"
+    assert "| Event ordering: Kendall's tau-b, from 0 to 1 |" in (tmp_path / "a" / "report.md").read_text()
+
+
+def test_own_prompts_replace_those_of_the_data_set(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "longmemeval.json", samples.longmemeval())
+    prompts = samples.written(tmp_path / "prompts.json", {"judge": 'Is {response} right? "verdict"'})
+    evaluate("longmemeval", data, tmp_path / "a", "--prompts", str(prompts))
+    assert "| Judge's prompts | our own wording (see prompts.json) |" in (tmp_path / "a" / "report.md").read_text()
+    wrong = samples.written(tmp_path / "wrong.json", {"jugde": "…"})
+    words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "b"), "--prompts", str(wrong)]
+    result = CliRunner().invoke(app, words)
+    assert "no prompt is called 'jugde'" in result.stderr
