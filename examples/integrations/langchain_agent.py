@@ -4,7 +4,7 @@ Prints::
 
     messages in the state: 24
     messages in the last prompt: 5
-    the diary has: User stated: My cat is called Tiger.
+    the diary has: ... User stated: My cat is called Tiger.
 """
 
 import asyncio
