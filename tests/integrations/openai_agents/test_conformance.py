@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from agents import OutputGuardrailTripwireTriggered
 from agents.memory import SQLiteSession
 
