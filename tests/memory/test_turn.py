@@ -78,6 +78,22 @@ async def test_results_may_come_later_than_their_call(memory: Memory) -> None:
     assert [row.role for row in await memory.messages.list(thread="t")] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize("given", [SEEN, [*ASKED, *LOOKED, *SEEN]], ids=["the result", "the whole history"])
+async def test_results_may_come_in_a_later_turn_than_their_call(memory: Memory, given: list[dict[str, Any]]) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        await turn.commit([*ASKED, *LOOKED])
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+        assert [message.role for message in view.messages] == ["user", "assistant", "tool"]
+        make = lambda message: [{"role": message.role, "results": [p.result for p in message.tool_parts]}]  # noqa: E731
+        arranged = view.arrange(given, make=make, note=lambda message, note: message)
+        assert arranged[-1] == {"role": "assistant", "results": ["sunny"]}
+        await turn.commit([*given, *SAID])
+    rows = await memory.messages.list(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant"]
+
+
 async def test_the_same_call_again_stores_nothing_twice(memory: Memory) -> None:
     async with memory.turn(thread="t") as turn:
         first = await turn.prompt(ASKED)

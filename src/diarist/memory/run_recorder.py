@@ -29,6 +29,9 @@ from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
 
+_LAST_ROWS = 20
+"""Rows at the end of a thread that may have calls without results: those of one turn."""
+
 DIVERGED = "data-thread-diverged"
 """Event: the input did not continue the active branch of its thread."""
 
@@ -135,10 +138,25 @@ class RunRecorder:
             messages.substitute(message.id, replace(unstored(message), id=name))
         context.renamed |= taken.names
         self._repeated, self.hidden_after = taken.repeated, taken.hidden_after
+        if not taken.new and given and (late := await self._late_results(thread_id, given[-1])) is not None:
+            messages.add(late, "input")
+            self._repeated = []
         if taken.event is not None:
             data: dict[str, Json] = {"threadId": thread_id, **taken.event}
             context.writer.custom(DataChunk(DIVERGED, data, transient=True))
             self.events.append(NewEvent(f"thread:{thread_id}", DIVERGED, data))
+
+    async def _late_results(self, thread_id: str, given: Message) -> Message | None:
+        """Return the results in ``given`` that the thread's last calls still lack, as a client sends them later."""
+        results = [part for part in given.tool_parts if part.state != "call"]
+        if given.role != "assistant" or not results:
+            return None
+        rows = await self._storage.list_messages(thread_id, limit=_LAST_ROWS, newest_first=True)
+        parts = [part for row in rows for part in row.tool_parts]
+        waiting = {part.call_id for part in parts if part.state == "call"}
+        waiting -= {part.call_id for part in parts if part.state != "call"}
+        late = [part for part in results if part.call_id in waiting]
+        return Message(role="tool", parts=[*late]) if late else None
 
     def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
         """If the input had no new message, use its last user messages as the question.

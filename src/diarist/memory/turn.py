@@ -24,7 +24,7 @@ from diarist.processors.hook_calls import OnError, OnInputStep, OnRequest, OnRes
 from diarist.processors.pipeline import Pipeline
 from diarist.processors.setup import StepSetup
 from diarist.prompt_cache import MemoryReport
-from diarist.prompting import build_prompt
+from diarist.prompting import build_prompt, join_results
 from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
 from diarist.sync import run_sync
 from diarist.tools import Tool, ToolContext
@@ -398,8 +398,9 @@ class Turn:
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
         sent = {message.message_id for message in prompt.messages}
         ids = [self._context.renamed.get(message_id, message_id) for message_id in given.ids]
-        window, own = [message for message in window if message.id in sent], set(ids)
-        whole = {message.id for message in window if message.id in own and not _has_open_calls(message)}
+        stored = {id(message) for message in window}
+        window, own = [message for message in join_results(window) if message.id in sent], set(ids)
+        whole = {m.id for m in window if m.id in own and id(m) in stored and not _has_open_calls(m)}
         texts = [message.text for message in prompt.messages if message.role == "system"]
         return TurnView(
             prompt=prompt,
