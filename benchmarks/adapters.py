@@ -1,73 +1,128 @@
-"""CPU time of a model call in an agent of another library, with memory and without, at 1,000 messages.
+"""CPU that an adapter adds to a model call of a framework, at 1,000 stored messages.
 
-Run it with the framework's own environment: ``.venv-integrations/pydantic_ai-pinned/bin/python benchmarks/adapters.py
---only pydantic_ai``. The framework's fake model answers at once. Each run gets the whole history of the last.
+Run it beside the framework, such as
+``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import gc
 import sys
 import time
-from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from diarist import Memory, ObservationalMemoryConfig
 from diarist.storage import InMemoryStorage
-from diarist.testing.adapter_conformance import AdapterProgram, Travel, question
 
-# The class in the adapter's tests that builds the user's program.
-FRAMEWORKS = {
-    "pydantic_ai": ("tests.integrations.pydantic_ai.test_adapter", "TestObservationalMemory"),
-}
+MESSAGES, TURNS = 1000, 40
 
-
-async def measure(build: Callable[..., AdapterProgram], messages: int, rounds: int) -> tuple[float, float]:
-    """Return the median milliseconds of CPU a model call, bare and with memory."""
-    memory = Memory(
-        storage=InMemoryStorage(),
-        observational_memory=ObservationalMemoryConfig(model="extractive"),
-        await_background=True,
-    )
-    programs = [build(Travel(), memory=each) for each in (None, memory)]
-    number = 0
-    while len(await programs[0].stored()) < messages:
-        for program in programs:
-            await program.ask(question(number))
-        number += 1
-    costs: list[list[float]] = [[], []]
-    for place in range(number, number + rounds):
-        for program, found in zip(programs, costs, strict=True):
-            program.requests.clear()
-            start = time.process_time()
-            await program.ask(question(place))
-            found.append((time.process_time() - start) / len(program.requests) * 1000)
-    return median(costs[0]), median(costs[1])
+Ask = Callable[[str], Awaitable[int]]
+"""Runs a turn and returns the number of its model calls."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=sorted(FRAMEWORKS), nargs="*", default=sorted(FRAMEWORKS))
-    parser.add_argument("--messages", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=30)
-    options = parser.parse_args()
-    print("| framework | bare, ms | with memory, ms | over, ms | ratio |\n|---|---|---|---|---|")
-    for name in options.only:
-        module, kind = FRAMEWORKS[name]
-        try:
-            suite: Any = getattr(import_module(module), kind)()
-        except ImportError as error:
-            print(f"{name}: not installed here ({error})", file=sys.stderr)
-            continue
-        bare, ours = asyncio.run(measure(suite.program, options.messages, options.rounds))
-        print(f"| {name} | {bare:.1f} | {ours:.1f} | {ours - bare:.1f} | {ours / bare:.2f} |")
+async def langchain(memory: Memory | None) -> Ask:
+    """A turn of an agent of ``create_agent`` with a checkpointer: a tool call, then an answer."""
+    from langchain.agents import create_agent
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from diarist.integrations.langchain import ObservationalMemoryMiddleware
+
+    class Model(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "bench"
+
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+        def _generate(self, messages: list[BaseMessage], *args: Any, **options: Any) -> ChatResult:
+            answer = AIMessage("gladly " * 20)
+            if isinstance(messages[-1], HumanMessage):
+                call: Any = {"type": "tool_call", "id": f"c{time.monotonic_ns()}", "name": "look", "args": {"at": "x"}}
+                answer = AIMessage("", tool_calls=[call])
+            return ChatResult(generations=[ChatGeneration(message=answer)])
+
+        async def _agenerate(self, messages: list[BaseMessage], *args: Any, **options: Any) -> ChatResult:
+            return self._generate(messages)
+
+    def look(at: str) -> str:
+        """Look at something."""
+        return "found " * 20
+
+    middleware: Any = [] if memory is None else [ObservationalMemoryMiddleware(memory)]
+    agent: Any = create_agent(Model(), [look], middleware=middleware, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    old: list[BaseMessage] = []
+    for number in range(MESSAGES // 2):
+        old += [HumanMessage(f"question {number} " * 5, id=f"u{number}"), AIMessage("gladly " * 20, id=f"a{number}")]
+    await agent.aupdate_state(config, {"messages": old})
+
+    async def ask(text: str) -> int:
+        await agent.ainvoke({"messages": text}, config)
+        return 2
+
+    return ask
+
+
+async def pydantic_ai(memory: Memory | None) -> Ask:
+    """A turn of an agent that gets its whole history in each run: a tool call, then an answer."""
+    from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    from diarist.integrations.pydantic_ai import ObservationalMemory
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if isinstance(messages[-1].parts[-1], UserPromptPart):
+            return ModelResponse([ToolCallPart("look", {"at": "x"})])
+        return ModelResponse([TextPart("gladly " * 20)])
+
+    def look(at: str) -> str:
+        return "found " * 20
+
+    capabilities: Any = [] if memory is None else [ObservationalMemory(memory, thread="t")]
+    agent = Agent(FunctionModel(answer), tools=[look], capabilities=capabilities)
+    history: list[ModelMessage] = []
+    for number in range(MESSAGES // 2):
+        history.append(ModelRequest([UserPromptPart(f"question {number} " * 5)], run_id=f"run-{number}"))
+        history.append(ModelResponse([TextPart("gladly " * 20)], run_id=f"run-{number}"))
+
+    async def ask(text: str) -> int:
+        nonlocal history
+        history = (await agent.run(text, message_history=history)).all_messages()
+        return 2
+
+    return ask
+
+
+FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {"langchain": langchain, "pydantic_ai": pydantic_ai}
+
+
+async def main(name: str) -> None:
+    config = ObservationalMemoryConfig(model="extractive")
+    memory = Memory(storage=InMemoryStorage(), observational_memory=config, await_background=True)
+    ours, bare = await FRAMEWORKS[name](memory), await FRAMEWORKS[name](None)
+    for ask in (ours, bare):
+        await ask("warm up")
+        await ask("warm up")
+    gc.collect()
+    gc.freeze()
+
+    async def cost(ask: Ask, number: int) -> float:
+        start = time.process_time()
+        calls = await ask(f"question {number}")
+        return (time.process_time() - start) / calls * 1000
+
+    costs = [(await cost(ours, number), await cost(bare, number)) for number in range(TURNS)]
+    over = [one - other for one, other in costs]
+    print(f"{name}: bare {median(b for _, b in costs):.1f} ms, with memory {median(o for o, _ in costs):.1f} ms")
+    print(f"{name}: {median(over):.1f} ms of CPU over the bare loop per model call (median of {TURNS} turns)")
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "langchain"))

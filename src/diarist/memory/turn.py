@@ -354,7 +354,6 @@ class Turn:
             await self._pipeline.open()
             self._opened = True
             self._rename(self._context.renamed)
-            self._add_late_results()
         self._context.finished = {message.id for message in messages.of("input", "response")}
         if answered:
             if (request := self._request) is not None:
@@ -365,21 +364,6 @@ class Turn:
                     )
                 )
             self._step += 1
-
-    def _add_late_results(self) -> None:
-        """Add results of calls that an earlier turn stored without them, such as after an approval."""
-        messages = self._context.messages
-        stored = {message.id: message for message in join_results(messages.messages)}
-        late: list[ToolPart] = []
-        for message in self._known:
-            if message.id in stored and _has_open_calls(stored[message.id]):
-                waiting = {part.call_id for part in stored[message.id].tool_parts if part.state == "call"}
-                late += [part for part in message.tool_parts if part.call_id in waiting and part.state != "call"]
-        if late:
-            following = messages.input
-            messages.remove({message.id for message in following})
-            for message in (Message(role="tool", parts=list(late)), *following):
-                messages.add(message, "input")
 
     def _rename(self, names: Mapping[str, str]) -> None:
         """Use the ids under which memory stores messages that came without one."""
@@ -408,13 +392,13 @@ class Turn:
 
     def _view(self, given: _Given, prompt: Prompt | None) -> TurnView:
         """Return the view of a request; None: memory failed, so the given messages are sent alone."""
-        window, tools = self._context.messages.messages, list(self._tools.values())
+        window, tools = join_results(self._context.messages.messages), list(self._tools.values())
         if prompt is None:
             window, tools = given.messages, []
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
         sent = {message.message_id for message in prompt.messages}
         ids = [self._context.renamed.get(message_id, message_id) for message_id in given.ids]
-        window, own = [message for message in join_results(window) if message.id in sent], set(ids)
+        window, own = [message for message in window if message.id in sent], set(ids)
         whole = {message.id for message in window if message.id in own and not _has_open_calls(message)}
         texts = [message.text for message in prompt.messages if message.role == "system"]
         return TurnView(
