@@ -37,6 +37,7 @@ REMOVAL_STEPS = (
     "get_resource",
     "get_working_memory",
     "list_generations",
+    "list_superseded",
     "list_threads",
     "rewrite_generation",
     "rewrite_sent",
@@ -51,6 +52,7 @@ UNUSED = {
     "list_events": "memory writes events, and never reads them but for callers",
     "list_forgotten": "clones, exports and clients that send no ids ask for it",
     "list_resources": "it is for exports, which change nothing",
+    "set_branch": "no client goes back here; tests/memory/test_branches_and_kills.py has such turns",
 }
 """Steps that no schedule has, with the reason."""
 

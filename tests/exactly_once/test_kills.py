@@ -19,6 +19,7 @@ from tests.exactly_once.kills import OUTSIDE
 RARE = (
     "delete_generations",
     "heartbeat",
+    "list_superseded",
     "renew_lease",
     "rewrite_generation",
     "rewrite_sent",

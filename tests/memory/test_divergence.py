@@ -42,6 +42,7 @@ CASES: list[tuple[str, str, str, str, str]] = [
     ("asks for an earlier answer again", "AaB", "AaBbCc", "AaB", ""),
     ("retries after a failure", "AaB", "AaB", "AaB", ""),
     ("retries after a failed step", "AaB", "AaB*", "AaB", ""),
+    ("asks again for the answer to a repeated question", "AaB", "AaBBb", "AaB", ""),
     ("edits the last question", "AaBbX", "AaBbCc", "AaBb", "X"),
     ("edits an earlier question", "AaX", "AaBbCc", "Aa", "X"),
     ("has another answer than was stored", "AaBxC", "AaBb", "AaB", "xC"),

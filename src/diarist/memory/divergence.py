@@ -104,7 +104,7 @@ class _Match:
 
     Attributes:
         count: The largest number of messages that were found.
-        place: Index of the last place where this many were found.
+        place: Index of the last place where this many were found; of a repeated question that got no answer, the first.
         ends: Numbers of messages that may be known at the end of the branch, as bits. The client may lack the last
             rows.
     """
@@ -167,7 +167,7 @@ class _History:
         """
         begin = 1 << first
         steps = _Steps(begin)
-        count, last = first, -1
+        count, last, is_answered = first, -1, False
         rows = [place for place in places if isinstance(place, Message)]
         calls = _call_names(rows)
         for index, place in enumerate(places):
@@ -185,10 +185,12 @@ class _History:
                 for key in _keys(place, next(calls)):
                     here |= self._by_content.get(key, 0)
                 found = steps.take_row(place, here, self._results_of(place))
-            if found.bit_length() - 1 > count:
+            is_more = found.bit_length() - 1 > count
+            if is_more:
                 count = found.bit_length() - 1
-            if count > first and found >> count & 1:
-                last = index
+            if is_more or (is_answered and found >> count & 1):  # of questions without an answer in between, the first
+                last, is_answered = index, False
+            is_answered |= isinstance(place, Message) and not may_lack(place)
         return _Match(count - first, last, steps.open | steps.unanswered)
 
     def run_at_end(self, places: Sequence[Place], changed: Collection[str]) -> tuple[int, int]:

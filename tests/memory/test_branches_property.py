@@ -1,0 +1,237 @@
+"""Random conversations of random clients: the active branch is what the client shows, and no prompt has anything else.
+
+Answers are numbered, so that a reader can tell them apart. Questions are few and often repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diarist import Agent, Memory, Tool
+from diarist.models.base import ModelRequest
+from diarist.storage import InMemoryStorage, SQLiteStorage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.scenarios.kit import observational
+
+Act = Literal["continue", "cut", "alone", "regenerate", "edit", "fail"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a client.
+
+    Attributes:
+        tab: Which of two tabs of a browser makes it; each shows its own history.
+        text: The new question, if there is one.
+        place: For an edit the question, and for a cut the number of exchanges to keep: counted from the end.
+        uses_tool: The model calls a tool before it answers.
+        keeps: How the tab keeps such steps: not at all, or with its own ids of the calls.
+    """
+
+    act: Act
+    tab: int
+    text: str
+    place: int
+    uses_tool: bool
+    keeps: bool
+
+
+call = st.builds(
+    Call,
+    act=st.sampled_from(["continue", "continue", "cut", "alone", "regenerate", "edit", "fail"]),
+    tab=st.integers(0, 1),
+    text=st.sampled_from(["yes", "no", "go on"]),
+    place=st.integers(1, 4),
+    uses_tool=st.booleans(),
+    keeps=st.booleans(),
+)
+calls = st.lists(call, min_size=2, max_size=10)
+
+
+@dataclass
+class Exchange:
+    """A question and its answer, as a client shows them; ``steps`` are the ones with tools that it kept."""
+
+    question: str
+    answer: str
+    steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    gone: set[str] = field(default_factory=set[str])  # of these two, what was forgotten
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        return [said("user", self.question), *self.steps, said("assistant", self.answer)]
+
+    @property
+    def stored(self) -> list[str]:
+        both = {"question": self.question, "answer": self.answer}
+        return [text for name, text in both.items() if name not in self.gone]
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+class Conversation:
+    """A thread, and the tabs that show it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.uses_tool = self.fails = False
+        self.numbers = count(1)
+        self.model = ScriptedModel(self.say)
+        self.agent = Agent(model=self.model, memory=memory, tools=[Tool(name="look", function=lambda: "seen")])
+        self.tabs: list[list[Exchange]] = [[], []]
+        self.active: list[Exchange] = []
+
+    def say(self, request: ModelRequest) -> Any:
+        if self.fails:
+            return RuntimeError("down")
+        if self.uses_tool and request.prompt.messages[-1].role != "tool":
+            return ToolCall("look", {}, id="c")  # the same id in each turn
+        return f"answer-{next(self.numbers)}"
+
+    async def call(self, call: Call) -> None:
+        """Make a call, and check what the thread and the prompt have then."""
+        shown = self.tabs[call.tab]
+        self.uses_tool, self.fails = call.uses_tool, call.act == "fail"
+        first, question = 0, call.text
+        match call.act:
+            case "cut":
+                first = max(0, len(shown) - call.place)
+            case "regenerate":
+                question = shown[-1].question if shown else question
+                shown = shown[:-1]
+            case "edit":
+                shown = shown[: max(0, len(shown) - call.place)]
+            case _:
+                pass
+        if call.act == "alone" or not shown:  # a client without a history shows what the thread has
+            shown, first = self.active, len(self.active)
+        given: Any = [*(entry for one in shown[first:] for entry in one.sent), said("user", question)]
+        try:
+            result = await self.agent.generate(given if len(given) > 1 else question, thread="t")
+        except RuntimeError:  # a retry: the same messages once more
+            self.fails = False
+            result = await self.agent.generate(given if len(given) > 1 else [], thread="t")
+        steps = remade(next(self.numbers)) if call.uses_tool and call.keeps else []
+        self.active = self.tabs[call.tab] = [*shown, Exchange(question, result.text, steps)]
+
+    @property
+    def expected(self) -> list[str]:
+        return [text for one in self.active for text in one.stored]
+
+    async def stored(self) -> list[str]:
+        rows = await self.memory.messages.list(thread="t")
+        return [row.text for row in rows if row.text and not row.tool_parts]
+
+    @property
+    def prompted(self) -> list[str]:
+        prompt = self.model.requests[-1].prompt.messages
+        said = [message.text for message in prompt if message.role in ("user", "assistant")]
+        return [text for text in said if "look(" not in text and not text.startswith("(The conversation begins")]
+
+
+def remade(number: int) -> list[dict[str, Any]]:
+    """A step with a tool call as a client keeps it that makes up ids of its own."""
+    function = {"name": "look", "arguments": "{}"}
+    call = {"id": f"made-up-{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "seen"},
+    ]
+
+
+async def play(memory: Memory, script: list[Call]) -> None:
+    talk = Conversation(memory)
+    for call in script:
+        if call.act == "fail" and not talk.tabs[call.tab]:
+            continue  # without a history, a retry cannot be told from a new message
+        await talk.call(call)
+        assert await talk.stored() == talk.expected
+        if memory.config is None:
+            assert talk.prompted == talk.expected[:-1]
+        else:
+            shown = [text for text in talk.prompted if text.startswith("answer")]
+            assert len(set(shown)) == len(shown)
+            assert set(shown) <= set(talk.expected)
+    answers = [row.message.text for row in await memory.storage.list_superseded("t") if row.message.text]
+    made = [text for text in (*await talk.stored(), *answers) if text.startswith("answer")]
+    assert len(made) == len(set(made))  # no answer is stored twice, on any branch
+    for branch in await memory.threads.branches("t") if await memory.storage.get_thread("t") else []:
+        await memory.threads.switch_branch("t", branch.id)
+        assert (await memory.messages.list(thread="t"))[-1].id == branch.messages[-1].id
+        break
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=calls)
+async def test_the_active_branch_is_what_the_client_shows(script: list[Call]) -> None:
+    await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
+
+
+@pytest.mark.slow
+@settings(max_examples=17_000, deadline=None)  # 100,000 calls
+@given(script=calls)
+async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(script: list[Call]) -> None:
+    await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
+
+
+@settings(max_examples=20, deadline=None)
+@given(script=calls)
+async def test_with_a_diary(script: list[Call]) -> None:
+    await play(observational(InMemoryStorage(), message_tokens=8), script)
+
+
+@settings(max_examples=10, deadline=None)
+@given(script=calls)
+async def test_in_a_database(script: list[Call], tmp_path_factory: pytest.TempPathFactory) -> None:
+    async with SQLiteStorage(tmp_path_factory.mktemp("branches") / "memory.db") as storage:
+        await play(Memory(storage=storage, last_messages=10_000), script)
+
+
+forgets = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["question", "answer"])), max_size=2)
+
+
+async def play_and_forget(script: list[tuple[Call, list[tuple[int, str]]]]) -> None:
+    """One client, which keeps what was forgotten in its history. An edit has words of its own: behind a question with a
+    forgotten answer, words of the next question could ask for another answer to that."""
+    talk = Conversation(Memory(storage=InMemoryStorage(), last_messages=10_000))
+    for call, gone in script:
+        if call.act == "fail" or (call.act == "regenerate" and talk.tabs[0] and talk.tabs[0][-1].gone):
+            continue  # to repeat a forgotten question is to ask it again
+        if call.act == "edit" and any("answer" in one.gone for one in talk.tabs[0][-call.place :][:1]):
+            continue  # a question without an answer stays: a client may lack it
+        text = f"edit-{next(talk.numbers)}" if call.act == "edit" else call.text
+        await talk.call(replace(call, tab=0, text=text))
+        assert await talk.stored() == talk.expected
+        assert talk.prompted == talk.expected[:-1]
+        rows = [row for row in await talk.memory.messages.list(thread="t") if row.text and not row.tool_parts]
+        left = [(one, name) for one in talk.active for name in ("question", "answer") if name not in one.gone]
+        ids: set[str] = set()
+        for (one, name), row in zip(left, rows, strict=True):
+            if (len(talk.active) - 1 - talk.active.index(one), name) in gone:
+                one.gone.add(name)
+                ids.add(row.id)
+        await talk.memory.forget(message_ids=ids, thread="t")
+        assert await talk.stored() == talk.expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=st.lists(st.tuples(call, forgets), max_size=10))
+async def test_forgotten_messages_stay_gone(script: list[tuple[Call, list[tuple[int, str]]]]) -> None:
+    await play_and_forget(script)
+
+
+@pytest.mark.slow
+@settings(max_examples=5_000, deadline=None)
+@given(script=st.lists(st.tuples(call, forgets), max_size=10))
+async def test_forgotten_messages_stay_gone_in_many_conversations(
+    script: list[tuple[Call, list[tuple[int, str]]]],
+) -> None:
+    await play_and_forget(script)
