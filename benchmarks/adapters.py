@@ -1,7 +1,7 @@
 """CPU that an adapter adds to a model call of a framework, at 1,000 stored messages.
 
 Run it beside the framework, such as
-``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``.
+``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``. Elsewhere it measures nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -125,4 +126,8 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "langchain"))
+    chosen = sys.argv[1] if len(sys.argv) > 1 else "langchain"
+    if find_spec(chosen) is None:
+        print(f"{chosen} is not installed here: run `make test-integrations NAME={chosen}`, then this with its Python")
+    else:
+        asyncio.run(main(chosen))
