@@ -139,13 +139,14 @@ class Guard(AgentMiddleware):
 
 
 class Watcher(BaseCallbackHandler):
-    """Keeps what a program's callbacks see."""
+    """Keeps what a program's callbacks see, without the prompts of its own model, which have the diary."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **options: Any) -> None:
-        self.seen.append(messages)
+        if not messages[0][0].text.startswith(INSTRUCTIONS):
+            self.seen.append(messages)
 
     def on_llm_end(self, response: Any, **options: Any) -> None:
         self.seen.append(response)
@@ -220,7 +221,10 @@ class Program(AdapterProgram):
                 items = await asyncio.to_thread(lambda: list(agent.stream(given, config, stream_mode=modes)))
                 self.watcher.seen.extend(items)
             case "astream_events":
-                self.watcher.seen.extend([event async for event in agent.astream_events(given, config, version="v2")])
+                async for event in agent.astream_events(given, config, version="v2"):
+                    if event["event"].startswith("on_chat_model") and INSTRUCTIONS in str(event["data"].get("input")):
+                        event["data"].pop("input")
+                    self.watcher.seen.append(event)
             case _:
                 await agent.ainvoke(given, config)
         return (await agent.aget_state(config)).values["messages"]

@@ -167,6 +167,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
             self._unread.update(unread)
             self._receive(DataChunk(UNREAD, {"types": list[Json](unread)}))
         view = await self._turn.prompt(given)
+        for message, stored_id in zip(given, view.ids, strict=True):  # memory may have it under another id
+            message.id = stored_id
         events, self._events = self._events, []
         for event in events:
             await ctx.emit(MemoryEvent(type=event.type, values=event.to_dict()["data"]))
