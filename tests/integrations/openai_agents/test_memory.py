@@ -197,7 +197,7 @@ async def test_items_are_sent_as_the_same_objects_and_unknown_ones_are_named() -
     await talk.run(agent, given, run_config=config)
     assert types(received[0].input) == ["compaction", "user"]
     assert received[0].instructions == "Be kind."
-    assert [event.data for event in events if event.type == "data-om-unknown-items"] == [{"types": ["compaction"]}]
+    assert [event.data for event in events if event.type == "data-om-unread"] == [{"types": ["compaction"]}]
 
 
 async def test_the_users_hooks_are_called_too() -> None:

@@ -30,6 +30,7 @@ from agents.tool_context import ToolContext
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
+from diarist.integrations.history import UNREAD
 from diarist.integrations.openai_agents.hooks import RunnerHooks
 from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
@@ -219,7 +220,7 @@ class ObservationalMemory:
         if new := [kind for kind in kinds if kind not in self._named]:
             self._named |= {*new}
             if self._on_event is not None:
-                self._on_event(DataChunk("data-om-unknown-items", {"types": cast(Any, new)}))
+                self._on_event(DataChunk(UNREAD, {"types": cast(Any, new)}, transient=True))
 
     async def _added(self, wrapper: Wrapper, items: Items) -> None:
         """A run has added items: the question, a finished step, or the answer."""
