@@ -25,14 +25,17 @@ FRAMEWORKS = {"langchain": "langchain", "openai_agents": "openai-agents", "pydan
 COLUMNS = (
     "tokens sent",
     "cached, %",
-    "not cached",
     "read for notes",
     "calls",
+    "cost",
     "largest prompt",
     "facts",
     "broken",
     "in history",
 )
+
+CACHED_PRICE = 0.1
+"""Of a token that the provider reads from its cache; of others, 1."""
 
 
 def pieces(request: SentRequest) -> list[str]:
@@ -69,14 +72,15 @@ async def measured(program: Program, recorder: Recorder, number: int) -> tuple[s
     requests = [pieces(request) for request in recorder.requests]
     sizes = [sum(map(count, request)) for request in requests]
     reused = sum(map(cached, requests, requests[1:]))
+    read = sum(map(count, recorder.read))
     facts = sum(turn.gist in recorder.requests[-1].text for turn in conversation[:5])
     kept = [message.text for message in await program.stored() if message.role == "user"]
     return (
         f"{sum(sizes):,}",
         f"{100 * reused / sum(sizes):.0f}",
-        f"{sum(sizes) - reused:,}",
-        f"{sum(map(count, recorder.read)):,}",
+        f"{read:,}",
         str(len(recorder.read)),
+        f"{sum(sizes) - reused + read + CACHED_PRICE * reused:,.0f}",
         f"{max(sizes):,}",
         f"{facts} of {min(5, number)}",
         str(sum(map(is_broken, recorder.requests))),
