@@ -9,7 +9,7 @@ from diarist import Usage
 from diarist.evals import Context, Question, Session
 from diarist.exceptions import ModelConnectionError, ModelResponseError
 from diarist.models.base import ModelRequest
-from diarist.testing import Reply, ScriptedModel
+from diarist.testing import Reply, ScriptedModel, ToolCall
 
 _FACTS = {
     "Where does Bea live?": ("Trieste", "Trieste"),
@@ -25,6 +25,13 @@ def _answer(request: ModelRequest) -> Reply:
     question = next(question for question in _FACTS if question in asked)
     fact, answer = _FACTS[question]
     return Reply(text=answer if fact in context else "I do not know.", usage=Usage(input_tokens=100, output_tokens=10))
+
+
+def _searching(request: ModelRequest) -> Reply:
+    """Search once with the tool recall, if there is one, and answer then."""
+    if request.tools and "[tool]" not in request.text:
+        return Reply(tool_calls=ToolCall("recall", {"mode": "search", "query": "Trieste"}))
+    return _answer(request)
 
 
 def _verdict(request: ModelRequest) -> Reply:
@@ -54,6 +61,7 @@ def _offline(request: ModelRequest) -> Reply:
 offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
+searching = ScriptedModel(_searching, name="searching")
 judge = ScriptedModel(_verdict, name="judge")
 broken = ScriptedModel(_broken, name="broken")
 

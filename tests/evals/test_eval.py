@@ -273,6 +273,16 @@ class TestSystems:
         assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 2
         assert records(out, "answers")["om", 2, "q1", None, None]["context"] == "contexts/om-run2/q1.txt"
 
+    def test_the_reader_may_look_things_up(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "om-recall", reader="searching"))
+        answers = records(out, "answers")
+        assert "tool_calls" not in answers["om", 1, "q1", None, None]
+        (call,) = answers["om-recall", 1, "q1", None, None]["tool_calls"]
+        assert call.startswith("recall(mode='search', query='Trieste') -> ")
+        assert "My sister Bea lives in Trieste" in call
+        assert "My sister" not in answers["om-recall", 1, "q2", None, None]["tool_calls"][0]  # of another history
+
     def test_the_diary_is_written_once_for_om_and_om_recall(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "runs" / "a", "--system", "om", "--system", "om-recall"))
         assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 1

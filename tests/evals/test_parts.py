@@ -22,11 +22,11 @@ from diarist.messages import Message, Prompt
 from diarist.models.base import ModelRequest
 from diarist.testing import Reply, ScriptedModel
 from diarist.tokens import default_counter
-from tests.evals.test_statistics import PUBLISHED
+from tests.evals.test_statistics import BY_TYPE
 
 
-def published(folder: Path) -> Path:
-    """A run's folder with the right and wrong answers of a published result."""
+def run_of(folder: Path) -> Path:
+    """A run's folder with 468 right answers of 500."""
     settings = {"dataset": "longmemeval", "observer": "m", "reader": "m", "judge": "m"}
     numbers = {"message_tokens": 30_000, "observation_tokens": 40_000, "memory_per_run": False}
     run = {
@@ -35,7 +35,7 @@ def published(folder: Path) -> Path:
     }  # fmt: skip
     folder.mkdir()
     (folder / "run.json").write_bytes(orjson.dumps(run))
-    for type, (right, total) in PUBLISHED.items():
+    for type, (right, total) in BY_TYPE.items():
         for number in range(total):
             id = f"{type}-{number}"
             common = {
@@ -67,7 +67,7 @@ def published(folder: Path) -> Path:
 
 
 def test_468_of_500_in_a_run_is_93_60_micro_and_94_87_macro(tmp_path: Path) -> None:
-    folder = published(tmp_path / "run")
+    folder = run_of(tmp_path / "run")
     results = Results(folder)
     averages = {one.name: one for one in results.averages("om", results.metrics()[0])}
     assert {name: round(100 * one.mean, 2) for name, one in averages.items()} == {

@@ -78,6 +78,25 @@ async def test_results_may_come_later_than_their_call(memory: Memory) -> None:
     assert [row.role for row in await memory.messages.list(thread="t")] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["whole history", "results alone"])
+async def test_results_may_come_in_the_next_turn(memory: Memory, whole: bool) -> None:
+    """As after a pause in which a person approves the call, or a client runs it."""
+    async with memory.turn(thread="t", fail_open=False) as turn:
+        await turn.prompt(ASKED)
+        await turn.commit([*ASKED, *LOOKED])
+    for last in [False, True] if whole else [True]:  # the loop is stopped before its answer, and begins again
+        async with memory.turn(thread="t", fail_open=False) as turn:
+            given = [*ASKED, *LOOKED, *SEEN] if whole else list(SEEN)
+            view = await turn.prompt(given)
+            assert [message.role for message in view.messages] == ["user", "assistant", "tool"]
+            arranged = view.arrange(given, make=to_openai, note=lambda message, note: message)
+            assert [message["role"] for message in arranged] == ["user", "assistant", "tool"]
+            if last:
+                await turn.commit([*given, *SAID])
+    rows = await memory.messages.list(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant"]
+
+
 async def test_the_same_call_again_stores_nothing_twice(memory: Memory) -> None:
     async with memory.turn(thread="t") as turn:
         first = await turn.prompt(ASKED)

@@ -122,8 +122,8 @@ def _average_section(results: Results, metric: Metric, part: str) -> Section:
         f"{_of(part)}{metric.name}",
         "**micro**: the mean over all questions. **macro**: the mean of the types' means, so that each type counts the "
         "same. In percent, with 95 % confidence intervals: Wilson's for shares and for equal scores, else a percentile "
-        "bootstrap over the questions (2,000 draws); for macro, those of the types joined (MOVER). Of several runs, "
-        "each question counts with its mean, so the intervals are about questions, not about runs.",
+        "bootstrap over the questions (up to 2,000 draws); for macro, those of the types joined (MOVER). Of several "
+        "runs, each question counts with its mean, so the intervals are about questions, not about runs.",
         head=("System", "Type", "Questions", "Mean", "95 % interval", "Runs", "Interval by"),
         rows=rows,
         plot=average_plot(averages),

@@ -88,6 +88,12 @@ class History(Generic[Place]):
         part.result, part.state = result, state
         entry.places.append(place)
 
+    @property
+    def complete(self) -> int:
+        """Number of entries before the first one that waits for a result."""
+        waiting = {id(entry) for _, entry in self._open.values()}
+        return next((i for i, entry in enumerate(self.entries) if waiting and id(entry) in waiting), len(self.entries))
+
     def close(self) -> None:
         """Wait for no more results: one that comes later becomes a message of role ``tool``."""
         self._open.clear()

@@ -51,6 +51,7 @@ class Taken:
     Attributes:
         new: The messages to store, in order; the thread has the others.
         names: Ids that new messages get from their places, by the ids that they were given with.
+        late: Results in known messages for calls that are stored without one, and the id of the last such message.
         repeated: The stored questions to answer again, if nothing is new.
         hidden_after: For a call without a run, ``seq`` of the last row to show; None for all.
         event: Data of an event that says how the input left the branch; None if it continues it.
@@ -58,6 +59,7 @@ class Taken:
 
     new: list[Message]
     names: dict[str, str] = field(default_factory=dict[str, str])
+    late: tuple[str, Message] | None = None
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
     event: dict[str, Json] | None = None
@@ -159,8 +161,9 @@ class Branches:
                 (place for place in reversed([*reading.kept, *reading.behind]) if isinstance(place, Message)), None
             )
         new = [message for message in rest if message.id not in known]
+        late = _late_results(given[: len(given) - len(rest)], rows)
         names = _names(new, by_id, last, {message.id for message in forgotten})
-        return Taken(new=new, names=names, repeated=repeated, hidden_after=hidden_after, event=event)
+        return Taken(new=new, names=names, late=late, repeated=repeated, hidden_after=hidden_after, event=event)
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> Taken:
         """Take in messages without an answer: those with known ids are known."""
@@ -312,6 +315,24 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     ids = {row.id for row in rows}
     gaps = [gap for gap in forgotten if gap.id not in ids]
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
+
+
+def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> tuple[str, Message] | None:
+    """Return a message with the results in known messages whose calls are stored without one, since a client ran them
+    after the turn; and the id of the last of these messages."""
+    waiting: set[str] = set()
+    for row in rows:
+        if row.role == "user":
+            waiting.clear()
+        for part in row.tool_parts:
+            (waiting.add if part.state == "call" else waiting.discard)(part.call_id)
+    found = [
+        (message.id, replace(part, args={}))
+        for message in known
+        for part in message.tool_parts
+        if part.state != "call" and part.call_id in waiting
+    ]
+    return (found[-1][0], Message(role="tool", parts=[part for _, part in found])) if found else None
 
 
 def _names(

@@ -129,7 +129,10 @@ class RunRecorder:
             made=context.made,
             on_divergence=context.on_divergence,
         )
-        messages.remove({message.id for message in given} - {message.id for message in taken.new})
+        place, late = taken.late or ("", None)
+        messages.remove({message.id for message in given} - {place, *(message.id for message in taken.new)})
+        if late is not None:
+            messages.substitute(place, late)
         for message in taken.new:
             name = taken.names.get(message.id, message.id)
             messages.substitute(message.id, replace(unstored(message), id=name))

@@ -24,7 +24,7 @@ from diarist.processors.hook_calls import OnError, OnInputStep, OnRequest, OnRes
 from diarist.processors.pipeline import Pipeline
 from diarist.processors.setup import StepSetup
 from diarist.prompt_cache import MemoryReport
-from diarist.prompting import build_prompt
+from diarist.prompting import build_prompt, join_results
 from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
 from diarist.sync import run_sync
 from diarist.tools import Tool, ToolContext
@@ -392,7 +392,7 @@ class Turn:
 
     def _view(self, given: _Given, prompt: Prompt | None) -> TurnView:
         """Return the view of a request; None: memory failed, so the given messages are sent alone."""
-        window, tools = self._context.messages.messages, list(self._tools.values())
+        window, tools = join_results(self._context.messages.messages), list(self._tools.values())
         if prompt is None:
             window, tools = given.messages, []
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)

@@ -139,19 +139,20 @@ class Guard(AgentMiddleware):
 
 
 class Watcher(BaseCallbackHandler):
-    """Writes down the calls that a program's callbacks see."""
+    """Keeps what a program's callbacks see, without the prompts of its own model, which have the diary."""
 
-    def __init__(self, shown: list[str]) -> None:
-        self._shown = shown
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **options: Any) -> None:
-        self._shown.append(str(messages))
+        if not messages[0][0].text.startswith(INSTRUCTIONS):
+            self.seen.append(messages)
 
     def on_llm_end(self, response: Any, **options: Any) -> None:
-        self._shown.append(str(response))
+        self.seen.append(response)
 
     def on_chain_end(self, outputs: Any, **options: Any) -> None:
-        self._shown.append(str(outputs))
+        self.seen.append(outputs)
 
 
 class Program(AdapterProgram):
@@ -171,6 +172,7 @@ class Program(AdapterProgram):
         more: Sequence[AgentMiddleware[Any, Any, Any]] = (),
         **options: Any,
     ) -> None:
+        self.watcher = Watcher()
         super().__init__()
         self.model = FakeChat(script=script)
         self.requests = self.model.requests
@@ -193,7 +195,15 @@ class Program(AdapterProgram):
             middleware=middleware,
             checkpointer=InMemorySaver(),
         )
-        self.config: Any = {"configurable": {"thread_id": thread}, "callbacks": [Watcher(self.shown)]}
+        self.config: Any = {"configurable": {"thread_id": thread}, "callbacks": [self.watcher]}
+
+    @property
+    def shown(self) -> list[str]:
+        return [str(each) for each in self.watcher.seen]
+
+    @shown.setter
+    def shown(self, value: list[str]) -> None:
+        self.watcher.seen = list(value)
 
     async def ask(self, text: str, *, entry: str = "ainvoke") -> str:
         return (await self.run({"messages": [{"role": "user", "content": text}]}, entry=entry))[-1].text
@@ -206,12 +216,15 @@ class Program(AdapterProgram):
             case "invoke":
                 await asyncio.to_thread(agent.invoke, given, config)
             case "astream":
-                self.shown.extend([str(item) async for item in agent.astream(given, config, stream_mode=modes)])
+                self.watcher.seen.extend([item async for item in agent.astream(given, config, stream_mode=modes)])
             case "stream":
                 items = await asyncio.to_thread(lambda: list(agent.stream(given, config, stream_mode=modes)))
-                self.shown.extend(map(str, items))
+                self.watcher.seen.extend(items)
             case "astream_events":
-                self.shown.extend([str(event) async for event in agent.astream_events(given, config, version="v2")])
+                async for event in agent.astream_events(given, config, version="v2"):
+                    if event["event"].startswith("on_chat_model") and INSTRUCTIONS in str(event["data"].get("input")):
+                        event["data"].pop("input")
+                    self.watcher.seen.append(event)
             case _:
                 await agent.ainvoke(given, config)
         return (await agent.aget_state(config)).values["messages"]

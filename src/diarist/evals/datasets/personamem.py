@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -93,7 +92,7 @@ def _pair(path: Path) -> tuple[Path, Path]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    csv.field_size_limit(sys.maxsize)
+    csv.field_size_limit(2**31 - 1)  # the default of 128 kB may be too small for all options of a question
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]

@@ -11,6 +11,7 @@ from langchain.agents.middleware.types import ExtendedModelResponse, ModelReques
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command
@@ -20,9 +21,8 @@ from diarist.exceptions import ConfigError
 from diarist.integrations.langchain.model import ChatModel
 from diarist.integrations.langchain.open_turn import Mark, OpenTurn
 from diarist.memory import Memory
-from diarist.memory.observational.recall.tool import RECALL
-from diarist.memory.working.shapes import UPDATE_TOOL
 from diarist.sync import run_sync
+from diarist.tools import ToolDefinition
 
 Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
@@ -67,6 +67,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
         super().__init__()
+        self.tools = [_to_theirs(tool) for tool in memory.tools]
         self._memory = memory
         self._thread, self._resource = thread, resource
         self._fail_open = fail_open
@@ -112,7 +113,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 raise
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]) -> ToolResult:
-        if _is_ours(request):
+        if request.tool is not None and request.tool in self.tools:
             return run_sync(self._call(request))
         if (turn := self._turns.get(_key(get_runtime()))) is None:
             return handler(request)
@@ -127,7 +128,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
     ) -> ToolResult:
-        if _is_ours(request):
+        if request.tool is not None and request.tool in self.tools:
             return await self._call(request)
         if (turn := self._turns.get(_key(get_runtime()))) is None:
             return await handler(request)
@@ -219,9 +220,13 @@ def _named(name: Named, runtime: Runtime[Any]) -> str | None:
     return name(runtime) if callable(name) else name
 
 
-def _is_ours(request: ToolCallRequest) -> bool:
-    """Return True for a call of a tool that memory offered and the agent does not know."""
-    return request.tool is None and request.tool_call["name"] in (RECALL, UPDATE_TOOL)
+def _to_theirs(tool: ToolDefinition) -> BaseTool:
+    """Return a tool of memory for the model. The middleware runs its calls."""
+
+    def run(**_: Any) -> str:
+        raise NotImplementedError(f"{tool.name} runs within an agent that has the middleware")
+
+    return StructuredTool(name=tool.name, description=tool.description, args_schema=tool.parameters, func=run)
 
 
 def _stops(error: BaseException) -> bool:
@@ -232,6 +237,7 @@ def _stops(error: BaseException) -> bool:
 def _refuse_server_state(request: Request) -> None:
     """Raise ConfigError if the provider keeps the conversation, since memory could then leave nothing out."""
     settings: dict[str, Any] = {**getattr(request.model, "model_kwargs", {}), **request.model_settings}
+    settings |= getattr(request.model, "kwargs", {})  # of ``model.bind``
     for name in _SERVER_STATE:
         if settings.get(name) or getattr(request.model, name, None):
             raise ConfigError(

@@ -13,15 +13,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from langchain.agents.middleware.types import ModelRequest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
-from diarist.integrations.history import History
+from diarist.integrations.history import UNREAD, History
 from diarist.integrations.langchain.messages import arrange, outline, to_neutral, with_texts
 from diarist.memory import Turn
 from diarist.messages import Json, Message, TextPart
-from diarist.tools import Tool
 
 logger = logging.getLogger("diarist")
 
@@ -80,7 +78,7 @@ class OpenTurn:
         self._earlier: dict[str, list[int]] = {}
         self._unread: list[int] = []
         self._start = 0
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
         self._overflows = 0
         self._lock = threading.Lock()
         self._ended = False
@@ -130,14 +128,11 @@ class OpenTurn:
         except Exception as error:
             if not self._fail_open:
                 raise
-            self._tell("data-om-degraded", f"memory failed: {described(error)}")
+            self._degraded(f"memory failed: {described(error)}")
             return request
         if view.degraded:
-            self._tell("data-om-degraded", view.degraded)
-        changed = request.override(messages=messages, system_message=with_texts(system, view.system))
-        names = {tool.name for tool in request.tools if isinstance(tool, BaseTool)}
-        tools = [_to_theirs(tool) for tool in view.tools if tool.name not in names]
-        return changed.override(tools=[*request.tools, *tools]) if tools else changed
+            self._degraded(view.degraded)
+        return request.override(messages=messages, system_message=with_texts(system, view.system))
 
     async def overflowed(self, error: BaseException) -> bool:
         """Make room after the provider refused the prompt; return True if the next one is shorter."""
@@ -148,7 +143,10 @@ class OpenTurn:
         """Run a tool of memory. ``messages``: the agent's, if the turn has not seen any yet."""
         if not self._messages:  # an agent goes on with a tool after a pause
             await self._turn.prompt(self._read(messages).messages)
-        return await self._turn.call(name, args, call_id=call_id)
+        try:
+            return await self._turn.call(name, args, call_id=call_id)
+        except InputError as error:  # memory does not take part now
+            return str(error)
 
     async def commit(self, messages: Sequence[AnyMessage]) -> Mark:
         """Store the turn's messages and end it. Return how far the thread's messages are stored."""
@@ -228,8 +226,9 @@ class OpenTurn:
             ]
             self._start = start
         self._messages, self._history = list(messages), history
-        for kind in history.unknown:
-            self._tell("data-om-passed-through", f"messages or parts of type {kind!r} are sent, but not remembered")
+        if unread := [kind for kind in history.unknown if kind not in self._told]:
+            self._told.update(unread)
+            self._emit(DataChunk(UNREAD, {"types": list[Json](unread)}, run_id=self._turn.run_id))
         return history
 
     def _always(self) -> list[int]:
@@ -242,26 +241,14 @@ class OpenTurn:
         context = copy_context()  # LangGraph's writers read the context of the node
         self._write = lambda event: context.copy().run(write, event)
 
-    def _tell(self, kind: str, why: str) -> None:
-        """Send an event of the adapter, once."""
-        if (kind, why) not in self._told:
-            self._told.add((kind, why))
-            self._emit(DataChunk(kind, {"reason": why}, run_id=self._turn.run_id))
+    def _degraded(self, why: str) -> None:
+        """Send an event that says why memory does not take part, once."""
+        if why not in self._told:
+            self._told.add(why)
+            self._emit(DataChunk("data-om-degraded", {"reason": why}, run_id=self._turn.run_id))
 
     def _emit(self, event: DataChunk) -> None:
         if self._on_event is not None:
             self._on_event(event)
         if (write := self._write) is not None:
             write(event.to_dict())
-
-
-def _to_theirs(tool: Tool[Any]) -> BaseTool:
-    """Return a tool of memory for the model; the middleware runs its calls."""
-
-    def run(**_: Any) -> str:
-        raise NotImplementedError("the middleware runs this tool")
-
-    definition = tool.definition
-    return StructuredTool(
-        name=definition.name, description=definition.description, args_schema=definition.parameters, func=run
-    )

@@ -25,7 +25,7 @@ from diarist.exceptions import ConfigError, ContextOverflowError
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.pydantic_ai.messages import Place, arrange, to_neutral
 from diarist.memory import Memory, Turn
-from diarist.messages import Json
+from diarist.messages import Json, Message
 from diarist.models import LibraryModel
 from diarist.models.pydantic_ai.errors import translate
 from diarist.tools import ToolDefinition
@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 _SERVER_STATE = ("openai_previous_response_id", "openai_conversation_id")
 _REMEMBERED = 16
-"""Maximum number of threads with a translated history, and of models, that a capability keeps."""
+"""Maximum number of threads, and of models, that a capability keeps for the next run."""
 
 
 @dataclass(kw_only=True)
@@ -52,18 +52,25 @@ class MemoryEvent(CapabilityEvent, namespace="diarist"):
 
 
 @dataclass(slots=True)
-class _Translated:
-    """The messages of the last call, and the same in the library's form: only what is behind them is read again."""
+class _Thread:
+    """The messages of the last call, and the same in the library's form: only what follows them is read again.
+
+    Attributes:
+        stored: Number of entries that memory has. It need not get them again.
+    """
 
     messages: Sequence[ModelMessage] = ()
     history: History[Place] = field(default_factory=History[Place])
+    stored: int = 0
 
-    def read(self, messages: Sequence[ModelMessage]) -> History[Place]:
+    def read(self, messages: Sequence[ModelMessage]) -> list[Message]:
+        """Return the messages that memory may not have."""
         known = len(self.messages)
         if len(messages) < known or not all(map(is_, self.messages, messages)):
-            self.history, known = History[Place](), 0
+            self.history, self.stored, known = History[Place](), 0, 0
         self.messages = list(messages)
-        return to_neutral(messages, self.history, known=known)
+        to_neutral(messages, self.history, known=known)
+        return [entry.message for entry in self.history.entries[self.stored :]]
 
 
 class ObservationalMemory(AbstractCapability[AgentDepsT]):
@@ -108,17 +115,17 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         self.memory = memory
         self._resource, self._thread = resource, thread
         self._fail_open, self._on_event = fail_open, on_event
-        self._threads: dict[str, _Translated] = {}
+        self._threads: dict[str, _Thread] = {}
         self._models: dict[int, LibraryModel] = {}
         self._turn: Turn | None = None
-        self._translated = _Translated()
+        self._state = _Thread()
         self._events: list[DataChunk] = []
         self._unread: set[str] = set()
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> ObservationalMemory[AgentDepsT]:
         """Return a copy with the state of one run."""
         run = copy(self)
-        run._turn, run._translated, run._events, run._unread = None, _Translated(), [], set()
+        run._turn, run._state, run._events, run._unread = None, _Thread(), [], set()
         return run
 
     def get_toolset(self) -> FunctionToolset[AgentDepsT] | None:
@@ -131,7 +138,7 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         thread = self._value(self._thread, ctx) or ctx.conversation_id
         if thread is None:
             raise ConfigError("the run has no conversation_id; pass thread= to ObservationalMemory")
-        self._translated = self._threads.pop(thread, self._translated)
+        state = self._state = self._threads.pop(thread, self._state)
         self._turn = self.memory.turn(
             thread=thread,
             resource=self._value(self._resource, ctx),
@@ -142,10 +149,10 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         )
         async with self._turn as turn:
             result = await handler()
-            history = self._translated.read(result.all_messages())
-            if history.entries:
-                await turn.commit(history.messages)
-        _keep(self._threads, thread, self._translated)
+            if given := state.read(result.all_messages()):
+                await turn.commit(given)
+        state.stored = 0 if turn.degraded or self.memory.read_only else state.history.complete
+        _keep(self._threads, thread, state)
         return result
 
     async def prepare_model_request(
@@ -153,13 +160,15 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
     ) -> ModelRequestContext:
         """Replace the messages of an attempt, and add the diary to its instructions."""
         _check_settings(request_context.model_settings)
-        history = self._translated.read(request_context.messages)
-        if self._turn is None or not history.entries:
+        given, state = self._state.read(request_context.messages), self._state
+        if self._turn is None or not given:
             return request_context
-        if unread := [kind for kind in history.unknown if kind not in self._unread]:
+        if unread := [kind for kind in state.history.unknown if kind not in self._unread]:
             self._unread.update(unread)
             self._receive(DataChunk(UNREAD, {"types": list[Json](unread)}))
-        view = await self._turn.prompt(history.messages)
+        view = await self._turn.prompt(given)
+        for message, stored_id in zip(given, view.ids, strict=True):  # memory may have it under another id
+            message.id = stored_id
         events, self._events = self._events, []
         for event in events:
             await ctx.emit(MemoryEvent(type=event.type, values=event.to_dict()["data"]))
@@ -168,9 +177,10 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         # Providers can cache the part of the system prompt before the first dynamic block.
         dynamic = any(part.dynamic for part in given)
         diary = [InstructionPart(text, dynamic=dynamic) for text in view.system]
+        system = request_context.model.system
         return replace(
             request_context,
-            messages=arrange(request_context.messages, history, view, system=request_context.model.system),
+            messages=arrange(request_context.messages, state.history, view, stored=state.stored, system=system),
             model_request_parameters=replace(parameters, instruction_parts=[*given, *diary]),
         )
 

@@ -81,26 +81,31 @@ def select(
 
 
 def arrange(
-    messages: Sequence[lib.ModelMessage], history: History[Place], view: TurnView, *, system: str
+    messages: Sequence[lib.ModelMessage], history: History[Place], view: TurnView, *, stored: int = 0, system: str
 ) -> list[lib.ModelMessage]:
-    """Return the messages of a request: those of the view that were given, as they are, and those that memory brings.
+    """Return the messages of a request: those in the history as they are, and the others that memory brings.
 
     Args:
-        view: Of ``history.messages``.
+        view: Of the messages of ``history.entries[stored:]``.
+        stored: Number of entries that memory has, so it brings them, too.
         system: As for ``to_theirs``.
     """
-    entries, keep = dict(zip(view.ids, history.entries, strict=True)), set(view.keep)
+    given = dict(zip(view.ids, history.entries[stored:], strict=True))
+    keep = {message_id: given[message_id] for message_id in view.keep}
+    keep |= {e.message.id: e for e in history.entries[:stored] if e.message.id not in given}
     brought = {message.id: message for message in view.brought}
     before: dict[int, list[Message]] = {}
     waiting: list[Message] = []
+    own: set[str] = set()
     for message_id in view.order:
-        if message_id in keep:
-            if waiting:
-                before[entries[message_id].places[0][0]], waiting = waiting, []
-        else:
+        entry = keep.get(message_id)
+        if entry is None:
             waiting.append(brought[message_id])
-    own = {entries[message_id].message.id for message_id in keep}
-    notes = {entries[message_id].message.id: note for message_id, note in view.notes.items() if message_id in keep}
+            continue
+        own.add(entry.message.id)
+        if waiting:
+            before[entry.places[0][0]], waiting = waiting, []
+    notes = {keep[message_id].message.id: note for message_id, note in view.notes.items() if message_id in keep}
     out: list[lib.ModelMessage] = []
     for index, message in _selected(messages, history, own, notes):
         if index in before:

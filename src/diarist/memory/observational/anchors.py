@@ -56,8 +56,8 @@ _PIECE = re.compile(
     rf"""
       (?P<url>\b(?:https?|ftp|wss?)://[^\s<>"'`\])]{{1,2000}}|\bwww\.[^\s<>"'`\])]{{3,500}})
     | (?P<email>\b[\w.+-]{{1,64}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,5}})
-    | `(?P<code>[^`\n]{{1,300}})`
-    | (?<!\S)(?:\$|>>>)\ (?P<command>[^\n]{{2,300}})
+    | `(?P<code>[^`\s][^`\n]{{0,300}})`
+    | (?<!\S)(?:\$|>>>)\ (?P<command>\S[^\n]{{1,300}})
     | (?P<path>(?<![\w/.])(?:[A-Za-z]:\\|~/|\.{{1,2}}/|/)[\w.@%+~-]{{1,100}}(?:[/\\][\w.@%+~-]{{1,100}}){{0,30}}/?
         |(?<![\w/.@+-])[\w.@+-]{{1,100}}(?:/[\w.@+-]{{1,100}}){{0,30}}/[\w@+-]{{1,100}}\.[a-z]\w{{0,7}}(?!\w)
         |(?<![\w/.-])[\w-]{{2,60}}(?:\.[\w-]{{1,50}}){{0,3}}\.[a-z][a-z0-9]{{1,4}}(?![\w.@])(?=\W|$))
@@ -131,7 +131,7 @@ class Sources:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        whole = "\n".join(text[:_LONGEST] for text in texts)
+        whole = "\n\n".join(text[:_LONGEST] for text in texts)  # a blank line, so that no anchor spans two texts
         normal = unicodedata.normalize("NFKC", whole)
         self._flat = _flat(normal)
         self._tight = _tight(normal)
