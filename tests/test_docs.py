@@ -80,7 +80,11 @@ _FENCE = re.compile(
     r"^(?:<!-- file: (?P<file>[\w.-]+) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _TARGET = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
-_FRAMEWORKS = ("# needs langchain\n", "# needs openai-agents\n")
+_FRAMEWORKS = tuple(
+    f"# needs {name}
+"
+    for name in ("langchain", "openai-agents", "strands", "llama-index", "google-adk", "agent-framework")
+)
 _KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
 
 
