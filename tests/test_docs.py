@@ -81,8 +81,7 @@ _FENCE = re.compile(
 )
 _TARGET = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
 _FRAMEWORKS = tuple(
-    f"# needs {name}
-"
+    f"# needs {name}\n"
     for name in ("langchain", "openai-agents", "strands", "llama-index", "google-adk", "agent-framework")
 )
 _KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
