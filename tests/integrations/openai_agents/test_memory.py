@@ -27,6 +27,7 @@ from diarist import Memory, ObservationalMemoryConfig
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError
 from diarist.integrations.openai_agents import ObservationalMemory
+from diarist.integrations.openai_agents.messages import arrange
 from diarist.memory import RetrievalConfig
 from diarist.storage import InMemoryStorage
 from diarist.testing.adapter_conformance import RecordingStorage
@@ -181,7 +182,7 @@ async def test_a_failed_run_of_another_object_does_not_hold_the_thread() -> None
     assert (talk.outcomes, other.degraded) == (["interrupted", "committed"], "")
 
 
-async def test_items_are_sent_as_the_same_objects_and_unknown_ones_are_named() -> None:
+async def test_items_of_unknown_types_are_sent_and_named() -> None:
     events: list[DataChunk] = []
     given: list[Any] = []
     received: list[Any] = []
@@ -198,6 +199,24 @@ async def test_items_are_sent_as_the_same_objects_and_unknown_ones_are_named() -
     assert types(received[0].input) == ["compaction", "user"]
     assert received[0].instructions == "Be kind."
     assert [event.data for event in events if event.type == "data-om-unread"] == [{"types": ["compaction"]}]
+
+
+async def test_items_are_sent_as_the_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    def watched(items: Any, entries: Any, view: Any) -> Any:
+        seen.append((items, arrange(items, entries, view)))
+        return seen[-1][1]
+
+    monkeypatch.setattr("diarist.integrations.openai_agents.memory.arrange", watched)
+    talk = Talk()
+    steps = [calls("look", {"at": "sky"}), says("Nothing."), says("Fine.")]
+    agent = Agent(name="A", model=ScriptedModel(steps), tools=[look])
+    for text in ("Look.", "And you?"):
+        await talk.run(agent, text)
+    for given, sent in seen:
+        assert len(given) == len(sent)
+        assert all(one is other for one, other in zip(given, sent, strict=True))
 
 
 async def test_the_users_hooks_are_called_too() -> None:
