@@ -1,6 +1,7 @@
 """CPU that an adapter adds to a model call of a framework, at 1,000 stored messages.
 
-Run it beside the framework, such as ``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``.
+Run it beside the framework, such as
+``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``. Elsewhere it measures nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -69,7 +71,37 @@ async def langchain(memory: Memory | None) -> Ask:
     return ask
 
 
-FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {"langchain": langchain}
+async def pydantic_ai(memory: Memory | None) -> Ask:
+    """A turn of an agent that gets its whole history in each run: a tool call, then an answer."""
+    from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    from diarist.integrations.pydantic_ai import ObservationalMemory
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if isinstance(messages[-1].parts[-1], UserPromptPart):
+            return ModelResponse([ToolCallPart("look", {"at": "x"})])
+        return ModelResponse([TextPart("gladly " * 20)])
+
+    def look(at: str) -> str:
+        return "found " * 20
+
+    capabilities: Any = [] if memory is None else [ObservationalMemory(memory, thread="t")]
+    agent = Agent(FunctionModel(answer), tools=[look], capabilities=capabilities)
+    history: list[ModelMessage] = []
+    for number in range(MESSAGES // 2):
+        history.append(ModelRequest([UserPromptPart(f"question {number} " * 5)], run_id=f"run-{number}"))
+        history.append(ModelResponse([TextPart("gladly " * 20)], run_id=f"run-{number}"))
+
+    async def ask(text: str) -> int:
+        nonlocal history
+        history = (await agent.run(text, message_history=history)).all_messages()
+        return 2
+
+    return ask
+
+
+FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {"langchain": langchain, "pydantic_ai": pydantic_ai}
 
 
 async def main(name: str) -> None:
@@ -94,4 +126,8 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "langchain"))
+    chosen = sys.argv[1] if len(sys.argv) > 1 else "langchain"
+    if find_spec(chosen) is None:
+        print(f"{chosen} is not installed here: run `make test-integrations NAME={chosen}`, then this with its Python")
+    else:
+        asyncio.run(main(chosen))

@@ -80,7 +80,10 @@ _FENCE = re.compile(
     r"^(?:<!-- file: (?P<file>[\w.-]+) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _TARGET = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
-_FRAMEWORKS = ("# needs langchain\n", "# needs strands\n", "# needs llama_index\n", "# needs google_adk\n")
+_FRAMEWORKS = tuple(
+    f"# needs {name}\n"
+    for name in ("langchain", "openai-agents", "strands", "llama-index", "google-adk", "agent-framework")
+)
 _KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
 
 

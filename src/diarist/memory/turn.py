@@ -398,8 +398,10 @@ class Turn:
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
         sent = {message.message_id for message in prompt.messages}
         ids = [self._context.renamed.get(message_id, message_id) for message_id in given.ids]
-        window, own = [message for message in window if message.id in sent], set(ids)
-        whole = {message.id for message in window if message.id in own and not _has_open_calls(message)}
+        window = [message for message in window if message.id in sent]
+        # A call whose result only memory has is not sent as it was given: that would be half of a pair.
+        complete = {self._context.renamed.get(m.id, m.id) for m in given.messages if not _has_open_calls(m)}
+        whole = {m.id for m in window if m.id in complete and not _has_open_calls(m)}
         texts = [message.text for message in prompt.messages if message.role == "system"]
         return TurnView(
             prompt=prompt,

@@ -179,13 +179,21 @@ class Program(AdapterProgram):
 
     async def _ask(self, text: str, entry: str) -> str:
         if entry == "run_sync":
-            return str((await asyncio.to_thread(Runner.run_sync, self.agent, text, **self.options)).final_output)
+            return await asyncio.to_thread(self._ask_sync, text)
         if entry == "run":
             return str((await Runner.run(self.agent, text, **self.options)).final_output)
         result = Runner.run_streamed(self.agent, text, **self.options)
         async for event in result.stream_events():
             self.shown.append(str(event))
         return str(result.final_output)
+
+    def _ask_sync(self, text: str) -> str:
+        asyncio.set_event_loop(loop := asyncio.new_event_loop())  # the SDK would leave one of its own open
+        try:
+            return str(Runner.run_sync(self.agent, text, **self.options).final_output)
+        finally:
+            loop.close()
+            asyncio.set_event_loop(None)
 
     async def stored(self) -> list[SentMessage]:
         return sent(await self.session.get_items())

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+from pydantic_ai import (
+    Agent,
+    AgentRunResult,
+    CompactionPart,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from diarist import Memory
+from diarist import Memory, ObservationalMemoryConfig
+from diarist.chunks import DataChunk
+from diarist.exceptions import StorageError
+from diarist.integrations.pydantic_ai import MemoryEvent, ObservationalMemory
+from diarist.storage import InMemoryStorage
 from diarist.testing import AdapterConformance
-from diarist.testing.adapter_conformance import AdapterProgram, Script
-from tests.integrations.pydantic_ai.program import ENTRY_POINTS, Program
+from diarist.testing.adapter_conformance import AdapterProgram, RecordingStorage, Script, SentRequest, assert_whole
+from tests.integrations.pydantic_ai.program import ENTRY_POINTS, Program, sent
 
 
 class TestObservationalMemory(AdapterConformance):
@@ -44,3 +67,177 @@ class TestObservationalMemory(AdapterConformance):
 
     def overflow(self) -> Exception:
         return ModelContextWindowExceededError("test", "too long")
+
+
+def memory_of(**options: Any) -> Memory:
+    return Memory(storage=InMemoryStorage(), **options)
+
+
+def answering(*steps: ModelResponse | str) -> tuple[FunctionModel, list[tuple[list[ModelMessage], AgentInfo]]]:
+    script, asked = list(steps), list[tuple[list[ModelMessage], AgentInfo]]()
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append((messages, info))
+        step = script.pop(0)
+        return ModelResponse([TextPart(step)]) if isinstance(step, str) else step
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield answer(messages, info).text or ""
+
+    return FunctionModel(answer, stream_function=stream), asked
+
+
+async def rows(memory: Memory, thread: str = "trip") -> list[str]:
+    return [row.text for row in await memory.messages.list(thread=thread)]
+
+
+async def test_kept_messages_are_the_given_objects() -> None:
+    model, asked = answering("one", "two", "three")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory_of())])
+    first = await agent.run("First")
+    before = first.all_messages_json()
+    second = await agent.run("Second", message_history=first.all_messages())
+    third = await agent.run("Third", message_history=second.all_messages())
+    assert all(any(one is other for other in third.all_messages()) for one in asked[-1][0])
+    assert len(asked[-1][0]) == 5
+    assert third.all_messages_json().startswith(before[:-1])
+
+
+async def test_messages_without_ids_of_the_framework_are_stored_once() -> None:
+    memory, history = memory_of(), list[ModelMessage]()
+    model, asked = answering("two", "three", "four")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+    history += [ModelRequest([UserPromptPart("First")]), ModelResponse([TextPart("one")])]
+    for text in ("Second", "Third"):
+        result = await agent.run(text, message_history=history, conversation_id="trip")
+        history = result.all_messages()
+    history = ModelMessagesTypeAdapter.validate_json(result.all_messages_json())
+    await agent.run("Fourth", message_history=history)
+    assert await rows(memory) == ["First", "one", "Second", "two", "Third", "three", "Fourth", "four"]
+    assert len(asked[-1][0]) == 7
+
+
+async def test_brought_messages_come_after_the_system_prompt() -> None:
+    memory = memory_of()
+    model, asked = answering("one", "two")
+    agent = Agent(model, system_prompt="Be brief.", capabilities=[ObservationalMemory(memory, thread="trip")])
+    await agent.run("First")
+    result = await agent.run("Second")
+    parts = [part for message in asked[-1][0] for part in message.parts]
+    assert [getattr(part, "content", None) for part in parts] == ["Be brief.", "First", "one", "Second"]
+    assert len(result.all_messages()) == 2
+
+
+async def test_a_memory_note_is_inside_the_users_message_of_the_request_only() -> None:
+    memory = memory_of(observational_memory=ObservationalMemoryConfig(model="extractive"))
+    model, asked = answering("one")
+    result = await Agent(model, capabilities=[ObservationalMemory(memory)]).run("First")
+    [sent], [kept] = asked[0][0][0].parts, result.all_messages()[0].parts
+    assert isinstance(sent, UserPromptPart)
+    assert sent.content[0].startswith("<memory-note>")  # type: ignore[union-attr]
+    assert sent.content[1] == "First"
+    assert kept.content == "First"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["kept", "loaded from JSON"])
+async def test_a_run_that_waits_for_an_approval_is_stored_once(loaded: bool) -> None:
+    def history(result: AgentRunResult[Any]) -> list[ModelMessage]:
+        whole = result.all_messages()
+        return ModelMessagesTypeAdapter.validate_json(result.all_messages_json()) if loaded else whole
+
+    memory = memory_of()
+    model, asked = answering(ModelResponse([ToolCallPart("pay", {}, "c1")]), "Paid.", "Yes.")
+    agent = Agent(model, output_type=[str, DeferredToolRequests], capabilities=[ObservationalMemory(memory)])
+
+    @agent.tool_plain(requires_approval=True)
+    def pay() -> str:
+        return "done"
+
+    first = await agent.run("Pay.", conversation_id="trip")
+    assert isinstance(first.output, DeferredToolRequests)
+    second = await agent.run(
+        message_history=history(first), deferred_tool_results=DeferredToolResults(approvals={"c1": True})
+    )
+    await agent.run("Sure?", message_history=history(second))
+    stored = await memory.messages.list(thread="trip")
+    assert [row.role for row in stored] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [(part.state, part.result) for part in stored[2].tool_parts] == [("result", "done")]
+    for messages, _ in asked[1:]:
+        assert_whole(SentRequest(system=[], messages=list(sent(messages))))
+        assert any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts)
+
+
+async def test_an_answer_that_a_validator_sends_back_is_stored_once() -> None:
+    memory = memory_of()
+    model, _ = answering("bad", "good", "fine")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+
+    @agent.output_validator
+    def check(output: str) -> str:
+        if output == "bad":
+            raise ModelRetry("try again")
+        return output
+
+    result = await agent.run("Hi", conversation_id="trip")
+    await agent.run("And?", message_history=result.all_messages())
+    assert await rows(memory) == ["Hi", "bad", "good", "And?", "fine"]
+
+
+async def test_memory_tools_are_offered_and_run() -> None:
+    memory = memory_of(
+        working_memory=True, observational_memory=ObservationalMemoryConfig(model="extractive", retrieval=True)
+    )
+    model, asked = answering(
+        ModelResponse([ToolCallPart("update_working_memory", {"memory": "Name: Ada"}, "c1")]),
+        ModelResponse([ToolCallPart("recall", {"mode": "threads"}, "c2")]),
+        "Done.",
+    )
+    agent = Agent(model, capabilities=[ObservationalMemory(memory, resource="ada", thread="trip")])
+    result = await agent.run("I am Ada.")
+    assert {tool.name for tool in asked[0][1].function_tools} == {"update_working_memory", "recall"}
+    returns = [part for m in result.all_messages() for part in m.parts if isinstance(part, ToolReturnPart)]
+    assert [part.outcome for part in returns] == ["success", "success"]
+    assert returns[0].content == "Updated."
+    assert "Ada" in await memory.working.get(resource="ada")
+
+
+async def test_events_are_in_the_stream_of_the_run() -> None:
+    memory = memory_of(observational_memory=ObservationalMemoryConfig(model="extractive"))
+    model, _ = answering("one")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+    async with agent.run_stream_events("First") as events:
+        found = [event async for event in events if isinstance(event, MemoryEvent)]
+    assert [event.type for event in found] == ["data-om-status"]
+    assert found[0].values
+
+
+async def test_types_that_memory_cannot_read_are_sent_and_named() -> None:
+    named = list[DataChunk]()
+    model, asked = answering("two")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory_of(), on_event=named.append)])
+    compaction = CompactionPart("Before: much.")
+    history = [ModelRequest([UserPromptPart("First")]), ModelResponse([compaction, TextPart("one")])]
+    await agent.run("Second", message_history=history)
+    assert any(part is compaction for message in asked[0][0] for part in message.parts)
+    assert [event.data for event in named if event.type == "data-om-unread"] == [{"types": ["compaction"]}]
+
+
+async def test_a_failure_can_end_the_run() -> None:
+    storage = RecordingStorage()
+    storage.away = True
+    model, _ = answering("one")
+    agent = Agent(model, capabilities=[ObservationalMemory(Memory(storage=storage), fail_open=False)])
+    with pytest.raises(StorageError, match="away"):
+        await agent.run("First")
+
+
+async def test_without_an_id_each_run_is_a_thread_of_its_own() -> None:
+    memory = memory_of()
+    model, asked = answering("one", "two")
+    agent = Agent(
+        model, capabilities=[ObservationalMemory(memory, resource=lambda ctx: f"user-{ctx.deps}")], deps_type=str
+    )
+    for text in ("First", "Second"):
+        await agent.run(text, deps="ada")
+    assert len(asked[-1][0]) == 1
+    assert len((await memory.threads.list(resource="user-ada")).items) == 2

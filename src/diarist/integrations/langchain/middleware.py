@@ -82,10 +82,9 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         _refuse_server_state(request)
         turn = run_sync(self._turn(request.runtime, request.model))
         while True:
-            changed = run_sync(turn.prepare(request))
             try:
-                with turn.at_work():
-                    return handler(changed)
+                with turn.at_work():  # from the start: another run of the thread must not end it
+                    return handler(run_sync(turn.prepare(request)))
             except ContextOverflowError as error:
                 if not run_sync(turn.overflowed(error)):
                     raise
@@ -100,10 +99,9 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         _refuse_server_state(request)
         turn = await self._turn(request.runtime, request.model)
         while True:
-            changed = await turn.prepare(request)
             try:
-                with turn.at_work():
-                    return await handler(changed)
+                with turn.at_work():  # from the start: another run of the thread must not end it
+                    return await handler(await turn.prepare(request))
             except ContextOverflowError as error:
                 if not await turn.overflowed(error):
                     raise

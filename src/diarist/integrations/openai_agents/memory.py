@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from agents import (
     Agent,
+    FunctionTool,
     InputGuardrailTripwireTriggered,
     Model,
     OutputGuardrailTripwireTriggered,
@@ -24,18 +25,22 @@ from agents import (
     TResponseInputItem,
 )
 from agents.models import get_default_model
-from agents.run import CallModelData, ModelInputData
+from agents.run import AgentRunner, CallModelData, ModelInputData
+from agents.tool_context import ToolContext
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
+from diarist.integrations.history import UNREAD
 from diarist.integrations.openai_agents.hooks import RunnerHooks
 from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
 from diarist.memory import Memory, Turn
 from diarist.models.base import Model as OurModel
+from diarist.models.base import parse_arguments
 from diarist.run_context import ThreadRef
 from diarist.storage.records import Thread
+from diarist.tools import ToolDefinition
 
 logger = logging.getLogger("diarist")
 
@@ -136,6 +141,11 @@ class ObservationalMemory:
         """Return ``hooks`` that also call your own."""
         return RunnerHooks(theirs, tool_starts=self._tool_starts, agent_ends=self._agent_ends)
 
+    @property
+    def tools(self) -> list[FunctionTool]:
+        """Memory's tools, such as ``recall``, for ``Agent(tools=[...])``. They work on the conversation that runs."""
+        return [_function_tool(tool) for tool in self._memory.tools]
+
     # -- the runner's calls, in their order
 
     async def _opened(self, wrapper: Wrapper) -> None:
@@ -191,7 +201,10 @@ class ObservationalMemory:
                 task.add_done_callback(run.task_ended)
         self._name_unknown(history.unknown)
         entries = list(history.entries)
-        view = await run.turn.prompt([entry.message for entry in entries[run.start :]])
+        given = entries[run.start :]
+        view = await run.turn.prompt([entry.message for entry in given])
+        for entry, message_id in zip(given, view.ids, strict=True):  # memory has ids for messages without one
+            entry.message.id = message_id
         self.degraded = view.degraded
         if view.degraded:
             return None
@@ -207,7 +220,7 @@ class ObservationalMemory:
         if new := [kind for kind in kinds if kind not in self._named]:
             self._named |= {*new}
             if self._on_event is not None:
-                self._on_event(DataChunk("data-om-unknown-items", {"types": cast(Any, new)}))
+                self._on_event(DataChunk(UNREAD, {"types": cast(Any, new)}, transient=True))
 
     async def _added(self, wrapper: Wrapper, items: Items) -> None:
         """A run has added items: the question, a finished step, or the answer."""
@@ -237,6 +250,8 @@ class ObservationalMemory:
         if turn is not None:
             await turn.commit([entry.message for entry in entries])
             self._reader.keep()
+            if run.stops_loop:
+                await self._memory.settled()
 
     def _tool_starts(self) -> None:
         """A tool of a run starts, perhaps before the run is seen: a resumed run starts with the approved tools."""
@@ -273,6 +288,11 @@ class _Run:
         self.start = 0
         self.agent: Agent[Any] | None = None
         self.in_step = self.answered = self.done = False
+
+    @property
+    def stops_loop(self) -> bool:
+        """True in ``Runner.run_sync``: its event loop stops with the run, and background work on it would, too."""
+        return self.task is not None and getattr(self.task.get_coro(), "cr_code", None) is AgentRunner.run.__code__
 
     def goes_on_with(self, items: Items, agent: Agent[Any]) -> bool:
         """Return True if this model call is of the run itself, not of an agent that runs as a tool."""
@@ -321,6 +341,23 @@ _UNFINISHED: WeakKeyDictionary[Memory, dict[str, list[_Run]]] = WeakKeyDictionar
 """Runs with an open turn, by memory and thread."""
 
 _ENDING: set[asyncio.Task[None]] = set()
+
+
+def _function_tool(tool: ToolDefinition) -> FunctionTool:
+    async def call(context: ToolContext[Any], raw: str) -> str:
+        run = _CURRENT.get()
+        if run is None or run.turn is None:
+            return "memory does not take part in this run"
+        args, wrong = parse_arguments(raw)
+        return wrong or await run.turn.call(tool.name, args, call_id=context.tool_call_id)
+
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        params_json_schema=tool.parameters,
+        on_invoke_tool=call,
+        strict_json_schema=False,
+    )
 
 
 def _model_of(agent: Agent[Any], config: RunConfig) -> OurModel:

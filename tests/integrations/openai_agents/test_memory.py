@@ -1,0 +1,270 @@
+"""What is special about memory in OpenAI's Agents SDK."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import pytest
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    MaxTurnsExceeded,
+    OpenAIConversationsSession,
+    OutputGuardrailTripwireTriggered,
+    RunConfig,
+    RunHooks,
+    Runner,
+    UserError,
+    function_tool,
+    output_guardrail,
+)
+from agents.memory import SQLiteSession
+from agents.run import CallModelData, ModelInputData
+from agents.testing import ScriptedModel, assistant_message, function_call
+
+from diarist import Memory, ObservationalMemoryConfig
+from diarist.chunks import DataChunk
+from diarist.exceptions import ConfigError, InputError
+from diarist.integrations.openai_agents import ObservationalMemory
+from diarist.memory import RetrievalConfig
+from diarist.storage import InMemoryStorage
+from diarist.testing.adapter_conformance import RecordingStorage
+
+STREAMED = pytest.mark.parametrize("streamed", [False, True])
+
+
+@function_tool
+def look(at: str) -> str:
+    """Look at something."""
+    return f"{at}: nothing"
+
+
+@function_tool(needs_approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def says(text: str) -> list[Any]:
+    return [assistant_message(text, item_id=f"id-{text}")]
+
+
+def calls(name: str, args: dict[str, Any], call_id: str = "c1") -> list[Any]:
+    return [function_call(name, args, call_id=call_id, item_id=f"fc-{call_id}")]
+
+
+def types(items: list[Any]) -> list[str]:
+    return [item.get("role") or item["type"] for item in items]
+
+
+class Talk:
+    """A thread in a recording storage."""
+
+    def __init__(self, **options: Any) -> None:
+        self.storage = RecordingStorage()
+        self.memory = Memory(storage=self.storage)
+        self.om = self.join(**options)
+
+    def join(self, **options: Any) -> ObservationalMemory:
+        return ObservationalMemory(self.memory, thread="trip", resource="ada", **options)
+
+    async def run(
+        self,
+        agent: Agent[Any],
+        given: Any,
+        *,
+        streamed: bool = False,
+        om: ObservationalMemory | None = None,
+        **more: Any,
+    ) -> Any:
+        om = om or self.om
+        options: Any = {"session": om.session, "run_config": om.run_config(), "hooks": om.hooks, **more}
+        if not streamed:
+            return await Runner.run(agent, given, **options)
+        result = Runner.run_streamed(agent, given, **options)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    async def texts(self) -> list[str]:
+        rows = await self.memory.messages.list(thread="trip")
+        return [row.text or " ".join(map(str, row.tool_parts)) for row in rows]
+
+    @property
+    def outcomes(self) -> list[str]:
+        return list(self.storage.outcomes.values())
+
+
+@STREAMED
+async def test_an_agent_that_runs_as_a_tool_is_let_through(streamed: bool) -> None:
+    helper = Agent(name="Helper", model=ScriptedModel([says("It rains.")]))
+    model = ScriptedModel([calls("ask", {"input": "Ask."}), says("Done.")])
+    talk = Talk()
+    await talk.run(Agent(name="A", model=model, tools=[helper.as_tool("ask", "Asks.")]), "Ask.", streamed=streamed)
+    assert types(helper.model.calls[0].input) == ["user"]  # type: ignore[union-attr]
+    assert await talk.texts() == ["Ask.", "ask(input='Ask.') -> 'It rains.'", "Done."]
+    assert talk.outcomes == ["committed"]
+
+
+@STREAMED
+async def test_a_handoff_stays_in_the_turn(streamed: bool) -> None:
+    other = Agent(name="B", model=ScriptedModel([says("Here is B.")]))
+    talk = Talk()
+    model = ScriptedModel([calls("transfer_to_b", {})])
+    await talk.run(Agent(name="A", model=model, handoffs=[other]), "To B!", streamed=streamed)
+    texts = await talk.texts()
+    assert (texts[0], len(texts), texts[-1]) == ("To B!", 3, "Here is B.")
+    assert talk.outcomes == ["committed"]
+
+
+@STREAMED
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another process"])
+async def test_an_approved_call_is_stored_once(streamed: bool, elsewhere: bool) -> None:
+    talk = Talk()
+    model = ScriptedModel([calls("pay", {}), says("Paid.")])
+    agent = Agent(name="A", model=model, tools=[pay])
+    result = await talk.run(agent, "Pay.", streamed=streamed)
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    om = talk.join() if elsewhere else talk.om
+    await talk.run(agent, state, streamed=streamed, om=om)
+    assert types(model.calls[1].input) == ["user", "function_call", "function_call_output"]
+    rows = await talk.memory.messages.list(thread="trip")
+    assert [row.text for row in rows if row.text] == ["Pay.", "Paid."]
+    assert len({part.call_id for row in rows for part in row.tool_parts}) == 1
+    assert [part.result for row in rows for part in row.tool_parts if part.state == "result"] == ["paid"]
+    assert talk.outcomes == ["committed", "committed"]
+
+
+@STREAMED
+async def test_an_answer_that_is_the_output_of_a_tool_ends_the_turn(streamed: bool) -> None:
+    talk = Talk()
+    model = ScriptedModel([calls("look", {"at": "sky"})])
+    agent = Agent(name="A", model=model, tools=[look], tool_use_behavior="stop_on_first_tool")
+    await talk.run(agent, "Look.", streamed=streamed)
+    assert await talk.texts() == ["Look.", "look(at='sky') -> 'sky: nothing'"]
+    assert talk.outcomes == ["committed"]
+
+
+@STREAMED
+async def test_a_blocked_answer_discards_the_turn(streamed: bool) -> None:
+    @output_guardrail
+    async def never(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=output == "Secret.")
+
+    talk = Talk()
+    agent = Agent(name="A", model=ScriptedModel([says("Secret."), says("Fine.")]), output_guardrails=[never])
+    with pytest.raises(OutputGuardrailTripwireTriggered):
+        await talk.run(agent, "Tell.", streamed=streamed)
+    await talk.run(agent, "And you?", streamed=streamed)
+    assert talk.outcomes == ["discarded", "committed"]
+    assert (await talk.texts())[-2:] == ["And you?", "Fine."]
+
+
+async def test_too_many_steps_interrupt_the_turn_and_keep_the_finished_ones() -> None:
+    talk = Talk()
+    agent = Agent(name="A", model=ScriptedModel([calls("look", {"at": "sky"}), says("Fine.")]), tools=[look])
+    with pytest.raises(MaxTurnsExceeded):
+        await talk.run(agent, "Look.", max_turns=1)
+    await talk.run(agent, "And you?")
+    assert talk.outcomes == ["interrupted", "committed"]
+    assert await talk.texts() == ["Look.", "look(at='sky') -> 'sky: nothing'", "And you?", "Fine."]
+
+
+async def test_a_failed_run_of_another_object_does_not_hold_the_thread() -> None:
+    talk = Talk()
+    with suppress(RuntimeError):
+        await talk.run(Agent(name="A", model=ScriptedModel([RuntimeError("down")])), "Hello")
+    other = talk.join()
+    await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Hello again", om=other)
+    assert (talk.outcomes, other.degraded) == (["interrupted", "committed"], "")
+
+
+async def test_items_are_sent_as_the_same_objects_and_unknown_ones_are_named() -> None:
+    events: list[DataChunk] = []
+    given: list[Any] = []
+    received: list[Any] = []
+
+    def watch(data: CallModelData[Any]) -> ModelInputData:
+        received.append(data.model_data)
+        return data.model_data
+
+    talk = Talk(on_event=events.append)
+    config = talk.om.run_config(RunConfig(call_model_input_filter=watch))
+    agent = Agent(name="A", instructions="Be kind.", model=ScriptedModel([says("Hi.")]))
+    given = [{"type": "compaction", "encrypted_content": "e"}, {"role": "user", "content": "Hello"}]
+    await talk.run(agent, given, run_config=config)
+    assert types(received[0].input) == ["compaction", "user"]
+    assert received[0].instructions == "Be kind."
+    assert [event.data for event in events if event.type == "data-om-unread"] == [{"types": ["compaction"]}]
+
+
+async def test_the_users_hooks_are_called_too() -> None:
+    class Mine(RunHooks[Any]):
+        seen: ClassVar[list[str]] = []
+
+        async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+            self.seen.append(output)
+
+        async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:
+            self.seen.append("llm")
+
+    talk = Talk()
+    await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Hello", hooks=talk.om.hooks_with(Mine()))
+    assert Mine.seen == ["llm", "Hi."]
+    assert talk.outcomes == ["committed"]
+
+
+async def test_memory_brings_its_tools() -> None:
+    talk = Talk()
+    config = ObservationalMemoryConfig(model="extractive", retrieval=RetrievalConfig())
+    memory = Memory(storage=InMemoryStorage(), working_memory=True, observational_memory=config)
+    om = ObservationalMemory(memory, thread="trip", resource="ada")
+    model = ScriptedModel([calls("update_working_memory", {"memory": "Name: Ada"}), says("Noted.")])
+    agent = Agent(name="A", model=model, tools=[look, *om.tools])
+    await talk.run(agent, "I am Ada.", om=om)
+    assert {tool.name for tool in model.calls[0].tools} == {"look", "recall", "update_working_memory"}
+    assert "Ada" in await memory.working.get(resource="ada")
+
+
+async def test_a_failure_in_the_adapter_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("diarist.integrations.openai_agents.memory.arrange", broken)
+    talk = Talk()
+    result = await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Hello")
+    assert result.final_output == "Hi."
+    assert "ZeroDivisionError" in talk.om.degraded
+    with pytest.raises(ZeroDivisionError):
+        await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Hello", om=talk.join(fail_open=False))
+
+
+async def test_mistakes_of_the_caller_are_raised() -> None:
+    talk = Talk()
+    agent = Agent(name="A", model=ScriptedModel([says("Hi."), says("Hi.")]))
+    await talk.run(agent, "Hello")
+    with pytest.raises(InputError, match="belongs to resource 'ada'"):
+        await talk.run(agent, "Hello", om=ObservationalMemory(talk.memory, thread="trip", resource="bob"))
+    with pytest.raises(ConfigError, match=r"pass session=om\.session"):
+        await Runner.run(agent, "Hello", run_config=talk.join().run_config())
+
+
+async def test_conversations_on_openais_servers_are_refused() -> None:
+    talk = Talk()
+    with pytest.raises(ConfigError, match="OpenAIConversationsSession"):
+        talk.join(session=OpenAIConversationsSession(openai_client=object()))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="conversation_id"):  # by the SDK, beside any session
+        await talk.run(Agent(name="A", model=ScriptedModel()), "Hello", conversation_id="id")
+
+
+async def test_a_session_of_the_user_has_everything_and_joins_in_another_process() -> None:
+    session = SQLiteSession("mine")
+    talk = Talk(session=session)
+    model = ScriptedModel([says("Hi."), says("Fine.")])
+    await talk.run(Agent(name="A", model=model), "Hello")
+    await talk.run(Agent(name="A", model=model), "How are you?", om=talk.join(session=session))
+    assert types(await session.get_items()) == ["user", "assistant", "user", "assistant"]
+    assert types(model.calls[1].input) == ["user", "assistant", "user"]
+    assert await talk.texts() == ["Hello", "Hi.", "How are you?", "Fine."]
