@@ -82,7 +82,7 @@ _FENCE = re.compile(
 _TARGET = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
 _FRAMEWORKS = tuple(
     f"# needs {name}\n"
-    for name in ("langchain", "openai-agents", "strands", "llama-index", "google-adk", "agent-framework")
+    for name in ("langchain", "openai-agents", "strands", "llama_index", "google_adk", "agent_framework")
 )
 _KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
 
