@@ -11,6 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -101,7 +102,53 @@ async def pydantic_ai(memory: Memory | None) -> Ask:
     return ask
 
 
-FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {"langchain": langchain, "pydantic_ai": pydantic_ai}
+async def agents(memory: Memory | None) -> Ask:
+    """A turn of ``Runner.run`` of OpenAI's Agents SDK with a session of the user's: a tool call, then an answer."""
+    sdk: Any = import_module("agents")
+    testing: Any = import_module("agents.testing")
+    adapter: Any = import_module("diarist.integrations.openai_agents")
+    sdk.set_tracing_disabled(True)
+
+    class Bench(sdk.Model):
+        async def get_response(self, *, input: Any, **options: Any) -> Any:
+            name = f"id-{time.monotonic_ns()}"
+            answer = testing.assistant_message("gladly " * 20, item_id=name)
+            if input[-1].get("role") == "user":
+                answer = testing.function_call("look", {"at": "x"}, call_id=name, item_id=f"fc-{name}")
+            return sdk.ModelResponse(output=[answer], usage=sdk.Usage(), response_id=None)
+
+        def stream_response(self, *args: Any, **options: Any) -> Any:
+            raise NotImplementedError
+
+    @sdk.function_tool
+    def look(at: str) -> str:
+        """Look at something."""
+        return "found " * 20
+
+    agent, session = sdk.Agent(name="Bench", model=Bench(), tools=[look]), sdk.SQLiteSession("t")
+    old: list[Any] = []
+    for number in range(MESSAGES // 2):
+        old.append({"role": "user", "content": f"question {number} " * 5})
+        content: list[Any] = [{"type": "output_text", "text": "gladly " * 20, "annotations": []}]
+        old.append({"type": "message", "role": "assistant", "id": f"a{number}", "content": content})
+    await session.add_items(old)
+    more: dict[str, Any] = {"session": session}
+    if memory is not None:
+        om = adapter.ObservationalMemory(memory, thread="t", session=session)
+        more = {"session": om.session, "run_config": om.run_config(), "hooks": om.hooks}
+
+    async def ask(text: str) -> int:
+        await sdk.Runner.run(agent, text, **more)
+        return 2
+
+    return ask
+
+
+FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {
+    "agents": agents,
+    "langchain": langchain,
+    "pydantic_ai": pydantic_ai,
+}
 
 
 async def main(name: str) -> None:
@@ -128,6 +175,7 @@ async def main(name: str) -> None:
 if __name__ == "__main__":
     chosen = sys.argv[1] if len(sys.argv) > 1 else "langchain"
     if find_spec(chosen) is None:
-        print(f"{chosen} is not installed here: run `make test-integrations NAME={chosen}`, then this with its Python")
+        name = "openai_agents" if chosen == "agents" else chosen
+        print(f"{chosen} is not installed here: run `make test-integrations NAME={name}`, then this with its Python")
     else:
         asyncio.run(main(chosen))

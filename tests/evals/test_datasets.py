@@ -149,6 +149,25 @@ class TestLoCoMo:
         with pytest.raises(ModelResponseError, match="neither correct nor wrong"):
             await locomo.grade(question, "two dogs", Judge('{"verdict": "maybe"}'))
 
+    @pytest.mark.parametrize(
+        ("reply", "correct"),
+        [
+            ("Correct.", True),
+            ('{"verdict": correct}', True),
+            ("The answer names the same dogs, so it is correct.", True),
+            ("The verdict: wrong", False),
+            ("That is not correct. The correct answer is: one cat.", False),
+            ("**Incorrect**", False),
+        ],
+    )
+    async def test_a_judge_may_answer_in_prose(self, locomo: Dataset, reply: str, correct: bool) -> None:
+        assert (await locomo.grade(asked(locomo, "conv-1-4"), "two dogs", Judge(reply))).correct is correct
+
+    @pytest.mark.parametrize("reply", ["", "The correct answer is two dogs.", "It is correct. No, it is wrong."])
+    async def test_prose_without_a_verdict_fails(self, locomo: Dataset, reply: str) -> None:
+        with pytest.raises(ModelResponseError, match="neither correct nor wrong"):
+            await locomo.grade(asked(locomo, "conv-1-4"), "two dogs", Judge(reply))
+
 
 @pytest.mark.parametrize(
     ("word", "expected"),

@@ -69,6 +69,7 @@ def test_locomo_over_a_server_of_ones_own(tmp_path: Path) -> None:
     data = samples.written(tmp_path / "locomo10.json", samples.locomo())
     roles = [word for role in ("observer", "reader", "judge") for word in (f"--{role}", "openai/local")]
     words = ["eval", "locomo", "--data", str(data), "--out", str(tmp_path / "a"), "--message-tokens", "5", *roles]
+    words += ["--observer-tokens", "600"]
     server = LocalServer()
     try:
         result = CliRunner().invoke(app, [*words, "--base-url", server.base_url], env={"OPENAI_API_KEY": "none"})
@@ -76,6 +77,8 @@ def test_locomo_over_a_server_of_ones_own(tmp_path: Path) -> None:
         server.stop()
     assert result.exit_code == 0, result.stderr
     assert "she paints" in (tmp_path / "a" / "contexts" / "om" / "conv-1-1.txt").read_text()
+    limits = {request.body["max_tokens"] for request in server.requests if "transcript" in str(request.body)}
+    assert limits == {600}
     assert "Spent $0.0000; unknown price: openai/local" in result.stderr
 
 

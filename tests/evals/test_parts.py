@@ -101,12 +101,13 @@ class TestProgress:
     def test_time_left(self, done: int, total: int, seconds: float, text: str) -> None:
         assert time_left(done, total, seconds) == text
 
-    def test_plain_lines_come_now_and_then_and_at_the_end(self) -> None:
+    def test_plain_lines_come_at_the_start_now_and_then_and_at_the_end(self) -> None:
         lines: list[str] = []
         with Lines(lines.append, every=0.0).stage("Ingest", 3, lambda: 1.5) as stage:
+            assert lines == ["Ingest: 0 of 3, time left unknown, $1.5000 spent"]
             for _ in range(3):
                 stage.advance()
-        assert [line.partition(",")[0] for line in lines] == ["Ingest: 1 of 3", "Ingest: 2 of 3", "Ingest: 3 of 3"]
+        assert [line.partition(",")[0] for line in lines[1:]] == ["Ingest: 1 of 3", "Ingest: 2 of 3", "Ingest: 3 of 3"]
         assert lines[-1] == "Ingest: 3 of 3, $1.5000 spent"
 
     def test_what_was_done_before_takes_no_time(self) -> None:
@@ -118,7 +119,7 @@ class TestProgress:
         quiet: list[str] = []
         with Lines(quiet.append, every=60.0).stage("Ingest", 3, lambda: 0.0) as stage:
             stage.advance()
-        assert len(quiet) == 1
+        assert len(quiet) == 2
 
 
 class TestMoney:

@@ -31,6 +31,7 @@ NOT_ASKED = {
     "close": "shuts down",
     "sync": "the same methods for synchronous code",
     "settled": "waits",
+    "tools": "definitions, the same for everybody",
     "run_worker": "serves a queue, for everybody",
     "input_processors": "the agent's, and driven by it",
     "output_processors": "the agent's, and driven by it",
@@ -173,6 +174,27 @@ async def _messages(world: World) -> object:
     return [row.to_dict() for row in rows]
 
 
+async def _take_turn(world: World) -> object:
+    asked = [{"role": "user", "content": f"My garden is {world.secret()}."}]
+    async with world.memory.turn(thread=world.thread(), resource=world.who) as turn:
+        view = await turn.prompt(asked)
+        await turn.commit([*asked, {"role": "assistant", "content": "Noted, the garden."}])
+    return view.prompt.text, view.notes
+
+
+async def _rewind(world: World) -> object:
+    to = world.chance.choice([*world.ids, "none"])
+    return await world.memory.threads.rewind(world.thread(), to=to, resource=world.who)
+
+
+async def _switch(world: World) -> object:
+    thread = world.thread()
+    branches = await world.memory.threads.branches(thread, resource=world.who)
+    branch = world.chance.choice([*(branch.id for branch in branches), "none"])
+    await world.memory.threads.switch_branch(thread, branch, resource=world.who)
+    return branches
+
+
 def on_thread(name: str, *args: Any, **options: Any) -> Call:
     async def call(world: World) -> object:
         return await attrgetter(name)(world.memory)(*args, thread=world.thread(), resource=world.who, **options)
@@ -243,6 +265,10 @@ CALLS: dict[str, Call] = {
         text=f"The garden: {world.secret()}",
     ),
     "threads.prune": lambda world: world.memory.threads.prune(older_than=timedelta(), resource=world.who),
+    "threads.branches": lambda world: world.memory.threads.branches(world.thread(), resource=world.who),
+    "threads.rewind": _rewind,
+    "threads.switch_branch": _switch,
+    "turn": _take_turn,
     "threads.update": lambda world: world.memory.threads.update(
         world.thread(), resource=world.who, title=world.secret(), metadata={"garden": world.secret()}
     ),

@@ -92,6 +92,10 @@ def evaluate(
     reading: Annotated[
         str, typer.Option(metavar="[con|direct]", help="For LongMemEval: extract notes first, or answer at once.")
     ] = "con",
+    observer_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum tokens of one answer of Observer or Reflector. Default: 100,000."),
+    ] = None,
     reader_tokens: Annotated[
         int | None, typer.Option(min=1, help="Maximum tokens of an answer. Default: as published.")
     ] = None,
@@ -137,6 +141,7 @@ def evaluate(
             top_k=top_k,
             embedder=embedder,
             context_tokens=context_tokens,
+            observer_tokens=observer_tokens,
             reader_tokens=reader_tokens,
             judge_tokens=judge_tokens,
             budget=budget,

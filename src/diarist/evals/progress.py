@@ -35,7 +35,7 @@ def time_left(done: int, total: int, seconds: float) -> str:
 
 
 class Lines:
-    """Plain lines, at most one in ``every`` seconds, and one at the end of each stage.
+    """Plain lines: at the start and the end of each stage, and in between at most one in ``every`` seconds.
 
     Args:
         write: Takes a line.
@@ -48,6 +48,7 @@ class Lines:
     def stage(self, name: str, total: int, spent: Callable[[], float]) -> Generator[Stage]:
         """Show a stage during the block."""
         stage = _LineStage(self._write, self._every, name, total, spent)
+        stage.show()
         yield stage
         stage.show()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from diarist.evals.pipeline import Evaluation
 from diarist.evals.progress import Lines, Stage, time_left
@@ -90,7 +90,8 @@ class Bars:
     @contextmanager
     def stage(self, name: str, total: int, spent: Callable[[], float]) -> Generator[Stage]:
         """Show a bar during the block."""
-        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns += (TextColumn("{task.description}"),)
         with Progress(*columns, console=self._console, transient=True) as bars:
             yield _Bar(bars, total, spent)
 

@@ -55,6 +55,7 @@ class Settings:
     top_k: int = 20
     embedder: str | None = None
     context_tokens: int | None = None
+    observer_tokens: int | None = None
     reader_tokens: int | None = None
     judge_tokens: int | None = None
     budget: float | None = None
@@ -96,6 +97,7 @@ class Settings:
             "top_k": self.top_k,
             "embedder": self.embedder,
             "context_tokens": self.context_tokens,
+            "observer_tokens": self.observer_tokens,
             "reader_tokens": self.reader_tokens,
             "judge_tokens": self.judge_tokens,
             "memory_per_run": self.memory_per_run,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -60,23 +60,32 @@ def divergence(
         changed: Ids of rows for which the client may have other content.
     """
     history = _History(given, by_id)
-    answers, size = history.answers, len(given)
-    if not answers[size]:
-        return Divergence(len(places), size, 0)
-    part = history.follow(places, changed)
+    if not history.answers[len(given)]:
+        return Divergence(len(places), len(given), 0)
+    found = _read(history, places, ())
+    loose = {place.id for place in places if isinstance(place, Forgotten) or place.id in changed or place.is_cut}
+    if loose and found.known < history.answers[len(given)]:  # what matches exactly counts first
+        return _read(history, places, loose)
+    return found
+
+
+def _read(history: _History, places: Sequence[Place], loose: Collection[str]) -> Divergence:
+    """Return the best reading. ``loose``: ids of the places that any message of their role may match."""
+    answers, size = history.answers, len(history.messages)
+    part = history.follow(places, loose)
     found: list[tuple[int, int]] = []  # numbers of kept places and of known messages
     end = part.at_end(size, places)
     if answers[end[1]]:
         found.append(end)
-    whole = history.follow(places, changed, from_start=True)
+    whole = history.follow(places, loose, from_start=True)
     if whole.count:
         found.append((whole.keep(size, places), whole.count))
     if answers[part.count]:
         found.append((part.keep(size, places), part.count))
     keep, count = max(found, key=lambda reading: answers[reading[1]], default=(len(places), 0))
     if answers[count] < answers[size]:
-        start, end = history.run_at_end(places, changed)
-        roles = [message.role for message in given[start:end]]
+        start, end = history.run_at_end(places, loose)
+        roles = [message.role for message in history.messages[start:end]]
         has_exchange = "user" in roles and "assistant" in roles[roles.index("user") :]
         if has_exchange and (not count or start <= count < end):
             return Divergence(len(places), size - end, answers[end] - answers[start], is_unknown=not count)
@@ -115,9 +124,11 @@ class _Match:
 
     def at_end(self, size: int, places: Sequence[Place]) -> tuple[int, int]:
         """Return the numbers of kept places and of known messages, if the client has the end of the branch. All its
-        messages are known only if the last one got no answer."""
+        messages are known only if the last one got no answer, but perhaps some steps."""
         behind = places[self.place + 1 :]
-        if self.count == size and all(isinstance(place, Message) and may_lack(place) for place in behind):
+        if self.count == size and all(
+            place.role != "user" and isinstance(place, Message) and may_lack(place) for place in behind
+        ):
             return self.place + 1, size
         return len(places), max(0, (self.ends & (1 << size) - 1).bit_length() - 1)
 
@@ -134,11 +145,13 @@ class _History:
     or of message positions, is the bits of an integer.
 
     Attributes:
+        messages: The messages, in order.
         answers: For each number of messages from the first on, the number of answers among them.
     """
 
     def __init__(self, messages: Sequence[Message], by_id: Collection[str]) -> None:
         self.answers = list(accumulate((message.role == "assistant" for message in messages), initial=0))
+        self.messages = messages
         self._questions = len(messages)  # index of the first message behind the last answer
         while self._questions and messages[self._questions - 1].role == "user":
             self._questions -= 1
@@ -157,11 +170,12 @@ class _History:
                 self._by_call[min(calls)][frozenset(calls)] |= bit
 
     def follow(
-        self, places: Sequence[Place], changed: Collection[str], *, from_start: bool = False, first: int = 0
+        self, places: Sequence[Place], loose: Collection[str], *, from_start: bool = False, first: int = 0
     ) -> _Match:
         """Follow the branch as far as possible.
 
         Args:
+            loose: Ids of the places that any message of their role may match.
             from_start: The history begins where the branch begins; otherwise it may begin at any place.
             first: Index of the message to begin with.
         """
@@ -173,15 +187,14 @@ class _History:
         for index, place in enumerate(places):
             if not from_start:
                 steps.open |= begin
+            here = self._by_id.get(place.id, 0)
+            alike: Mapping[str, int] = self._by_role if place.id in loose else {}
             if isinstance(place, Forgotten):
-                here = self._by_role.get(place.role, 0) & (1 << self._questions) - 1  # a new question is not forgotten
-                here |= self._by_id.get(place.id, 0)
-                results = self._by_role.get("tool", 0) if place.role == "assistant" else 0
+                here |= alike.get(place.role, 0) & (1 << self._questions) - 1  # a new question is not forgotten
+                results = alike.get("tool", 0) if place.role == "assistant" else 0
                 found = steps.take_gap(place.role, here, results)
             else:
-                here = self._by_id.get(place.id, 0)
-                if place.id in changed or place.is_cut:
-                    here |= self._by_role.get(place.role, 0)
+                here |= alike.get(place.role, 0)
                 for key in _keys(place, next(calls)):
                     here |= self._by_content.get(key, 0)
                 found = steps.take_row(place, here, self._results_of(place))
@@ -193,13 +206,11 @@ class _History:
             is_answered |= isinstance(place, Message) and not may_lack(place)
         return _Match(count - first, last, steps.open | steps.unanswered)
 
-    def run_at_end(self, places: Sequence[Place], changed: Collection[str]) -> tuple[int, int]:
+    def run_at_end(self, places: Sequence[Place], loose: Collection[str]) -> tuple[int, int]:
         """Return the longest range of messages before the last questions that is the end of the branch."""
         end = self._questions
         ends = range(end)  # if a range is the end of the branch, so is each shorter one
-        start = bisect_left(
-            ends, True, key=lambda first: bool(self.follow(places, changed, first=first).ends >> end & 1)
-        )
+        start = bisect_left(ends, True, key=lambda first: bool(self.follow(places, loose, first=first).ends >> end & 1))
         return start, end
 
     def _results_of(self, row: Message) -> int:

@@ -33,6 +33,7 @@ from diarist.messages import Json, Message
 
 TYPES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _NOT_MENTIONED = "Not mentioned in the conversation"
+_PROSE = re.compile(r"(?:^|\bis|\bverdict)\W*(not correct|incorrect|wrong|correct)\b(?! answer)")
 _UNKNOWN = ("no information available", "not mentioned")
 
 
@@ -82,9 +83,7 @@ class LoCoMo(Dataset):
         if ask is None:
             return Grade(score=score)
         prompt = self.fill("judge", question=question.text, answer=question.answer, response=response)
-        verdict = str(json_reply(await ask(prompt)).get("verdict") or "").strip().lower()
-        if verdict not in ("correct", "wrong"):
-            raise ModelResponseError(f"the judge's verdict is neither correct nor wrong: {verdict:.100}")
+        verdict = _verdict(await ask(prompt))
         return Grade(score=score, correct=verdict == "correct", label=verdict)
 
     @classmethod
@@ -136,6 +135,18 @@ def _chosen(response: str, options: tuple[str, str]) -> str:
     if len(short) == 3:
         return options[0] if "(a)" in short else options[1]
     return response
+
+
+def _verdict(reply: str) -> str:
+    """Return ``correct`` or ``wrong``: its JSON object says so, or a sentence such as "It is wrong."."""
+    try:
+        said = {str(json_reply(reply).get("verdict") or "").strip().lower()}
+    except ModelResponseError:
+        words = _PROSE.findall(reply.lower())
+        said = {"correct" if word == "correct" else "wrong" for word in words}
+    if said not in ({"correct"}, {"wrong"}):
+        raise ModelResponseError(f"the judge says neither correct nor wrong: {reply:.200}")
+    return said.pop()
 
 
 def f1_of(type: str, response: str, answer: str) -> float:

@@ -29,6 +29,8 @@ def options_of(name: str, settings: Settings, dataset: Dataset) -> dict[str, Jso
         "each_session": dataset.each_session,
         "diarist": version("diarist"),
     }
+    if settings.observer_tokens is not None:
+        diary["observer_tokens"] = settings.observer_tokens
     match name:
         case "om" | "om-recall":
             return diary
@@ -81,6 +83,7 @@ def system_of(
                 render,
                 message_tokens=settings.message_tokens,
                 observation_tokens=settings.observation_tokens,
+                observer_tokens=settings.observer_tokens,
                 each_session=dataset.each_session,
                 recall=name == "om-recall",
             )

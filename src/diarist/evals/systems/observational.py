@@ -9,7 +9,7 @@ from diarist.evals.items import Context, Question, Session
 from diarist.evals.systems.baselines import Render, save, session_tokens, sessions_of, when_free
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.recall import recall_tool
-from diarist.models.base import Model
+from diarist.models.base import Model, ModelSettings
 from diarist.storage.records import ObservationLog
 from diarist.storage.sqlite import SQLiteStorage
 
@@ -23,6 +23,7 @@ class ObservationalMemory:
         folder: Keeps the database.
         observer: The model of Observer and Reflector, or ``"extractive"``.
         message_tokens, observation_tokens: As for ``ObservationConfig`` and ``ReflectionConfig``.
+        observer_tokens: Maximum tokens of one answer of Observer or Reflector; None: 100,000.
         each_session: Observe after every session instead.
         recall: Give the reader the tool ``recall``.
     """
@@ -35,14 +36,16 @@ class ObservationalMemory:
         *,
         message_tokens: int,
         observation_tokens: int,
+        observer_tokens: int | None = None,
         each_session: bool = False,
         recall: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        limit = ModelSettings(max_output_tokens=observer_tokens)
         self._config = ObservationalMemoryConfig(
             model=observer,
-            observation=ObservationConfig(message_tokens=message_tokens),
-            reflection=ReflectionConfig(observation_tokens=observation_tokens),
+            observation=ObservationConfig(message_tokens=message_tokens, model_settings=limit),
+            reflection=ReflectionConfig(observation_tokens=observation_tokens, model_settings=limit),
             retrieval=recall,
         )
         self._memory = Memory(storage=SQLiteStorage(folder / "memory.db"), observational_memory=self._config)

@@ -17,7 +17,17 @@ from diarist.memory.conversations.content import FILES, ContentReader
 from diarist.memory.conversations.loading import as_list
 from diarist.memory.conversations.responses import ANSWERED, read_call, read_reasoning
 from diarist.memory.turn import TurnView
-from diarist.messages import FilePart, Json, Message, Part, PromptMessage, TextPart, ToolCallPart, ToolResultPart
+from diarist.messages import (
+    FilePart,
+    Json,
+    Message,
+    Part,
+    PromptMessage,
+    TextPart,
+    ToolCallPart,
+    ToolPart,
+    ToolResultPart,
+)
 from diarist.prompting import build_prompt
 
 _FAKE_ID = "__fake_id__"  # the SDK's id for items of models outside the Responses API
@@ -163,14 +173,15 @@ def arrange(
         if entry is None or (stored is not None and _has_open_calls(entry.message)):
             waiting += [] if stored is None else [stored]
             continue
-        out += to_theirs(waiting)
-        waiting.clear()
+        if waiting:
+            out += to_theirs(waiting)
+            waiting.clear()
         while others and others[0] < entry.places[0]:
             out.append(items[others.popleft()])
-        found = [items[place] for place in sorted(entry.places)]
-        if message_id in view.notes:
-            found[0] = _with_note(found[0], view.notes[message_id])
-        out += found
+        first, *more = sorted(entry.places)
+        note = view.notes.get(message_id)
+        out.append(items[first] if note is None else _with_note(items[first], note))
+        out += [items[place] for place in more]
     return [*out, *to_theirs(waiting), *(items[place] for place in others)]
 
 
@@ -206,7 +217,7 @@ class _Response:
 
 
 def _has_open_calls(message: Message) -> bool:
-    return any(part.state == "call" for part in message.tool_parts)
+    return any(isinstance(part, ToolPart) and part.state == "call" for part in message.parts)
 
 
 def _own_id(item: dict[str, Json]) -> str | None:

@@ -190,7 +190,7 @@ def _weigh(sentence: str, group: _Group) -> tuple[str, str, dict[str, float]]:
     """Return a sentence's mark, the verb of its note, and its words with their information.
 
     Names, numbers, addresses and the like are worth up to twice as much as other rare words, words of everyday talk
-    nothing. The weights were chosen on half of LoCoMo (see docs/explanation/how-good-is-it.md).
+    nothing. The weights were chosen on LoCoMo and tau-bench (see docs/explanation/how-good-is-it.md).
     """
     words = {sentence: 3.0} if has_date(sentence) else {}
     for found in _WORD.finditer(sentence):
