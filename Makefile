@@ -31,7 +31,7 @@ test-slow: $(READY) ## Run the slow tests only
 	@$(CLOCK); $(PYTEST) -m slow $(ARGS)
 
 # Each framework has an environment of its own: in one for all of them, pip would go back to old versions silently.
-NAME ?= pydantic_ai langchain openai_agents strands llama_index google_adk
+NAME ?= pydantic_ai langchain openai_agents strands llama_index google_adk agent_framework
 VERSIONS ?= pinned
 
 test-integrations: $(READY) ## Test the adapters beside their frameworks (options: NAME=langchain VERSIONS=newest)

@@ -35,10 +35,10 @@ def test_the_readme_lists_every_example() -> None:
 
 def test_the_page_about_other_frameworks_shows_lines_of_the_examples() -> None:
     page = (EXAMPLES.parent / "docs/howto/use-with-other-frameworks.md").read_text(encoding="utf-8")
-    found = re.findall(r"^```python\n# needs (\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```python\n# needs ([\w-]+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(found) == page.count("```python")
     for framework, body in found:
-        example = (EXAMPLES / f"integrations/{framework}_memory.py").read_text(encoding="utf-8")
+        example = (EXAMPLES / f"integrations/{framework.replace('-', '_')}_memory.py").read_text(encoding="utf-8")
         lines = [line.strip() for line in example.splitlines()]
         shown = [line.strip() for line in body.splitlines()]
         assert any(lines[at : at + len(shown)] == shown for at in range(len(lines))), f"not in the example: {body}"
