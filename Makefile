@@ -25,13 +25,14 @@ test: $(READY) ## Check style and types, then run the quick tests (options: make
 	@$(CLOCK); $(MAKE) lint && $(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(READY) ## The same, then the slow tests and the adapters, as continuous integration does
-	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow && $(MAKE) test-integrations
+	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"
 
 test-slow: $(READY) ## Run the slow tests only
 	@$(CLOCK); $(PYTEST) -m slow $(ARGS)
 
 # Each framework has an environment of its own: in one for all of them, pip would go back to old versions silently.
 NAME ?= pydantic_ai langchain openai_agents strands llama_index google_adk agent_framework
+ADAPTERS = pydantic_ai langchain openai_agents
 VERSIONS ?= pinned
 
 test-integrations: $(READY) ## Test the adapters beside their frameworks (options: NAME=langchain VERSIONS=newest)

@@ -392,7 +392,9 @@ class Turn:
 
     def _view(self, given: _Given, prompt: Prompt | None) -> TurnView:
         """Return the view of a request; None: memory failed, so the given messages are sent alone."""
-        window, tools = join_results(self._context.messages.messages), list(self._tools.values())
+        window, tools = self._context.messages.messages, list(self._tools.values())
+        if any(message.role == "tool" for message in window):
+            window = join_results(window)
         if prompt is None:
             window, tools = given.messages, []
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
@@ -401,7 +403,8 @@ class Turn:
         window = [message for message in window if message.id in sent]
         # A call whose result only memory has is not sent as it was given: that would be half of a pair.
         complete = {self._context.renamed.get(m.id, m.id) for m in given.messages if not _has_open_calls(m)}
-        whole = {m.id for m in window if m.id in complete and not _has_open_calls(m)}
+        unfinished = {message.id for message in window if _has_open_calls(message)}
+        whole = {message.id for message in window if message.id in complete} - unfinished
         texts = [message.text for message in prompt.messages if message.role == "system"]
         return TurnView(
             prompt=prompt,
@@ -409,7 +412,11 @@ class Turn:
             ids=ids,
             order=[message.id for message in window],
             keep=[message.id for message in window if message.id in whole],
-            brought=[_without_open_calls(message) for message in window if message.id not in whole],
+            brought=[
+                _without_open_calls(message) if message.id in unfinished else message
+                for message in window
+                if message.id not in whole
+            ],
             notes={m.id: m.sent.text for m in window if m.role == "user" and m.sent is not None and m.sent.text},
             cache=[index for index, message in enumerate(prompt.messages) if message.cache],
             tools=tools,
@@ -566,12 +573,12 @@ def _key(message: Message) -> object:
 
 
 def _has_open_calls(message: Message) -> bool:
-    return message.role == "assistant" and any(part.state == "call" for part in message.tool_parts)
+    if message.role != "assistant":
+        return False
+    return any([isinstance(part, ToolPart) and part.state == "call" for part in message.parts])
 
 
 def _without_open_calls(message: Message) -> Message:
-    if not _has_open_calls(message):
-        return message
     return replace(message, parts=[p for p in message.parts if not isinstance(p, ToolPart) or p.state != "call"])
 
 
