@@ -176,9 +176,10 @@ async def test_the_active_branch_is_what_the_client_shows(script: list[Call]) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=17_000, deadline=None)  # 100,000 calls
+@pytest.mark.parametrize("part", range(4))
+@settings(max_examples=4_250, deadline=None)  # in all parts, 100,000 calls
 @given(script=calls)
-async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(script: list[Call]) -> None:
+async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(part: int, script: list[Call]) -> None:
     await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
 
 
