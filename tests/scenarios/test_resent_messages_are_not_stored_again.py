@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory, Message, Tool
@@ -226,7 +226,10 @@ turns = st.lists(
 @given(turns=turns)
 async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, int]]) -> None:
     """Few words, often repeated; answers that fail; clients that keep such a question or not, and that send the end of
-    a conversation alone, with its last answer at least. A question that failed and is asked again is stored once."""
+    a conversation alone, with its last answer at least. A question that failed and is asked again is stored once.
+
+    Left out: a client that keeps some failed questions, and asks one again that it did not keep. Its list may then mean
+    either."""
     memory = Memory(storage=InMemoryStorage())
     now = {"answer": "ok"}
 
@@ -241,10 +244,12 @@ async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, 
     copy: list[dict[str, Any]] = []
     said: list[tuple[str, str]] = []
     asked_again: list[str] = []
+    dropped: set[str] = set()
     for text, now["answer"], after, window in turns:
         copy.append({"role": "user", "content": text})
         answers = [place for place, entry in enumerate(copy) if entry["role"] == "assistant"]
         last = answers[-1] if answers else None
+        assume(text not in dropped or len(copy) - 1 == (-1 if last is None else last) + 1)
         if last is None or asked_again != [text]:
             said.append(("user", text))
         asked_again = []
@@ -254,8 +259,10 @@ async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, 
             if after == "drops" or last is None:
                 copy.pop()
                 asked_again = [text]
+                dropped.add(text)
             continue
         copy.append({"role": "assistant", "content": reply})
         said.append(("assistant", reply))
+        dropped.clear()
     if turns:
         assert await said_in(memory) == said
