@@ -19,13 +19,11 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import pytest
@@ -65,9 +63,6 @@ MESSAGE_TOKENS = 2000
 """When messages are observed, in the tests."""
 
 SECRET = "written-by-the-observer"
-
-CPU_LIMIT = 0.005
-"""Seconds of CPU that a model call may cost over the bare framework."""
 
 
 def look_up(tool: str, city: str) -> str:
@@ -488,27 +483,6 @@ class AdapterConformance(ABC):
         with pytest.raises(ConfigError, match=refused):
             await program.ask(question(0))
         assert program.requests == []
-
-    # -- 8. cost
-
-    @pytest.mark.slow
-    async def test_a_model_call_costs_little_at_a_thousand_messages(self) -> None:
-        memory = _memory(None, model="extractive", message_tokens=30_000)
-        ours, bare = (self.program(Travel(), memory=each) for each in (memory, None))
-        number = 0
-        while len(await ours.stored()) < 1000:
-            for program in (ours, bare):
-                await program.ask(question(number))
-            number += 1
-
-        async def cost(program: AdapterProgram, number: int) -> float:
-            program.requests.clear()
-            start = time.process_time()
-            await program.ask(question(number))
-            return (time.process_time() - start) / len(program.requests)
-
-        over = [await cost(ours, place) - await cost(bare, place) for place in range(number, number + 30)]
-        assert median(over) <= CPU_LIMIT
 
 
 def _memory(
