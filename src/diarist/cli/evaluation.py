@@ -109,7 +109,7 @@ def evaluate(
         Path | None, typer.Option(help="Folder of ingested memories, shared by runs. Default: 'memories' beside --out.")
     ] = None,
     memory_per_run: Annotated[
-        bool, typer.Option("--memory-per-run", help="Ingest anew for each of the --runs.")
+        bool, typer.Option("--memory-per-run", help="Ingest again for each of the --runs.")
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed items again.")] = False,
 ) -> None:

@@ -11,7 +11,7 @@ from diarist.messages import Json, Message
 from diarist.tools import Tool
 
 Asks = Literal["answer", "notes", "context"]
-"""What is judged: a reader's answer, the notes made from one session, or the context alone."""
+"""The judged text: a reader's answer, the notes made from one session, or the context alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a system gives the reader for a question.
+    """The context that a system gives the reader for a question.
 
     Attributes:
         text: The text that stands in the place of the history in the reader's prompt.

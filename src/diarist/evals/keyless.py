@@ -22,7 +22,7 @@ _SPEAKERS = {"user": "users", "assistant": "the assistant", "tool": "tools"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was measured.
+    """The measured figures.
 
     Attributes:
         updates: The correction cases; None if they were left out.

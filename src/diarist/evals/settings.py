@@ -29,7 +29,7 @@ class Settings:
         systems: Names of ``BUILT_IN`` systems, or ``module:object``.
         runs: Number of times each question is answered and judged.
         items, questions: Number of histories, and of questions of each; None for all.
-        memory_per_run: Every run ingests anew, instead of sharing the memories.
+        memory_per_run: Every run ingests again, instead of sharing the memories.
         memories: Folder of ingested memories; default ``memories`` beside ``out``.
         prices: US dollars per million input and output tokens, by model id.
     """

@@ -24,7 +24,7 @@ Place = Message | Forgotten
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """What the messages of a client mean for a branch.
+    """The meaning of a client's messages for a branch.
 
     Attributes:
         keep: Number of places of the branch that stay; those behind are superseded.
