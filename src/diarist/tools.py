@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import UnionType
 from typing import (
@@ -109,7 +109,7 @@ class Tool(Generic[DepsT]):
     """
 
     name: str
-    function: Callable[..., Any] | None = None
+    function: Callable[..., Any] | None = field(default=None, repr=False)
     description: str = ""
     parameters: dict[str, Json] | None = None
     timeout: float | None = None
