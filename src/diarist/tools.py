@@ -222,9 +222,9 @@ class _Signature:
         return adapter
 
     def _culprit(self) -> str:
-        for name, field in self._fields.items():
+        for name, kind in self._fields.items():
             try:
-                self._make({name: field})
+                self._make({name: kind})
             except Exception:  # any error here is caused by this parameter
                 return name
         return ", ".join(self._fields)
