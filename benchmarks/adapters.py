@@ -1,5 +1,7 @@
 """CPU that an adapter adds to a model call of a framework, at 1,000 stored messages.
 
+All of the messages are short, so none has left the prompt: the most that a turn can have to do.
+
 Run it beside the framework, such as
 ``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``. Elsewhere it measures nothing.
 """
@@ -13,11 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from diarist import Memory, ObservationalMemoryConfig
-from diarist.storage import InMemoryStorage
+from diarist.storage import SQLiteStorage
 
 MESSAGES, TURNS = 1000, 40
 
@@ -151,9 +155,10 @@ FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {
 }
 
 
-async def main(name: str) -> None:
+async def main(name: str, folder: Path) -> None:
     config = ObservationalMemoryConfig(model="extractive")
-    memory = Memory(storage=InMemoryStorage(), observational_memory=config, await_background=True)
+    storage = SQLiteStorage(str(folder / "memory.db"))
+    memory = Memory(storage=storage, observational_memory=config, await_background=True)
     ours, bare = await FRAMEWORKS[name](memory), await FRAMEWORKS[name](None)
     for ask in (ours, bare):
         await ask("warm up")
@@ -178,4 +183,5 @@ if __name__ == "__main__":
         name = "openai_agents" if chosen == "agents" else chosen
         print(f"{chosen} is not installed here: run `make test-integrations NAME={name}`, then this with its Python")
     else:
-        asyncio.run(main(chosen))
+        with TemporaryDirectory() as folder:
+            asyncio.run(main(chosen, Path(folder)))

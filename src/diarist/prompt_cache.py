@@ -147,13 +147,10 @@ def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
     instructions = len(leading) - notes
     blocks = [(hash(text), len(text)) for text in told]
     blocks += [_block(message, place < instructions) for place, message in enumerate(leading)]
-    for message in prompt.messages[len(leading) :]:
-        derived = message.derived
-        if derived is None:
-            blocks.append(_block(message))
-        else:
-            derived.block = derived.block or _block(message)
-            blocks.append(derived.block)
+    blocks += [
+        message.derived.block if message.derived and message.derived.block else _derive_block(message)
+        for message in prompt.messages[len(leading) :]
+    ]
     hashes, lengths = array("q", [block[0] for block in blocks]), array("q", [block[1] for block in blocks])
     return _Blocks(len(told), instructions, notes, hashes, lengths)
 
@@ -161,6 +158,14 @@ def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
 def _block(message: PromptMessage, is_instruction: bool = False) -> tuple[int, int]:
     text = message.text
     return hash((message.role, is_instruction, text)), len(message.role) + 1 + len(text)
+
+
+def _derive_block(message: PromptMessage) -> tuple[int, int]:
+    """Return the block of a message, and keep it if the message never changes."""
+    block = _block(message)
+    if message.derived is not None:
+        message.derived.block = block
+    return block
 
 
 def _ends_with_feedback(prompt: Prompt) -> bool:

@@ -68,8 +68,8 @@ def build_prompt(
         marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(system) - 1, len(out) - 1]
         previous = _previous_length([*messages[:known], *newer])
         if previous < known + len(newer):
-            kept = [message.rendered.prompt for message in messages[:known] if message.rendered is not None]
-            marks.append(len(system) + sum(map(len, [*kept, *rest][:previous])) - 1)
+            shown = [message.rendered.prompt for message in messages[previous:known] if message.rendered is not None]
+            marks.append(len(out) - sum(map(len, [*shown, *rest[max(0, previous - known) :]])) - 1)
         for index in {*marks} - {-1}:
             out[index] = replace(out[index], cache=True)
     if feedback is not None:

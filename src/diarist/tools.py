@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import UnionType
 from typing import (
@@ -109,7 +109,7 @@ class Tool(Generic[DepsT]):
     """
 
     name: str
-    function: Callable[..., Any] | None = None
+    function: Callable[..., Any] | None = field(default=None, repr=False)
     description: str = ""
     parameters: dict[str, Json] | None = None
     timeout: float | None = None
@@ -222,9 +222,9 @@ class _Signature:
         return adapter
 
     def _culprit(self) -> str:
-        for name, field in self._fields.items():
+        for name, kind in self._fields.items():
             try:
-                self._make({name: field})
+                self._make({name: kind})
             except Exception:  # any error here is caused by this parameter
                 return name
         return ", ".join(self._fields)

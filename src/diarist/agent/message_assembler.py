@@ -48,12 +48,10 @@ class MessageAssembler:
 
     def add(self, chunk: Chunk) -> None:
         match chunk:
-            case TextDelta() | ReasoningDelta():
-                kind = TextPart if isinstance(chunk, TextDelta) else ReasoningPart
-                if self._block is not kind:
-                    self._close()
-                    self._block = kind
-                self._pieces.append(chunk.payload.text)
+            case TextDelta():
+                self._add_text(TextPart, chunk.payload.text)
+            case ReasoningDelta():
+                self._add_text(ReasoningPart, chunk.payload.text)
             case TextStart():
                 self._close()
             case ReasoningStart():
@@ -94,6 +92,12 @@ class MessageAssembler:
                 self._parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
             case _:
                 pass
+
+    def _add_text(self, kind: type[TextPart | ReasoningPart], text: str) -> None:
+        if self._block is not kind:
+            self._close()
+            self._block = kind
+        self._pieces.append(text)
 
     @property
     def begun(self) -> int:

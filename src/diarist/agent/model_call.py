@@ -67,20 +67,22 @@ async def read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[
             if due is not None:
                 yield due
                 due = None
-            if isinstance(chunk, TextEnd | ReasoningEnd):
-                due, left_open = chunk, None
-                continue
-            if isinstance(chunk, TextDelta | ReasoningDelta):
-                is_text = isinstance(chunk, TextDelta)
-                if not isinstance(left_open, TextEnd if is_text else ReasoningEnd):
-                    if left_open is not None:
-                        yield left_open
-                    block = chunk.payload.id
-                    left_open = (
-                        TextEnd(payload=IdPayload(id=block))
-                        if is_text
-                        else ReasoningEnd(payload=ReasoningEndPayload(id=block))
-                    )
+            match chunk:
+                case TextDelta():
+                    if not isinstance(left_open, TextEnd):
+                        if left_open is not None:
+                            yield left_open
+                        left_open = TextEnd(payload=IdPayload(id=chunk.payload.id))
+                case ReasoningDelta():
+                    if not isinstance(left_open, ReasoningEnd):
+                        if left_open is not None:
+                            yield left_open
+                        left_open = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
+                case TextEnd() | ReasoningEnd():
+                    due, left_open = chunk, None
+                    continue
+                case _:
+                    pass
             yield chunk
     finally:
         if isinstance(source, AsyncGenerator):

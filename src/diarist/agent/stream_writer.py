@@ -160,7 +160,7 @@ class StreamWriter:
 
     async def send(self, chunk: Chunk) -> None:
         """Send the chunks that the stream hooks return for a chunk, after those that they wrote."""
-        passed: Iterable[Chunk] = await self.feed(chunk)
+        passed: Iterable[Chunk] = await self.feed(chunk) if self._has_hooks else (chunk,)
         if self._written:
             await self.drain()
         if self._has_hooks and isinstance(chunk, StepStart):  # drop text that hooks still held from a failed attempt
@@ -237,8 +237,8 @@ class StreamWriter:
                     added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
                 else:
                     chunk.transient = True  # the step left no message to store it with
+            chunk.run_id = self._run_id
             if self.before_guards or self.before_verdict or self._held:
-                chunk.run_id = self._run_id
                 self._held.append(chunk)
-            else:
-                await self.forward(chunk)
+            elif self._queue is not None:
+                await self._queue.send(chunk)

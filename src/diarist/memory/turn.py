@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -393,31 +394,37 @@ class Turn:
     def _view(self, given: _Given, prompt: Prompt | None) -> TurnView:
         """Return the view of a request; None: memory failed, so the given messages are sent alone."""
         window, tools = self._context.messages.messages, list(self._tools.values())
-        if any(message.role == "tool" for message in window):
+        if "tool" in [message.role for message in window]:
             window = join_results(window)
         if prompt is None:
             window, tools = given.messages, []
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
-        sent = {message.message_id for message in prompt.messages}
-        ids = [self._context.renamed.get(message_id, message_id) for message_id in given.ids]
-        window = [message for message in window if message.id in sent]
+        renamed = self._context.renamed
         # A call whose result only memory has is not sent as it was given: that would be half of a pair.
-        complete = {self._context.renamed.get(m.id, m.id) for m in given.messages if not _has_open_calls(m)}
-        unfinished = {message.id for message in window if _has_open_calls(message)}
-        whole = {message.id for message in window if message.id in complete} - unfinished
-        texts = [message.text for message in prompt.messages if message.role == "system"]
+        complete = {renamed.get(m.id, m.id) for m in given.messages if not _has_open_calls(m)}
+        sent = {message.message_id for message in prompt.messages}
+        order, keep, brought, notes = list[str](), list[str](), list[Message](), dict[str, str]()
+        for message in window:
+            if message.id not in sent:
+                continue
+            order.append(message.id)
+            if message.rendered is None and _has_open_calls(message):  # a rendered message has none
+                brought.append(_without_open_calls(message))
+            elif message.id in complete:
+                keep.append(message.id)
+            else:
+                brought.append(message)
+            if message.sent is not None and message.sent.text and message.role == "user":
+                notes[message.id] = message.sent.text
+        texts = [message.text for message in takewhile(lambda message: message.role == "system", prompt.messages)]
         return TurnView(
             prompt=prompt,
             system=texts[len(given.system) :],
-            ids=ids,
-            order=[message.id for message in window],
-            keep=[message.id for message in window if message.id in whole],
-            brought=[
-                _without_open_calls(message) if message.id in unfinished else message
-                for message in window
-                if message.id not in whole
-            ],
-            notes={m.id: m.sent.text for m in window if m.role == "user" and m.sent is not None and m.sent.text},
+            ids=[renamed.get(message_id, message_id) for message_id in given.ids],
+            order=order,
+            keep=keep,
+            brought=brought,
+            notes=notes,
             cache=[index for index, message in enumerate(prompt.messages) if message.cache],
             tools=tools,
             degraded=self.degraded or self._events.failure,

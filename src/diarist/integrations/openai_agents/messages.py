@@ -76,11 +76,9 @@ class ItemReader:
             raise
 
     def _follow(self, items: Sequence[TResponseInputItem]) -> History[int]:
-        known = 0
-        for one, other in zip(self._items, items, strict=False):
-            if one is not other and one != other:
-                break
-            known += 1
+        pairs = enumerate(zip(self._items, items, strict=False))
+        known = next((n for n, (one, other) in pairs if one is not other and one != other), len(self._items))
+        known = min(known, len(items))
         if known < len(self._items):
             before = self.history.entries
             self._clear()
@@ -164,24 +162,24 @@ def arrange(
     """
     ours = {entry.message.id: entry for entry in entries}
     brought = {message.id: message for message in view.brought}
+    halves = {message_id for message_id, entry in ours.items() if _has_open_calls(entry.message)} & brought.keys()
     taken = {place for entry in entries for place in entry.places}
     others = deque(place for place in range(len(items)) if place not in taken)
     out: list[TResponseInputItem] = []
     waiting: list[Message] = []  # converted together, since results may be in a later message than their calls
     for message_id in view.order:
-        entry, stored = ours.get(message_id), brought.get(message_id)
-        if entry is None or (stored is not None and _has_open_calls(entry.message)):
-            waiting += [] if stored is None else [stored]
+        entry = None if message_id in halves else ours.get(message_id)
+        if entry is None:
+            waiting += [brought[message_id]] if message_id in brought else []
             continue
         if waiting:
             out += to_theirs(waiting)
             waiting.clear()
         while others and others[0] < entry.places[0]:
             out.append(items[others.popleft()])
-        first, *more = sorted(entry.places)
         note = view.notes.get(message_id)
-        out.append(items[first] if note is None else _with_note(items[first], note))
-        out += [items[place] for place in more]
+        sent = [items[place] for place in sorted(entry.places)]
+        out += sent if note is None else [_with_note(sent[0], note), *sent[1:]]
     return [*out, *to_theirs(waiting), *(items[place] for place in others)]
 
 
@@ -217,7 +215,7 @@ class _Response:
 
 
 def _has_open_calls(message: Message) -> bool:
-    return any(isinstance(part, ToolPart) and part.state == "call" for part in message.parts)
+    return any([isinstance(part, ToolPart) and part.state == "call" for part in message.parts])
 
 
 def _own_id(item: dict[str, Json]) -> str | None:

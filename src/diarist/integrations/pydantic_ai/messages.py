@@ -91,20 +91,17 @@ def arrange(
         system: As for ``to_theirs``.
     """
     given = dict(zip(view.ids, history.entries[stored:], strict=True))
-    keep = {message_id: given[message_id] for message_id in view.keep}
-    keep |= {e.message.id: e for e in history.entries[:stored] if e.message.id not in given}
-    brought = {message.id: message for message in view.brought}
+    keep = {e.message.id: e for e in history.entries[:stored] if e.message.id not in given}
+    keep |= {message_id: given[message_id] for message_id in view.keep}
+    brought = {message.id: message for message in view.brought if message.id not in keep}
     before: dict[int, list[Message]] = {}
     waiting: list[Message] = []
-    own: set[str] = set()
-    for message_id in view.order:
-        entry = keep.get(message_id)
-        if entry is None:
+    for message_id in view.order if brought else ():
+        if message_id in brought:
             waiting.append(brought[message_id])
-            continue
-        own.add(entry.message.id)
-        if waiting:
-            before[entry.places[0][0]], waiting = waiting, []
+        elif waiting:
+            before[keep[message_id].places[0][0]], waiting = waiting, []
+    own = {keep[message_id].message.id for message_id in view.order if message_id in keep}
     notes = {keep[message_id].message.id: note for message_id, note in view.notes.items() if message_id in keep}
     out: list[lib.ModelMessage] = []
     for index, message in _selected(messages, history, own, notes):

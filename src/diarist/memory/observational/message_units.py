@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
-from itertools import accumulate, chain
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, chain, islice
 
 from diarist.counting import message_tokens
 from diarist.memory.rows import seq_of, stand_in
-from diarist.messages import Message, TextPart, ToolPart
+from diarist.messages import Message, ToolPart
 
 
 def tokens_of(rows: Iterable[Message]) -> int:
     return sum(map(message_tokens, rows))
 
 
-def has_tools(rows: Sequence[Message]) -> bool:
-    """Return True if a row has a tool part."""
-    several = [row for row in rows if len(row.parts) != 1 or not isinstance(row.parts[0], TextPart)]
-    return any(isinstance(part, ToolPart) for row in several for part in row.parts)
+def may_join(rows: Iterable[Message]) -> bool:
+    """Return False if each row is a unit of its own that may be observed. Rows with a cached prompt form are."""
+    return any([_waits(row) for row in rows if row.rendered is None])
 
 
-def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[list[Message]]:
+def _waits(row: Message) -> bool:
+    """Return True if the row has a call without a result, or a result for an earlier row."""
+    return row.role == "tool" or any([isinstance(part, ToolPart) and part.state == "call" for part in row.parts])
+
+
+def observable_units(raw: Sequence[Message], pinned: Collection[str] = ()) -> list[list[Message]]:
     """Return the raw rows that may be observed, in order, as units.
 
     A tool call, its results in later rows, and the rows in between form one unit; every other row is a unit of its own.
     Leaves out units with a pinned row, and all rows from the first pending tool call on.
     """
     tools = _tool_parts(raw)
-    if not tools:
-        return [[row] for row in raw if row.id not in pinned]
     answers = _answers(raw, tools)
     # A new user message closes the pending calls before it.
     last_user = next((index for index in range(len(raw) - 1, -1, -1) if raw[index].role == "user"), -1)
@@ -39,16 +41,23 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str]) -> list[li
         for index, part in tools
         if index > last_user and part.state == "call" and not part.provider_executed and part.call_id not in done
     )
+    rows = raw[: next(pending, len(raw))]
+    units = _joined(rows, answers) if answers else [[row] for row in rows]
+    return [unit for unit in units if not any(row.id in pinned for row in unit)] if pinned else units
+
+
+def _joined(rows: Sequence[Message], answers: Mapping[int, int]) -> list[list[Message]]:
+    """Return the rows as units. ``answers``: as ``_answers`` returns them."""
     units: list[list[Message]] = []
     joined_until = -1
-    for index, row in enumerate(raw[: next(pending, len(raw))]):
+    for index, row in enumerate(rows):
         if index <= joined_until:
             units[-1].append(row)
         else:
             units.append([row])
         if index in answers:
             joined_until = max(joined_until, answers[index])
-    return [unit for unit in units if not any(row.id in pinned for row in unit)]
+    return units
 
 
 def is_unit(rows: Sequence[Message]) -> bool:
@@ -96,8 +105,7 @@ def free_chunks(
     """
     if not chunks:
         return 0
-    opens = [row for row in raw if row.role == "user"]
-    newest = opens[-2] if len(opens) > 1 else raw[0]
+    newest = next(islice((row for row in reversed(raw) if row.role == "user"), 1, None), raw[0])
     unpinned = older = len(chunks)  # numbers of chunks before the first pinned chunk, and before the newest turns
     for count in range(len(chunks) - 1, -1, -1):
         rows = chunks[count]

@@ -6,12 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 
 from diarist.counting import ensure_counted, message_tokens
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
-from diarist.memory.observational.message_units import free_chunks, has_tools, observable_units, tokens_of
+from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
 from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
@@ -40,8 +40,9 @@ class Window:
     Attributes:
         rows: The raw rows in order, without system rows. New rows of the run are here after ``add``. Replaced, never
             mutated.
-        tokens: Size of the raw rows.
-        has_tools: True if a raw row may have a tool part.
+        row_tokens: Size of each raw row.
+        tokens: Size of all of them.
+        joins: True if some raw rows may form units with others, or wait for a result.
         log: The diary that the run shows.
         stored: The diary as it was last read.
     """
@@ -54,8 +55,8 @@ class Window:
         self.stored = log
         self.log = visible_log(log, run_id, self.thread_id)
         self.rows: list[Message] = []
-        self.tokens, self.has_tools = 0, False
-        self._row_tokens: list[int] = []
+        self.tokens, self.joins = 0, False
+        self.row_tokens: list[int] = []
         self._coverage = Coverage(self.log.active, self.thread_id)
         self._opener: Message | None = None
         self._opened_for: str | None = None
@@ -76,21 +77,21 @@ class Window:
     def _set(self, rows: list[Message]) -> None:
         ensure_counted(rows, self.diary.counter)
         self.rows = rows
-        self._row_tokens = list(map(message_tokens, rows))
-        self.tokens = sum(self._row_tokens)
-        self.has_tools = has_tools(rows)
+        self.row_tokens = list(map(message_tokens, rows))
+        self.tokens = sum(self.row_tokens)
+        self.joins = may_join(rows)
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add rows that were just stored; a row with a known id replaces the old one."""
         fresh = [m for m in messages if m.role != "system" and seq_of(m) not in self._coverage]
         ensure_counted(fresh, self.diary.counter)
-        self.has_tools = self.has_tools or has_tools(fresh)
+        self.joins = self.joins or may_join(fresh)
         self.rows = list(self.rows)
         for row in fresh:
             place = bisect_left(self.rows, seq_of(row), key=_SEQ)
             end = place + (place < len(self.rows) and self.rows[place].seq == row.seq)
-            self.rows[place:end], self._row_tokens[place:end] = [row], [message_tokens(row)]
-        self.tokens = sum(self._row_tokens)
+            self.rows[place:end], self.row_tokens[place:end] = [row], [message_tokens(row)]
+        self.tokens = sum(self.row_tokens)
 
     def remove(self, messages: Sequence[Message]) -> None:
         """Remove rows that are gone."""
@@ -177,13 +178,12 @@ class Window:
         facts, pinned = self.facts, frozenset(pinned)
         if pinned not in facts.sizes:
             chunks, reflection = self.chunks(pinned), facts.visible.reflection
-            later = facts.waiting[len(chunks) :]
             opens = all(row.run_id == self.run_id and row.role == "user" for row in self.rows)
             facts.sizes[pinned] = Sizes(
                 message_tokens=self.tokens,
                 fresh_tokens=self._fresh_tokens(pinned),
-                chunks=tuple([tokens_of(rows) for _, rows in chunks]),
-                held_chunks=tuple([tokens_of(rows) for _, rows in later]),
+                chunks=facts.waiting_tokens[: len(chunks)],
+                held_chunks=facts.waiting_tokens[len(chunks) :],
                 gap=self._gap(pinned, chunks),
                 foreign_tokens=sum([entry.message_tokens for entry in facts.foreign]),
                 opening=opens and not self._coverage.ranges,
@@ -197,9 +197,9 @@ class Window:
         return facts.sizes[pinned]
 
     def _fresh_tokens(self, pinned: frozenset[str]) -> int:
-        """Return the size of ``fresh(pinned)``. Without tool calls, these are all rows that are neither noted nor
-        pinned."""
-        if self.has_tools:
+        """Return the size of ``fresh(pinned)``. Unless rows join, these are all rows that are neither noted
+        nor pinned."""
+        if self.joins:
             return tokens_of(chain.from_iterable(self.fresh(pinned)))
         left, held = set(pinned - self.facts.noted), list[Message]()
         for row in reversed(self.rows):  # pinned rows are nearly always the last ones
@@ -266,8 +266,10 @@ class _Facts:
         covered: The rows that any stored entry covers.
         observation_tokens: Size of the shown diary.
         noted: Ids of raw rows that a stored entry covers.
+        noted_tokens: Size of these rows.
         unnoted_tokens: Size of the other raw rows.
         waiting: The entries that could be activated for rows of this thread, oldest first.
+        waiting_tokens: Size of the rows of each.
         foreign: Buffered entries that cover no raw row of this thread: notes of the resource's other threads.
         sizes: Cached sizes, by the pinned ids.
     """
@@ -285,19 +287,36 @@ class _Facts:
             self._hidden = [
                 (entry, Coverage([entry], window.thread_id)) for entry in self.visible.entries if entry.id not in shown
             ]
-        noted = self._within(self.covered) if self.covered.ranges else []
-        self.noted = {row.id for row in noted}
-        self.unnoted_tokens = window.tokens - tokens_of(noted)
-        found = [(entry, self._within(coverage)) for entry, coverage in self._hidden]
-        self.waiting: list[Chunk] = sorted(
-            [chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0])
-        )
-        several = self.log.scope == "resource"
-        self.foreign = tuple([e for e, rows in found if several and not rows and e.state == "buffered"])
+        if before is not None and self._only_added(before):
+            self.noted, self.noted_tokens = before.noted, before.noted_tokens
+            self.waiting, self.waiting_tokens, self.foreign = before.waiting, before.waiting_tokens, before.foreign
+        else:
+            noted, self.noted_tokens = self._within(self.covered, window.row_tokens)
+            self.noted = {row.id for row in noted}
+            found = [(entry, *self._within(coverage, window.row_tokens)) for entry, coverage in self._hidden]
+            chunks = sorted([chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0]))
+            self.waiting: list[Chunk] = [(entry, rows) for entry, rows, _ in chunks]
+            self.waiting_tokens = tuple([tokens for _, _, tokens in chunks])
+            several = self.log.scope == "resource"
+            self.foreign = tuple([e for e, rows, _ in found if several and not rows and e.state == "buffered"])
+        self.unnoted_tokens = window.tokens - self.noted_tokens
         self.sizes: dict[frozenset[str], Sizes] = {}
 
-    def _within(self, coverage: Coverage) -> list[Message]:
-        found: list[Message] = []
+    def _only_added(self, before: _Facts) -> bool:
+        """Return True if the diary is as ``before``, and the rows are too, but for new ones that no entry covers."""
+        known = len(before.raw)
+        return (
+            before.covered is self.covered
+            and known <= len(self.raw)
+            and all(map(is_, before.raw, self.raw))
+            and not any(seq_of(row) in self.covered for row in self.raw[known:])
+        )
+
+    def _within(self, coverage: Coverage, row_tokens: Sequence[int]) -> tuple[list[Message], int]:
+        """Return the raw rows that are covered, and their size."""
+        found, tokens = list[Message](), 0
         for first, last in coverage.ranges:
-            found += self.raw[bisect_left(self.raw, first, key=_SEQ) : bisect_right(self.raw, last, key=_SEQ)]
-        return found
+            part = slice(bisect_left(self.raw, first, key=_SEQ), bisect_right(self.raw, last, key=_SEQ))
+            found += self.raw[part]
+            tokens += sum(row_tokens[part])
+        return found, tokens

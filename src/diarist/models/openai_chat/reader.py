@@ -73,6 +73,7 @@ class AnswerReader:
         self._block: Literal["text", "reasoning"] | None = None
         """The open block."""
         self._blocks = 0
+        self._id = ""
         self._reasoning_field = _REASONING_FIELDS[0]
         self._reasoning_details: list[dict[str, Any]] = []
         self._calls = ToolFragments()
@@ -197,10 +198,6 @@ class AnswerReader:
 
     # -- blocks
 
-    @property
-    def _id(self) -> str:
-        return str(self._blocks)
-
     def _open(self, block: Literal["text", "reasoning"]) -> Sequence[Chunk]:
         """Return the chunks that open a block, unless it is open."""
         if self._block == block:
@@ -208,6 +205,7 @@ class AnswerReader:
         closed = self._close()
         self._block = block
         self._blocks += 1
+        self._id = str(self._blocks)
         self._said_anything = self._said_anything or block == "text"
         start = TextStart if block == "text" else ReasoningStart
         return (*closed, start(payload=IdPayload(id=self._id)))
