@@ -83,16 +83,13 @@ def _period(period: str, said: date, step: int) -> str | None:
 
 def _later(said: date, count: int, unit: str) -> str:
     """Return the date ``count`` units later: a day for days and weeks, a month for months, a year for years."""
-    match unit:
-        case "day" | "week":
-            return _write(said + timedelta(days=count * (7 if unit == "week" else 1)))
-        case "weekend":
-            return f"the weekend of {_write(said + timedelta(days=5 - said.weekday(), weeks=count))}"
-        case "month":
-            year, month = divmod(said.year * 12 + said.month - 1 + count, 12)
-            return f"{MONTHS[month]} {date(year, 1, 1).year}"
-        case _:
-            return str(date(said.year + count, 1, 1).year)
+    if unit in ("day", "week"):
+        return _write(said + timedelta(days=count * (7 if unit == "week" else 1)))
+    if unit == "weekend":
+        return f"the weekend of {_write(said + timedelta(days=5 - said.weekday(), weeks=count))}"
+    year, month = divmod(said.year * 12 + said.month - 1 + count * (12 if unit == "year" else 1), 12)
+    year = date(year, 1, 1).year  # raises ValueError beyond the calendar
+    return f"{MONTHS[month]} {year}" if unit == "month" else str(year)
 
 
 def _write(day: date) -> str:

@@ -28,13 +28,9 @@ _SPEAKER = re.compile(r"^Assistant called\s|^[^:]{1,80}? (?:stated|said|asked|re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One note.
+    """One note: its heading, its mark (a key of ``RANKS``), its time ``09:12``; each empty if there is none.
 
-    Attributes:
-        date: The heading above it; empty if there is none.
-        mark: A key of ``RANKS``, or empty.
-        time: ``09:12``, or empty.
-        detail: The line is indented below the one before it.
+    A ``detail`` is indented below the line before it.
     """
 
     date: str
