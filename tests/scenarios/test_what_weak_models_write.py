@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -253,9 +254,33 @@ async def test_an_observer_that_only_copies_gives_way_to_fixed_rules(storage: St
     source = sum(len(message.text) for message in talk(24))
     assert len(await covered(memory)) == 24
     assert len(log.text) < source * 0.8
-    assert "extractive" in {entry.model for entry in log.entries}
+    assert {entry.model for entry in log.entries} == {"extractive"}, "short pieces are copies, too"
     assert any("by fixed rules" in str(end.get("shortfall")) for end in told(events, "observation-end"))
-    assert len(observer.requests) <= 16
+    assert len(observer.requests) <= 6
+
+
+async def test_after_copies_only_one_answer_is_paid_until_the_observer_takes_notes(storage: Storage) -> None:
+    copies = True
+
+    def answer(request: ModelRequest) -> Answer:
+        return copying(request) if copies else framed([note(*entry) for entry in shown(request)])
+
+    observer = ScriptedModel(answer)
+    memory = await begun(storage, observer, *talk(12))
+    paid: list[int] = []
+    for day in range(4):
+        if day == 2:
+            copies = False
+        await memory.diary.observe(thread="t")
+        paid.append(len(observer.requests) - sum(paid))
+        later = [replace(row, id=f"{row.id}-{day}", created_at=NOON + timedelta(days=day + 1)) for row in talk(12)]
+        await memory.messages.save(later, thread="t")
+        if day == 2:
+            copies = True
+    models = [entry.model for entry in (await memory.diary.get(thread="t")).entries]
+    assert models == ["extractive", "extractive", observer.id, "extractive"]
+    assert paid[1:3] == [1, 1]
+    assert paid[0] == paid[3] > 1
 
 
 async def test_short_messages_may_be_noted_in_their_own_words(storage: Storage) -> None:

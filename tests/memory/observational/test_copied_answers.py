@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from diarist.memory.observational.roles.answer_checks import is_copy, verbatim_share
+from diarist.memory.observational.roles.observer import ModelObserver
+from diarist.messages import Message
+from diarist.testing import ScriptedModel
+from diarist.tokens import default_counter
 
 SAID = [
     f"On day {n} we walked from the harbour to hill number {n * 3}, and Mira told a story about the {n}th lighthouse."
@@ -35,6 +39,27 @@ def test_long_and_verbatim_notes_are_a_copy(notes: str, is_one: bool) -> None:
 
 def test_short_messages_may_be_noted_in_their_own_words() -> None:
     assert not is_copy("- 🔴 09:12 User stated: I live in Turku.", "I live in Turku.")
+
+
+def test_short_copies_are_known_by_an_observer_that_copies() -> None:
+    assert is_copy("- 🔴 09:12 User stated: I live in Turku.", "I live in Turku.", 0)
+    assert not is_copy("- 🔴 09:12 User moved", "", 0)
+
+
+async def test_a_copy_is_stopped_halfway() -> None:
+    lines = copied(SAID).splitlines(keepends=True)
+    model = ScriptedModel(["<diary>\n", *lines, "</diary>"], f"<diary>\n{NOTED[:300]}\n</diary>")
+    observed = await ModelObserver(model).observe([Message.user(line) for line in SAID], earlier=[])
+    assert (observed.model, observed.calls) == (model.id, 2)
+    whole = default_counter().count("".join(lines))
+    assert 0.4 * whole < observed.usage.output_tokens < 0.8 * whole
+
+
+async def test_thoughts_may_quote_the_messages() -> None:
+    thoughts = ["<think>\n", *(f"{line}\n" for line in SAID), "</think>\n"]
+    model = ScriptedModel([*thoughts, f"<diary>\n{NOTED[:300]}\n</diary>"])
+    observed = await ModelObserver(model).observe([Message.user(line) for line in SAID], earlier=[])
+    assert (observed.model, observed.calls) == (model.id, 1)
 
 
 def test_the_share_counts_each_word_once() -> None:

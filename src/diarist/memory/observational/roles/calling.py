@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from diarist.chunks import ModelFinish, TextDelta, Usage
 from diarist.exceptions import BadRequestError, ContentFilterError, ModelAPIError, ModelError
-from diarist.memory.observational.roles.answer_checks import MIN_LENGTH, is_degenerate
+from diarist.memory.observational.roles.answer_checks import LEAST_SOURCE, MIN_LENGTH, is_copy, is_degenerate
+from diarist.memory.observational.roles.parsing import parse_notes
 from diarist.messages import FilePart, Prompt, PromptMessage, PromptPart, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings
 from diarist.models.fallbacks import ModelEntry, entries_of
@@ -50,22 +51,29 @@ class Reply:
 
     Attributes:
         looping: The model repeated itself; a long loop is stopped.
-        cut: The end is missing: the model reached its output limit, or was stopped in a loop.
+        cut: The end is missing: the model reached its output limit, or was stopped in a loop or a copy.
+        copied: The model was stopped, since it copied its source.
     """
 
     text: str
     model: str
     looping: bool = False
     cut: bool = False
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A prompt in parts: instructions, quoted data, and files by their number in the data."""
+    """A prompt in parts: instructions, quoted data, and files by their number in the data.
+
+    Attributes:
+        source: Text of messages. Once an answer is half as long, it is stopped if it only copies them.
+    """
 
     instructions: str
     data: str
     files: Sequence[tuple[int, FilePart]] = ()
+    source: str = ""
 
     def prompt(self, *, with_files: bool) -> Prompt:
         parts: list[PromptPart] = [TextPart(text=self.data)]
@@ -132,7 +140,7 @@ class Caller:
             spent.calls += 1
             try:
                 request = ModelRequest(prompt=question.prompt(with_files=files), settings=settings)
-                reply = await _read(model, request, spent)
+                reply = await _read(model, request, spent, question.source)
             except ModelAPIError as error:
                 if not (isinstance(error, BadRequestError) or (files and error.status in _CANNOT)):
                     raise
@@ -147,8 +155,9 @@ class Caller:
         raise refusals[-1]
 
 
-async def _read(model: Model, request: ModelRequest, spent: Spent) -> Reply:
+async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) -> Reply:
     text, checked, broken_off, at_limit = "", 0, False, False
+    compared, copied = len(source) < LEAST_SOURCE, False
     usage: Usage | None = None
     # Closing the iterator cancels the call; every model's stream is an async generator.
     stream = cast("AsyncGenerator[Chunk]", model.stream(request))
@@ -164,7 +173,9 @@ async def _read(model: Model, request: ModelRequest, spent: Spent) -> Reply:
                 if len(text) - checked >= MIN_LENGTH:
                     checked = len(text)
                     broken_off = is_degenerate(text[-2 * MIN_LENGTH :])
-            if broken_off:  # the loop would go on to the output limit, and all of it is billed
+                if not compared and len(text) > len(source) / 2:
+                    compared, copied = True, is_copy(parse_notes(text, cut=True).text, source)
+            if broken_off or copied:  # a loop would go on to the output limit; all of the answer is billed
                 break
     if usage is None:  # the provider sends no usage for a stopped stream
         count = default_counter().count
@@ -172,5 +183,5 @@ async def _read(model: Model, request: ModelRequest, spent: Spent) -> Reply:
     spent.usage += usage
     if at_limit:
         spent.warnings.append("the model stopped at its output limit")
-    looping, cut = broken_off or is_degenerate(text), at_limit or broken_off
-    return Reply(text=text, model=model.id, looping=looping, cut=cut)
+    looping, cut = broken_off or is_degenerate(text), at_limit or broken_off or copied
+    return Reply(text=text, model=model.id, looping=looping, cut=cut, copied=copied)

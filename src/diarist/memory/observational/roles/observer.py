@@ -121,22 +121,23 @@ class ModelObserver:
         self._name_threads = name_threads
         self._obscure_threads = obscure_threads
         self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
+        self._only_copies = False  # the last messages were noted by rules, since the model copied them in each try
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``.
 
         An answer that was cut off counts for the messages that it reached. If it does not show how far it got, half as
         many messages are sent; for a single message, the notes before the cut are kept. An answer that copies the
-        messages is retried once, then with fewer messages, then replaced by extractive notes. A looping answer is
-        retried once, then read like a cut one. An answer that only repeats earlier notes is retried without showing
-        them.
+        messages is retried once, then with fewer messages, then replaced by extractive notes; after that, until an
+        answer is no copy, it is replaced at once. A looping answer is retried once, then read like a cut one. An answer
+        that only repeats earlier notes is retried without showing them.
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
         spent = Spent()
         reach, part = self._reach, messages[: _at_most(messages, self._reach)]
-        copies, failed = 0, False
+        first, copies, failed = part, 0, False
         while True:
-            answer = await self._ask(part, earlier, spent)
+            answer = await self._ask(part, earlier, spent, copied=copies > 0)
             if answer is None:
                 return Observed(text="", unnoted=_ids(messages[len(part) :]), usage=Usage(), model="", calls=0)
             if answer.fault not in ("cut", "copy"):
@@ -144,11 +145,14 @@ class ModelObserver:
             failed = True
             copies += answer.fault == "copy"
             half = _at_most(part, len(part) // 2)
-            if half == len(part) or copies > _SMALLER_PIECES or (answer.fault == "copy" and not answer.may_shrink):
+            shrinks = answer.fault == "cut" or (answer.may_shrink and not self._only_copies)
+            if half == len(part) or copies > _SMALLER_PIECES or not shrinks:
                 break
             part = part[:half]
             self._reach = half  # set now, since a timeout may end this call
-        if answer.fault == "copy":
+        self._only_copies = answer.fault == "copy"
+        if self._only_copies:
+            part, failed = first, False  # fewer messages did not help
             observed = await self._without_model(part, earlier, spent)
         else:
             observed = _observed(answer, spent, [entry.text for entry in earlier], part)
@@ -163,17 +167,24 @@ class ModelObserver:
             return replace(observed, current_task=None, suggested_response=None, thread_title=None)
         return observed if self._thread_title else replace(observed, thread_title=None)
 
-    async def _ask(self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> _Answer | None:
-        """Return the model's answer about these messages; None if none has visible content."""
+    async def _ask(
+        self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
+    ) -> _Answer | None:
+        """Return the model's answer about these messages; None if none has visible content.
+
+        Args:
+            copied: The model has copied more messages, these among them, so a short copy is a copy, too.
+        """
         transcript = self._render(part)
         if not transcript:
             return None
+        least = 0 if copied else LEAST_SOURCE
         working_update = await self._working_updates.open(part) if self._working_updates else None
         question = self._question(transcript, earlier, part, working_update)
 
         async def ask(question: Question, wish: str = "") -> _Answer:
             wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
-            return _answer_of(await self._caller.ask(wished, spent), transcript, part, working_update)
+            return _answer_of(await self._caller.ask(wished, spent), transcript, part, working_update, least)
 
         answer = await ask(question)
         if answer.reply.looping:
@@ -185,6 +196,8 @@ class ModelObserver:
             answer = await ask(question)
         if answer.fault:
             self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
+        if answer.fault == "copy" and self._only_copies:
+            return answer
         if answer.fault == "copy":
             words = _words_to_write(self._estimate(transcript))
             second = await ask(question, load_prompt("observer_copied").format(words=words))
@@ -231,7 +244,8 @@ class ModelObserver:
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = numbered_files(messages) if self._attachments else ()
-        return Question(instructions=self._instructions, data="\n\n".join(parts), files=files)
+        source = "\n".join(read_transcript(transcript).values())
+        return Question(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
 
     def _estimate(self, text: str) -> int:
         """Return about how many tokens a text has. Of a long text, samples are counted."""
@@ -281,8 +295,9 @@ class _Answer(NamedTuple):
 
 
 def _answer_of(
-    reply: Reply, transcript: str, part: Sequence[Message], working_update: ObserverUpdate | None
+    reply: Reply, transcript: str, part: Sequence[Message], working_update: ObserverUpdate | None, least: int
 ) -> _Answer:
+    """Parse an answer. ``least`` is the minimum length of messages, in characters, for which a copy counts as one."""
     text, section = take_section(reply.text) if working_update else (reply.text, None)
     half_section = reply.cut and section is not None  # half a section would replace all of working memory
     if working_update:
@@ -303,15 +318,21 @@ def _answer_of(
     if not bare:
         return answer._replace(fault="cut" if reply.cut else "empty")
     messages = read_transcript(transcript)
+    if reply.copied:
+        return answer._replace(fault="copy", may_shrink=_may_shrink("\n".join(messages.values())))
     if not notes.whole:
         reached, count = cut_to_reach(answer.text, cited, messages, partial(whole_units, part))
         if not count or not under_headings(reached.splitlines()):
             return answer._replace(fault="cut")
         answer = answer._replace(text=reached, done=count)
     source = "\n".join(text for place, text in messages.items() if place < answer.done)
-    if is_copy(answer.text, source):
-        return answer._replace(fault="copy", may_shrink=len(source) >= 2 * LEAST_SOURCE)
+    if is_copy(answer.text, source, least):
+        return answer._replace(fault="copy", may_shrink=_may_shrink(source))
     return answer
+
+
+def _may_shrink(source: str) -> bool:
+    return len(source) >= 2 * LEAST_SOURCE
 
 
 def _at_most(messages: Sequence[Message], count: float) -> int:
