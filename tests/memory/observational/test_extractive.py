@@ -182,14 +182,12 @@ async def test_other_languages_keep_something_readable(text: str) -> None:
     assert first in await notes(user(text))
 
 
-async def test_notes_have_no_markup() -> None:
-    plan = (
-        "## Your trip to Rome\n\n**Where to stay**\n\nHotels:\n- The Artemide has 85 rooms and a **quiet** roof garden."
-    )
+async def test_headings_are_no_notes() -> None:
+    plan = "## Your trip to Rome\n\n**Where to stay**\n\nHotels:\n- The Artemide has 85 rooms and a quiet roof garden."
     text = await notes(user("Which hotel?"), assistant(plan))
-    assert "The Artemide has 85 rooms and a quiet roof garden." in text
-    assert "#" not in text
-    assert "*" not in text
+    assert "The Artemide has 85 rooms" in text
+    for heading in ("Your trip to Rome", "Where to stay", "Hotels"):
+        assert heading not in text
 
 
 async def test_the_users_words_come_before_the_assistants() -> None:
@@ -248,8 +246,14 @@ async def test_attachments_are_noted() -> None:
         ("It is due in two weeks", "16 March 2026"),
         ("I moved here three years ago", "2023"),
         ("I'll start in 2 months", "May 2026"),
+        ("The exam is on March 12", "12 March 2026"),
+        ("The exam is on the 12th of March", "12 March 2026"),
         ("See you next Friday", "13 March 2026"),
         ("I saw him last Friday", "27 February 2026"),
+        ("I fly this Friday", "6 March 2026"),
+        ("I fly to Rome on Friday", "6 March 2026"),
+        ("I went to Rome on Friday", "27 February 2026"),
+        ("It must be signed by Friday", "6 March 2026"),
         ("We hiked last weekend", "the weekend of 28 February 2026"),
         ("I started last month", "February 2026"),
         ("The fair is next year", "2027"),
@@ -258,6 +262,9 @@ async def test_attachments_are_noted() -> None:
         ("We hiked two weekends ago", "the weekend of 21 February 2026"),
         ("I moved last summer", "summer 2025"),
         ("We skied last winter", "winter 2025/2026"),
+        ("I'll move this summer", "summer 2026"),
+        ("I lost my job this month", "March 2026"),
+        ("I quit smoking this year", "2026"),
         ("I've lived here for 3 years", "since 2023"),
         ("She has been a nurse for six months", "since September 2025"),
     ],
@@ -273,10 +280,6 @@ def test_days_are_computed_where_they_can_be(sentence: str, meaning: str) -> Non
         "The office is closed on Fridays",
         "The keynote is on Thursday",
         "My birthday is on March 12",
-        "The exam is on March 12",
-        "I went to Rome on Friday",
-        "It must be signed by Friday",
-        "I'll move this summer",
         "It feels like yesterday",
         "The exam is on 12 March 2027",
         "They are open Monday to Friday",

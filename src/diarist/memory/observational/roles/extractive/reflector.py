@@ -15,12 +15,13 @@ from diarist.tokens import TokenCounter, default_counter
 MODEL = "extractive"
 """The value of ``Observed.model`` and ``Reflected.model``."""
 
-RANKS = {"🔴": 2, "✅": 2, "🟡": 1, "🟢": 0}
-"""Importance of the marks. Lines of rank 0 are dropped first, those of rank 2 never."""
+MARKS = ("🔴", "✅", "🟡", "🟢")
+"""The most important first."""
 
 _LENGTHS = (160, 100, 60)
+_STAYS = 3
 
-_LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>[🔴✅🟡🟢])\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
+_LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>🔴|🟡|🟢|✅)\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
 _MEANING = re.compile(r"\s?\(meaning[^()]*\)")
 _SIGNS = re.compile(r"[\W_]+")
 _SPEAKER = re.compile(r"^Assistant called\s|^[^:]{1,80}? (?:stated|said|asked|requested|answered):\s")
@@ -28,9 +29,14 @@ _SPEAKER = re.compile(r"^Assistant called\s|^[^:]{1,80}? (?:stated|said|asked|re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One note: its heading, its mark (a key of ``RANKS``), its time ``09:12``; each empty if there is none.
+    """One note.
 
-    A ``detail`` is indented below the line before it.
+    Attributes:
+        date: The heading above it; empty if there is none.
+        mark: One of ``MARKS``, or empty.
+        time: ``09:12``, or empty.
+        detail: The line is indented below the one before it.
+        messages: Places of the messages that it was made from; empty if unknown.
     """
 
     date: str
@@ -38,6 +44,7 @@ class Line:
     time: str
     text: str
     detail: bool = False
+    messages: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         words = (part for part in (self.mark, self.time, self.text) if part)
@@ -49,8 +56,10 @@ def write_lines(lines: Iterable[Line]) -> str:
     out: list[str] = []
     date = ""
     for line in lines:
-        out += [str(line)] if line.date == date else [line.date, str(line)]
-        date = line.date
+        if line.date != date:
+            out.append(line.date)
+            date = line.date
+        out.append(str(line))
     return "\n".join(out)
 
 
@@ -60,9 +69,10 @@ def read_lines(text: str) -> Iterator[Line]:
     for raw in text.splitlines():
         if raw.startswith("Date:"):
             date = raw.strip()
-        elif raw.strip() and (found := _LINE.fullmatch(raw)):
-            mark, time, words = found["mark"] or "", found["time"] or "", found["text"].strip()
-            yield Line(date=date, mark=mark, time=time, text=words, detail=len(found["indent"]) >= 2)
+        elif raw.strip() and (match := _LINE.fullmatch(raw)):
+            indented = len(match["indent"]) >= 2
+            mark, time, words = match["mark"] or "", match["time"] or "", match["text"].strip()
+            yield Line(date=date, mark=mark, time=time, text=words, detail=indented)
 
 
 def body(text: str) -> str:
@@ -79,9 +89,8 @@ class ExtractiveReflector:
     """Condenses a log by leaving out lines, by fixed rules.
 
     Puts notes of one day under one heading, and keeps only the newest of equal notes. Then drops lines, the oldest
-    first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones. A detail without a mark is
-    dropped like the line above it. Lines marked 🔴 or ✅ stay; if these are still too long, they are cut to 160, then
-    100, then 60 characters.
+    first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, then details. Lines marked 🔴
+    or ✅ stay. If these are still too long, they are cut to 160, then 100, then 60 characters.
 
     Args:
         counter: Counts the result; o200k_base by default.
@@ -95,23 +104,29 @@ class ExtractiveReflector:
     ) -> Reflected:
         """See ``ReflectorRole``. Guidance has no effect except a warning."""
         newest: dict[str, Line] = {}
+        days: dict[str, list[Line]] = {}
         for line in read_lines("\n".join(entry.text for entry in entries)):
             said = fingerprint(body(line.text)) or line.text
-            newest.pop(said, None)
+            if older := newest.get(said):
+                days[older.date].remove(older)
             newest[said] = line
-        if not newest:
-            raise RoleError("there are no notes to reflect on")
-        days: dict[str, list[Line]] = {}
-        for line in newest.values():
             days.setdefault(line.date, []).append(line)
         lines = [line for day in days.values() for line in day]
-        ranks: list[int] = []
-        for line in lines:
-            ranks.append(RANKS.get(line.mark, min([1, *ranks[-1:]]) if line.detail else 1))
+        if not lines:
+            raise RoleError("there are no notes to reflect on")
         excess = self._counter.count(write_lines(lines)) - target_tokens
         dropped: set[int] = set()
-        for place in sorted(range(len(lines)), key=ranks.__getitem__):
-            if ranks[place] < 2 and excess >= 0:
+        ranks: list[int] = []
+        above = _STAYS
+        for line in lines:
+            rank = {"🟢": 0, "🔴": 2 if line.detail else _STAYS, "✅": _STAYS}.get(line.mark, 1)
+            if not line.detail:
+                above = rank
+            elif rank != _STAYS:  # a detail is dropped no later than the line above it
+                rank = min(rank, above)
+            ranks.append(rank)
+        for place in sorted(range(len(lines)), key=lambda place: ranks[place]):
+            if ranks[place] < _STAYS and excess >= 0:
                 dropped.add(place)
                 excess -= self._counter.count(f"{lines[place]}\n")
         lines = [line for place, line in enumerate(lines) if place not in dropped]
