@@ -1,6 +1,7 @@
 """CPU that an adapter adds to a model call of a framework, at 1,000 stored messages.
 
-All of the messages are short, so none has left the prompt: the most that a turn can have to do.
+Once with messages of about 90 tokens, of which the diary covers most; and once with short ones, none of which has left
+the prompt: the most that a turn can have to do.
 
 Run it beside the framework, such as
 ``.venv-integrations/langchain-pinned/bin/python benchmarks/adapters.py langchain``. Elsewhere it measures nothing.
@@ -29,7 +30,7 @@ Ask = Callable[[str], Awaitable[int]]
 """Runs a turn and returns the number of its model calls."""
 
 
-async def langchain(memory: Memory | None) -> Ask:
+async def langchain(memory: Memory | None, length: int) -> Ask:
     """A turn of an agent of ``create_agent`` with a checkpointer: a tool call, then an answer."""
     from langchain.agents import create_agent
     from langchain_core.language_models import BaseChatModel
@@ -48,7 +49,7 @@ async def langchain(memory: Memory | None) -> Ask:
             return self
 
         def _generate(self, messages: list[BaseMessage], *args: Any, **options: Any) -> ChatResult:
-            answer = AIMessage("gladly " * 20)
+            answer = AIMessage("gladly " * 20 * length)
             if isinstance(messages[-1], HumanMessage):
                 call: Any = {"type": "tool_call", "id": f"c{time.monotonic_ns()}", "name": "look", "args": {"at": "x"}}
                 answer = AIMessage("", tool_calls=[call])
@@ -66,7 +67,10 @@ async def langchain(memory: Memory | None) -> Ask:
     config: Any = {"configurable": {"thread_id": "t"}}
     old: list[BaseMessage] = []
     for number in range(MESSAGES // 2):
-        old += [HumanMessage(f"question {number} " * 5, id=f"u{number}"), AIMessage("gladly " * 20, id=f"a{number}")]
+        old += [
+            HumanMessage(f"question {number} " * 5 * length, id=f"u{number}"),
+            AIMessage("gladly " * 20 * length, id=f"a{number}"),
+        ]
     await agent.aupdate_state(config, {"messages": old})
 
     async def ask(text: str) -> int:
@@ -76,7 +80,7 @@ async def langchain(memory: Memory | None) -> Ask:
     return ask
 
 
-async def pydantic_ai(memory: Memory | None) -> Ask:
+async def pydantic_ai(memory: Memory | None, length: int) -> Ask:
     """A turn of an agent that gets its whole history in each run: a tool call, then an answer."""
     from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -86,7 +90,7 @@ async def pydantic_ai(memory: Memory | None) -> Ask:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if isinstance(messages[-1].parts[-1], UserPromptPart):
             return ModelResponse([ToolCallPart("look", {"at": "x"})])
-        return ModelResponse([TextPart("gladly " * 20)])
+        return ModelResponse([TextPart("gladly " * 20 * length)])
 
     def look(at: str) -> str:
         return "found " * 20
@@ -95,8 +99,8 @@ async def pydantic_ai(memory: Memory | None) -> Ask:
     agent = Agent(FunctionModel(answer), tools=[look], capabilities=capabilities)
     history: list[ModelMessage] = []
     for number in range(MESSAGES // 2):
-        history.append(ModelRequest([UserPromptPart(f"question {number} " * 5)], run_id=f"run-{number}"))
-        history.append(ModelResponse([TextPart("gladly " * 20)], run_id=f"run-{number}"))
+        history.append(ModelRequest([UserPromptPart(f"question {number} " * 5 * length)], run_id=f"run-{number}"))
+        history.append(ModelResponse([TextPart("gladly " * 20 * length)], run_id=f"run-{number}"))
 
     async def ask(text: str) -> int:
         nonlocal history
@@ -106,7 +110,7 @@ async def pydantic_ai(memory: Memory | None) -> Ask:
     return ask
 
 
-async def agents(memory: Memory | None) -> Ask:
+async def agents(memory: Memory | None, length: int) -> Ask:
     """A turn of ``Runner.run`` of OpenAI's Agents SDK with a session of the user's: a tool call, then an answer."""
     sdk: Any = import_module("agents")
     testing: Any = import_module("agents.testing")
@@ -116,7 +120,7 @@ async def agents(memory: Memory | None) -> Ask:
     class Bench(sdk.Model):
         async def get_response(self, *, input: Any, **options: Any) -> Any:
             name = f"id-{time.monotonic_ns()}"
-            answer = testing.assistant_message("gladly " * 20, item_id=name)
+            answer = testing.assistant_message("gladly " * 20 * length, item_id=name)
             if input[-1].get("role") == "user":
                 answer = testing.function_call("look", {"at": "x"}, call_id=name, item_id=f"fc-{name}")
             return sdk.ModelResponse(output=[answer], usage=sdk.Usage(), response_id=None)
@@ -132,8 +136,8 @@ async def agents(memory: Memory | None) -> Ask:
     agent, session = sdk.Agent(name="Bench", model=Bench(), tools=[look]), sdk.SQLiteSession("t")
     old: list[Any] = []
     for number in range(MESSAGES // 2):
-        old.append({"role": "user", "content": f"question {number} " * 5})
-        content: list[Any] = [{"type": "output_text", "text": "gladly " * 20, "annotations": []}]
+        old.append({"role": "user", "content": f"question {number} " * 5 * length})
+        content: list[Any] = [{"type": "output_text", "text": "gladly " * 20 * length, "annotations": []}]
         old.append({"type": "message", "role": "assistant", "id": f"a{number}", "content": content})
     await session.add_items(old)
     more: dict[str, Any] = {"session": session}
@@ -148,33 +152,34 @@ async def agents(memory: Memory | None) -> Ask:
     return ask
 
 
-FRAMEWORKS: dict[str, Callable[[Memory | None], Awaitable[Ask]]] = {
+FRAMEWORKS: dict[str, Callable[[Memory | None, int], Awaitable[Ask]]] = {
     "agents": agents,
     "langchain": langchain,
     "pydantic_ai": pydantic_ai,
 }
 
 
-async def main(name: str, folder: Path) -> None:
+async def main(name: str, folder: Path, length: int) -> None:
     config = ObservationalMemoryConfig(model="extractive")
     storage = SQLiteStorage(str(folder / "memory.db"))
     memory = Memory(storage=storage, observational_memory=config, await_background=True)
-    ours, bare = await FRAMEWORKS[name](memory), await FRAMEWORKS[name](None)
+    ours, bare = await FRAMEWORKS[name](memory, length), await FRAMEWORKS[name](None, length)
     for ask in (ours, bare):
-        await ask("warm up")
-        await ask("warm up")
+        for _ in range(5):
+            await ask("warm up")
     gc.collect()
     gc.freeze()
 
-    async def cost(ask: Ask, number: int) -> float:
+    async def cpu(ask: Ask, number: int) -> float:
         start = time.process_time()
         calls = await ask(f"question {number}")
         return (time.process_time() - start) / calls * 1000
 
-    costs = [(await cost(ours, number), await cost(bare, number)) for number in range(TURNS)]
+    costs = [(await cpu(ours, number), await cpu(bare, number)) for number in range(TURNS)]
     over = [one - other for one, other in costs]
-    print(f"{name}: bare {median(b for _, b in costs):.1f} ms, with memory {median(o for o, _ in costs):.1f} ms")
-    print(f"{name}: {median(over):.1f} ms of CPU over the bare loop per model call (median of {TURNS} turns)")
+    what = "short messages" if length == 1 else "usual messages"
+    bare_cost, cost = median(b for _, b in costs), median(o for o, _ in costs)
+    print(f"{name}, {what}: bare {bare_cost:.1f} ms, with memory {cost:.1f} ms, {median(over):+.1f} ms a model call")
 
 
 if __name__ == "__main__":
@@ -183,5 +188,6 @@ if __name__ == "__main__":
         name = "openai_agents" if chosen == "agents" else chosen
         print(f"{chosen} is not installed here: run `make test-integrations NAME={name}`, then this with its Python")
     else:
-        with TemporaryDirectory() as folder:
-            asyncio.run(main(chosen, Path(folder)))
+        for length in (4, 1):
+            with TemporaryDirectory() as folder:
+                asyncio.run(main(chosen, Path(folder), length))

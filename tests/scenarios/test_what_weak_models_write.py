@@ -259,28 +259,47 @@ async def test_an_observer_that_only_copies_gives_way_to_fixed_rules(storage: St
     assert len(observer.requests) <= 6
 
 
-async def test_after_copies_only_one_answer_is_paid_until_the_observer_takes_notes(storage: Storage) -> None:
+async def test_after_copies_fewer_answers_are_paid_until_the_observer_takes_notes(storage: Storage) -> None:
     copies = True
 
     def answer(request: ModelRequest) -> Answer:
         return copying(request) if copies else framed([note(*entry) for entry in shown(request)])
 
     observer = ScriptedModel(answer)
-    memory = await begun(storage, observer, *talk(12))
+    memory = await begun(storage, observer, *talk(24))
     paid: list[int] = []
     for day in range(4):
         if day == 2:
             copies = False
         await memory.diary.observe(thread="t")
         paid.append(len(observer.requests) - sum(paid))
-        later = [replace(row, id=f"{row.id}-{day}", created_at=NOON + timedelta(days=day + 1)) for row in talk(12)]
+        later = [replace(row, id=f"{row.id}-{day}", created_at=NOON + timedelta(days=day + 1)) for row in talk(24)]
         await memory.messages.save(later, thread="t")
         if day == 2:
             copies = True
     models = [entry.model for entry in (await memory.diary.get(thread="t")).entries]
     assert models == ["extractive", "extractive", observer.id, "extractive"]
-    assert paid[1:3] == [1, 1]
-    assert paid[0] == paid[3] > 1
+    assert paid[1:3] == [2, 1]
+    assert paid[0] == paid[3] > 2
+
+
+async def test_a_complaint_can_end_the_copying(storage: Storage) -> None:
+    listens = False
+
+    def answer(request: ModelRequest) -> Answer:
+        complained = len(observer.requests) % 2 == 0
+        return framed([note(*entry) for entry in shown(request)]) if listens and complained else copying(request)
+
+    observer = ScriptedModel(answer)
+    memory = await begun(storage, observer, *talk(24))
+    await memory.diary.observe(thread="t")
+    listens, before = True, len(observer.requests)
+    observer.requests.clear()
+    later = [replace(row, id=f"{row.id}-later", created_at=NOON + timedelta(days=1)) for row in talk(24)]
+    await memory.messages.save(later, thread="t")
+    await memory.diary.observe(thread="t")
+    assert before > len(observer.requests) == 2
+    assert [entry.model for entry in (await memory.diary.get(thread="t")).entries] == ["extractive", observer.id]
 
 
 async def test_short_messages_may_be_noted_in_their_own_words(storage: Storage) -> None:

@@ -42,8 +42,11 @@ def test_short_messages_may_be_noted_in_their_own_words() -> None:
 
 
 def test_short_copies_are_known_by_an_observer_that_copies() -> None:
-    assert is_copy("- 🔴 09:12 User stated: I live in Turku.", "I live in Turku.", 0)
-    assert not is_copy("- 🔴 09:12 User moved", "", 0)
+    said = "I moved to Turku in March, with my sister and two cats."
+    assert is_copy(f"- 🔴 09:12 User stated: {said}", said, short=True)
+    own = "- 🔴 09:12 User lives in Turku since March (two cats; shares a flat with a sister)"
+    assert not is_copy(own, said, short=True)
+    assert not is_copy("- 🔴 09:12 User moved", "", short=True)
 
 
 async def test_a_copy_is_stopped_halfway() -> None:

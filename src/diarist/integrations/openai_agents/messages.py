@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
+from itertools import chain
 from typing import Any, cast
 
 import orjson
@@ -162,9 +163,9 @@ def arrange(
     """
     ours = {entry.message.id: entry for entry in entries}
     brought = {message.id: message for message in view.brought}
-    halves = {message_id for message_id, entry in ours.items() if _has_open_calls(entry.message)} & brought.keys()
-    taken = {place for entry in entries for place in entry.places}
-    others = deque(place for place in range(len(items)) if place not in taken)
+    halves = {message_id for message_id in brought.keys() & ours.keys() if _has_open_calls(ours[message_id].message)}
+    taken = set(chain.from_iterable([entry.places for entry in entries]))
+    others = deque(sorted(set(range(len(items))) - taken))
     out: list[TResponseInputItem] = []
     waiting: list[Message] = []  # converted together, since results may be in a later message than their calls
     for message_id in view.order:

@@ -16,7 +16,7 @@ def tokens_of(rows: Iterable[Message]) -> int:
 
 
 def may_join(rows: Iterable[Message]) -> bool:
-    """Return False if each row is a unit of its own that may be observed. Rows with a cached prompt form are."""
+    """Return False if each row is a unit of its own that may be observed. A row with a cached prompt form is one."""
     return any([_waits(row) for row in rows if row.rendered is None])
 
 

@@ -178,19 +178,20 @@ _LINE_LEAD = re.compile(r"^[^\w\[]*(?:\d\d:\d\d\b\W*)?", re.MULTILINE)
 _ANY_WORD = re.compile(r"\w+")
 
 
-def is_copy(notes: str, source: str, least: int = LEAST_SOURCE) -> bool:
+def is_copy(notes: str, source: str, *, short: bool = False) -> bool:
     """Return whether notes are about as long as their source, or over a third as long and mostly verbatim.
 
     Args:
         notes: Notes without citations. Headings, marks and times do not count.
         source: Text of the messages.
-        least: Shorter messages, in characters, are not judged.
+        short: True: a source of less than ``LEAST_SOURCE`` is judged, too, by its words alone.
     """
     bare = "\n".join(_LINE_LEAD.sub("", line) for line in notes.splitlines() if not line.startswith("Date:"))
-    if len(source) < max(1, least):
+    is_long = len(source) >= LEAST_SOURCE
+    if not source or not (is_long or short):
         return False
     share = len(bare) / len(source)
-    return share >= _AS_LONG or (share >= _LONG and verbatim_share(bare, source) >= _VERBATIM)
+    return (is_long and share >= _AS_LONG) or (share >= _LONG and verbatim_share(bare, source) >= _VERBATIM)
 
 
 def verbatim_share(notes: str, source: str) -> float:

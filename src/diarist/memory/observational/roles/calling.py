@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, cast
 
 from diarist.chunks import ModelFinish, TextDelta, Usage
 from diarist.exceptions import BadRequestError, ContentFilterError, ModelAPIError, ModelError
-from diarist.memory.observational.roles.answer_checks import LEAST_SOURCE, MIN_LENGTH, is_copy, is_degenerate
+from diarist.memory.observational.roles.answer_checks import (
+    LEAST_SOURCE,
+    MIN_LENGTH,
+    is_copy,
+    is_degenerate,
+    take_citations,
+)
 from diarist.memory.observational.roles.parsing import parse_notes
 from diarist.messages import FilePart, Prompt, PromptMessage, PromptPart, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings
@@ -31,6 +37,8 @@ RoleModel = Model | Sequence[ModelEntry] | Callable[[int], Sequence[ModelEntry]]
 
 _FITS, _SAYS_SOMETHING = 0.75, 200
 
+_NEARLY_ALL = 0.7
+"""Longer answers, as a share of the messages, have nearly ended: stopping them saves nothing."""
 _CANNOT = (500, 501)
 """Status codes with which some servers refuse images, instead of 400."""
 
@@ -67,7 +75,7 @@ class Question:
     """A prompt in parts: instructions, quoted data, and files by their number in the data.
 
     Attributes:
-        source: Text of messages. Once an answer is half as long, it is stopped if it only copies them.
+        source: Text of messages. An answer that copies them is stopped once it is half as long as they are.
     """
 
     instructions: str
@@ -174,7 +182,9 @@ async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) 
                     checked = len(text)
                     broken_off = is_degenerate(text[-2 * MIN_LENGTH :])
                 if not compared and len(text) > len(source) / 2:
-                    compared, copied = True, is_copy(parse_notes(text, cut=True).text, source)
+                    compared = True
+                    notes, _ = take_citations(parse_notes(text, cut=True).text)
+                    copied = len(text) < _NEARLY_ALL * len(source) and is_copy(notes, source)
             if broken_off or copied:  # a loop would go on to the output limit; all of the answer is billed
                 break
     if usage is None:  # the provider sends no usage for a stopped stream

@@ -128,14 +128,14 @@ class ModelObserver:
 
         An answer that was cut off counts for the messages that it reached. If it does not show how far it got, half as
         many messages are sent; for a single message, the notes before the cut are kept. An answer that copies the
-        messages is retried once, then with fewer messages, then replaced by extractive notes; after that, until an
-        answer is no copy, it is replaced at once. A looping answer is retried once, then read like a cut one. An answer
-        that only repeats earlier notes is retried without showing them.
+        messages is retried once, then with fewer messages, then replaced by extractive notes. After that, fewer
+        messages are not tried until an answer is no copy. A looping answer is retried once, then read like a cut one.
+        An answer that only repeats earlier notes is retried without showing them.
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
         spent = Spent()
         reach, part = self._reach, messages[: _at_most(messages, self._reach)]
-        first, copies, failed = part, 0, False
+        first, copies, failed, cut_to = part, 0, False, inf
         while True:
             answer = await self._ask(part, earlier, spent, copied=copies > 0)
             if answer is None:
@@ -149,6 +149,7 @@ class ModelObserver:
             if half == len(part) or copies > _SMALLER_PIECES or not shrinks:
                 break
             part = part[:half]
+            cut_to = half if answer.fault == "cut" else cut_to
             self._reach = half  # set now, since a timeout may end this call
         self._only_copies = answer.fault == "copy"
         if self._only_copies:
@@ -157,7 +158,7 @@ class ModelObserver:
         else:
             observed = _observed(answer, spent, [entry.text for entry in earlier], part)
         noted = len(part) if answer.fault else answer.done
-        self._reach = noted if failed or noted < len(part) else max(reach, noted + 1, noted * 5 // 4)
+        self._reach = min(cut_to, noted if failed or noted < len(part) else max(reach, noted + 1, noted * 5 // 4))
         observed = replace(observed, unnoted=_ids(messages[noted:]))
         if noted < len(messages) and not observed.shortfall:
             observed = replace(
@@ -178,13 +179,12 @@ class ModelObserver:
         transcript = self._render(part)
         if not transcript:
             return None
-        least = 0 if copied else LEAST_SOURCE
         working_update = await self._working_updates.open(part) if self._working_updates else None
         question = self._question(transcript, earlier, part, working_update)
 
         async def ask(question: Question, wish: str = "") -> _Answer:
             wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
-            return _answer_of(await self._caller.ask(wished, spent), transcript, part, working_update, least)
+            return _answer_of(await self._caller.ask(wished, spent), transcript, part, working_update, short=copied)
 
         answer = await ask(question)
         if answer.reply.looping:
@@ -196,8 +196,6 @@ class ModelObserver:
             answer = await ask(question)
         if answer.fault:
             self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
-        if answer.fault == "copy" and self._only_copies:
-            return answer
         if answer.fault == "copy":
             words = _words_to_write(self._estimate(transcript))
             second = await ask(question, load_prompt("observer_copied").format(words=words))
@@ -295,9 +293,9 @@ class _Answer(NamedTuple):
 
 
 def _answer_of(
-    reply: Reply, transcript: str, part: Sequence[Message], working_update: ObserverUpdate | None, least: int
+    reply: Reply, transcript: str, part: Sequence[Message], working_update: ObserverUpdate | None, *, short: bool
 ) -> _Answer:
-    """Parse an answer. ``least`` is the minimum length of messages, in characters, for which a copy counts as one."""
+    """Parse an answer. ``short``: as for ``is_copy``."""
     text, section = take_section(reply.text) if working_update else (reply.text, None)
     half_section = reply.cut and section is not None  # half a section would replace all of working memory
     if working_update:
@@ -326,7 +324,7 @@ def _answer_of(
             return answer._replace(fault="cut")
         answer = answer._replace(text=reached, done=count)
     source = "\n".join(text for place, text in messages.items() if place < answer.done)
-    if is_copy(answer.text, source, least):
+    if is_copy(answer.text, source, short=short):
         return answer._replace(fault="copy", may_shrink=_may_shrink(source))
     return answer
 
