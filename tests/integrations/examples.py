@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import doctest
 import importlib.util
+import inspect
+import io
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.storage import Storage
@@ -36,6 +41,28 @@ def check_output(name: str, folder: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     expected = textwrap.dedent(said.partition("Prints::\n\n")[2]) + "\n"
     assert doctest.OutputChecker().check_output(expected, ran.stdout, doctest.ELLIPSIS), ran.stdout
+
+
+async def run_page(page: str) -> dict[str, Any]:
+    """Run the code of a page of ``docs/howto``, which prints what the page says; return its variables."""
+    path = FOLDER.parents[1] / "docs/howto" / f"{page}.md"
+    text = path.read_text(encoding="utf-8")
+    assert text.partition("```python\n")[2].partition("```")[0].count("\n") <= 25
+    names: dict[str, Any] = {"__name__": "page"}
+    printed = io.StringIO()
+    for language, body in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if language == "output":
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            assert doctest.OutputChecker().check_output(body, printed.getvalue(), flags), printed.getvalue()
+            continue
+        printed = io.StringIO()
+        code = compile(body, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        with contextlib.redirect_stdout(printed):
+            if code.co_flags & inspect.CO_COROUTINE:
+                await eval(code, names)
+            else:
+                exec(code, names)
+    return names
 
 
 def memory_of(storage: Storage) -> Memory:
