@@ -1,4 +1,4 @@
-"""OpenAI's encoding o200k_base in Python: counts exactly as ``tiktoken`` does, in at most 15 MB of memory instead of 77.
+"""OpenAI's encoding o200k_base in Python: counts exactly as ``tiktoken`` does, in 15 MB of memory at most, not 77.
 
 A text is split into pieces by a pattern. A piece that is a token counts 1; any other is merged: of all pairs of
 neighbours that together are a token, the one of the lowest rank becomes one part, until no pair is left. Pieces repeat,
