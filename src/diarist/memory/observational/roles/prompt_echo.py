@@ -12,11 +12,11 @@ _PROMPTS = ("observer", "reflector")
 _PLACE = re.compile(r"\[[^\]#\n]+\]")
 _BEFORE_WORDS = re.compile(r"^[^\w\[<]*(?:(?:HH:MM|\d\d:\d\d)\b\s*)?")
 _CITATION = re.compile(r"\[#(?:N|[\d,;\s#–-]+)\]\s*$")
-_TIME_PLACE = re.compile(r"(\W*)HH:MM\b[\s:,–-]*")
-_EMPTY = re.compile(r"\[\s*(?:(?:…|\.\.\.)\s*)?\]")
-_EMPTY_PLACE = re.compile(rf"^(\W*?(?:\d\d:\d\d\s+)?){_EMPTY.pattern}\s*(?!\()|(?<!\s)\s*{_EMPTY.pattern}(?=\s*$)")
+_TIME_PLACE = re.compile(r"^(\W*)HH:MM\b[\s:,–-]*")
+_EMPTY = r"\[\s*(?:(?:…|\.\.\.)\s*)?\]"
+_EMPTY_PLACE = re.compile(rf"^(\W*?(?:\d\d:\d\d\s+)?){_EMPTY}\s*(?!\()|(?<!\s)\s*{_EMPTY}(?=\s*$)")
 _FILLED_PLACE = re.compile(
-    r"(\W*?(?:\d\d:\d\d\s+)?(?:User (?:stated|asked|changed)|Assistant)\s+)\[([^\[\]#]+)\](?=[\s.;,]|$)"
+    r"^(\W*?(?:\d\d:\d\d\s+)?(?:User (?:stated|asked|changed)|Assistant)\s+)\[([^\[\]#]+)\](?=[\s.;,]|$)"
 )
 
 
@@ -31,13 +31,13 @@ def _form() -> tuple[frozenset[str], frozenset[str]]:
 
 def _words(line: str) -> str:
     """Return a line without bullet, mark, time and citation."""
-    return _BEFORE_WORDS.sub("", _CITATION.sub("", line), count=1).rstrip()
+    return _BEFORE_WORDS.sub("", _CITATION.sub("", line)).rstrip()
 
 
 def is_form(line: str) -> bool:
     """Return whether a line was copied from a form in the prompts, with its placeholder unfilled."""
     words, (lines, places) = _words(line), _form()
-    return words in lines or (not words and "HH:MM" in line) or any([place in line for place in places])
+    return words in lines or (not words and "HH:MM" in line) or any(place in line for place in places)
 
 
 def without_form(text: str) -> str:
@@ -45,13 +45,9 @@ def without_form(text: str) -> str:
     around filled ones."""
     kept: list[str] = []
     for line in text.splitlines():
-        time = _TIME_PLACE.match(line)
-        said = f"{time[1]}{line[time.end() :]}" if time else line
+        said = _TIME_PLACE.sub(r"\1", line)
         if "[" in said:
-            if filled := _FILLED_PLACE.match(said):
-                said = f"{filled[1]}{filled[2]}{said[filled.end() :]}"
-            if _EMPTY.search(said):
-                said = _EMPTY_PLACE.sub(r"\1", said)
+            said = _EMPTY_PLACE.sub(r"\1", _FILLED_PLACE.sub(r"\1\2", said))
         if not is_form(line) and (said == line or re.search(r"[^\W\d]", _CITATION.sub("", said))):
             kept.append(said)
     return under_headings(kept)
