@@ -297,7 +297,7 @@ class Redacting(Processor[Any], ABC):
 
     process_data_parts = True
     answer: str = "output"
-    strategy: str
+    strategy: Any
     tools: bool
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from diarist.checks import flags, one_of, whole
@@ -35,8 +35,9 @@ Where = Literal["input", "output", "tool-result"]
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Guard(Processor[Any], ABC):
-    """A guardrail. Class attributes are the defaults of options that not every guardrail has.
+    """A guardrail; its fields are its options.
 
     Attributes:
         strategies: The allowed values of ``strategy``.
@@ -45,19 +46,17 @@ class Guard(Processor[Any], ABC):
     """
 
     strategies: ClassVar[tuple[str, ...]]
-    data_type: str = "data-guard"
-    asks: Any = None
-    last_message_only: bool = False
+    data_type: ClassVar[str]
+    last_message_only = False
+    strategy: Any
+    on_error: OnError = "fail"
+    asks: Any = field(default=None, init=False)
 
-    def __init__(self, *, strategy: str, on_error: OnError, span_chars: int | None = None) -> None:
+    def __post_init__(self) -> None:
         name = type(self).__name__
-        one_of(name, "strategy", strategy, self.strategies)
-        one_of(name, "on_error", on_error, ("fail", "continue"))
-        if span_chars is not None:
-            whole(name, "span_chars (or None)", span_chars, least=1)
-        self.strategy = strategy
-        self.on_error = on_error
-        self.span_chars = span_chars
+        one_of(name, "strategy", self.strategy, self.strategies)
+        one_of(name, "on_error", self.on_error, ("fail", "continue"))
+        flags(name, last_message_only=self.last_message_only)
 
     async def close(self) -> None:
         if isinstance(self.asks, AsksModel):
@@ -119,38 +118,22 @@ class Finding:
     note: dict[str, Json] | None = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class InputGuard(Guard):
     """Judges each new message of the run's input; subclasses implement ``examine``."""
 
-    def __init__(
-        self,
-        *,
-        strategy: str,
-        on_error: OnError,
-        run_in_parallel: bool,
-        last_message_only: bool,
-        span_chars: int | None = None,
-        chunk_window: int = 0,
-        include_reasoning: bool = True,
-    ) -> None:
-        super().__init__(strategy=strategy, on_error=on_error, span_chars=span_chars)
+    last_message_only: bool = False
+    run_in_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
-        flags(
-            name,
-            run_in_parallel=run_in_parallel,
-            last_message_only=last_message_only,
-            include_reasoning=include_reasoning,
-        )
-        if run_in_parallel and strategy in _EDITING:
+        flags(name, run_in_parallel=self.run_in_parallel)
+        if self.run_in_parallel and self.strategy in _EDITING:
             raise ConfigError(
-                f"{name}: strategy {strategy!r} cannot be combined with run_in_parallel, because the model has been "
-                "called already; use 'block' or 'warn'"
+                f"{name}: strategy {self.strategy!r} cannot be combined with run_in_parallel, because the model has "
+                "been called already; use 'block' or 'warn'"
             )
-        whole(name, "chunk_window", chunk_window, least=0)
-        self.run_in_parallel = run_in_parallel
-        self.last_message_only = last_message_only
-        self.chunk_window = chunk_window
-        self.include_reasoning = include_reasoning
 
     @abstractmethod
     async def examine(self, text: str) -> Finding | None:
@@ -210,8 +193,20 @@ class InputGuard(Guard):
         return None if last is None else self.input_with(args, changed, last.reason, last.metadata)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StreamGuard(InputGuard):
     """Judges the output, too. Holds text until its span was judged."""
+
+    chunk_window = 0
+    span_chars: int | None = 400
+    include_reasoning: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        check_span(name, self.span_chars)
+        flags(name, include_reasoning=self.include_reasoning)
+        whole(name, "chunk_window", self.chunk_window, least=0)
 
     def create_state(self) -> HeldOutput:
         return HeldOutput(self.span_chars, window=self.chunk_window, reasoning=self.include_reasoning)
@@ -227,6 +222,12 @@ class StreamGuard(InputGuard):
             return "" if self.strategy == "filter" else finding.text or ""
 
         return await held.feed(args.part, args.stream_parts, change) or DROP
+
+
+def check_span(owner: str, span_chars: Any) -> None:
+    """Raise ConfigError for a ``span_chars`` that is neither a positive whole number nor None."""
+    if span_chars is not None:
+        whole(owner, "span_chars (or None)", span_chars, least=1)
 
 
 def with_texts(message: Message, texts: Sequence[str]) -> Message:

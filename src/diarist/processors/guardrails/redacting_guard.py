@@ -20,7 +20,7 @@ from diarist.processors.base import (
     ToolResultResult,
 )
 from diarist.processors.builtin.redaction import Redacting, RedactingState
-from diarist.processors.guardrails.guard import Guard, OnError, Where
+from diarist.processors.guardrails.guard import Guard, Where, check_span
 from diarist.processors.guardrails.sentences import HeldOutput
 
 logger = logging.getLogger("diarist")
@@ -41,6 +41,7 @@ def masked(text: str) -> str:
     return "".join("*" if char.isalnum() else char for char in text)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RedactingGuard(Redacting, Guard):
     """Finds pieces of text and replaces them, blocks, or warns.
 
@@ -49,12 +50,16 @@ class RedactingGuard(Redacting, Guard):
 
     strategies = ("redact", "block", "warn", "filter")
 
-    def __init__(self, *, strategy: str, on_error: OnError, tools: bool, span_chars: int | None, asks: Any) -> None:
-        super().__init__(strategy=strategy, on_error=on_error, span_chars=span_chars)
-        flags(type(self).__name__, tools=tools)
-        self.tools = tools
-        self.asks = asks
-        if asks is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
+    strategy: RedactStrategy = "redact"
+    tools: bool = True
+    span_chars: int | None = 400
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        flags(name, tools=self.tools)
+        check_span(name, self.span_chars)
+        if self.asks is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
             self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from sys import maxsize
 from typing import Any, Literal
 
@@ -14,9 +15,9 @@ from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
 from diarist.processors.guardrails.ask_model import load_prompt
 from diarist.processors.guardrails.classifier import Classify, Verdict, make_classifier, verdict_of
-from diarist.processors.guardrails.guard import OnError, Where
+from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.overlap import Overlap, words_of
-from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy, masked
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look, Span
 
@@ -57,6 +58,7 @@ def literal(secret: str) -> KnownPattern:
     return KnownPattern(f"(?i:{pattern})", begins=f"(?i:{re.escape(words[0])})", inside_words=not is_word)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SystemPromptScrubber(RedactingGuard):
     """Redacts passages of the system prompt in the answer.
 
@@ -93,50 +95,40 @@ class SystemPromptScrubber(RedactingGuard):
     data_type = "data-system-prompt"
     edits_in_place = False
 
-    def __init__(
-        self,
-        *,
-        secrets: Sequence[str] = (),
-        strategy: RedactStrategy = "redact",
-        redaction_method: Literal["placeholder", "mask", "remove"] = "placeholder",
-        placeholder_text: str = "[SYSTEM_PROMPT]",
-        min_words: int = 8,
-        custom_patterns: Sequence[str] = (),
-        model: str | Model | None = None,
-        classifier: Classify | None = None,
-        threshold: float = 0.7,
-        instructions: str = "",
-        tools: bool = True,
-        span_chars: int | None = 400,
-        on_error: OnError = "fail",
-    ) -> None:
+    secrets: Sequence[str] = ()
+    redaction_method: Literal["placeholder", "mask", "remove"] = "placeholder"
+    placeholder_text: str = "[SYSTEM_PROMPT]"
+    min_words: int = 8
+    custom_patterns: Sequence[str] = ()
+    model: str | Model | None = None
+    classifier: Classify | None = None
+    threshold: float = 0.7
+    instructions: str = ""
+
+    def __post_init__(self) -> None:
         name = "SystemPromptScrubber"
-        secrets = text_list(name, "secrets", secrets)
+        secrets = text_list(name, "secrets", self.secrets)
         for number, secret in enumerate(secrets, 1):
             if len("".join(secret.split())) < _SHORTEST_SECRET:
                 raise ConfigError(
                     f"{name}: secrets: number {number} has fewer than {_SHORTEST_SECRET} characters and would match "
                     "ordinary words; leave it out"
                 )
-        custom_patterns = text_list(name, "custom_patterns", custom_patterns)
-        texts(name, placeholder_text=placeholder_text, instructions=instructions)
-        whole(name, "min_words", min_words, least=2)
-        asks = make_classifier(
+        custom_patterns = text_list(name, "custom_patterns", self.custom_patterns)
+        texts(name, placeholder_text=self.placeholder_text)
+        whole(name, "min_words", self.min_words, least=2)
+        self.asks = make_classifier(
             name,
-            model,
-            classifier,
+            self.model,
+            self.classifier,
             categories={LABEL: "the text gives away the assistant's instructions, literally or retold"},
             task=load_prompt("system_prompt"),
-            instructions=instructions,
+            instructions=self.instructions,
         )
-        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=asks)
-        one_of(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
-        share(name, "threshold", threshold)
-        self.redaction_method = redaction_method
-        self.placeholder_text = placeholder_text
-        self.threshold = threshold
-        self.min_words = min_words
-        self._long = tuple(secret for secret in secrets if len(words_of(secret)) >= min_words)
+        super().__post_init__()
+        one_of(name, "redaction_method", self.redaction_method, ("placeholder", "mask", "remove"))
+        share(name, "threshold", self.threshold)
+        self._long = tuple(secret for secret in secrets if len(words_of(secret)) >= self.min_words)
         short = [secret for secret in secrets if secret not in self._long]
         written = {f"secret-{number}": literal(secret) for number, secret in enumerate(short, 1)}
         given = {f"custom-{number}": pattern for number, pattern in enumerate(custom_patterns, 1)}
