@@ -39,6 +39,7 @@ class _State:
     cut: bool = False
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TokenLimiter(Processor[Any, _State]):
     """Keeps the prompt under a number of tokens by removing old messages. Put it last in ``input_processors``.
 
@@ -74,31 +75,23 @@ class TokenLimiter(Processor[Any, _State]):
 
     edits_in_place = False
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        encoding: str | TokenCounter = "o200k_base",
-        trim: Literal["best-fit", "contiguous"] = "best-fit",
-        output_limit: int | None = None,
-        output_strategy: Literal["truncate", "abort"] = "truncate",
-    ) -> None:
-        positive("TokenLimiter", "limit", limit)
-        one_of("TokenLimiter", "trim", trim, ("best-fit", "contiguous"))
-        one_of("TokenLimiter", "output_strategy", output_strategy, ("truncate", "abort"))
-        if output_limit is not None:
-            positive("TokenLimiter", "output_limit", output_limit)
-        self.limit = limit
-        if isinstance(encoding, str):
-            try:
-                encoding = counter_for(encoding)
-            except ConfigError as error:
-                raise ConfigError(f"TokenLimiter: {error}") from error
-        has_methods("TokenLimiter", "encoding", encoding, "count")
-        self._counter = encoding
-        self._contiguous = trim == "contiguous"
-        self._output_limit = output_limit
-        self._aborts = output_strategy == "abort"
+    limit: int = field(kw_only=False)
+    encoding: str | TokenCounter = "o200k_base"
+    trim: Literal["best-fit", "contiguous"] = "best-fit"
+    output_limit: int | None = None
+    output_strategy: Literal["truncate", "abort"] = "truncate"
+
+    def __post_init__(self) -> None:
+        positive("TokenLimiter", "limit", self.limit)
+        one_of("TokenLimiter", "trim", self.trim, ("best-fit", "contiguous"))
+        one_of("TokenLimiter", "output_strategy", self.output_strategy, ("truncate", "abort"))
+        if self.output_limit is not None:
+            positive("TokenLimiter", "output_limit", self.output_limit)
+        try:
+            self._counter = counter_for(self.encoding) if isinstance(self.encoding, str) else self.encoding
+        except ConfigError as error:
+            raise ConfigError(f"TokenLimiter: {error}") from error
+        has_methods("TokenLimiter", "encoding", self._counter, "count")
 
     def create_state(self) -> _State:
         return _State()
@@ -149,7 +142,7 @@ class TokenLimiter(Processor[Any, _State]):
             if units[i].tokens <= left:
                 left -= units[i].tokens
                 stays[i] = True
-            elif self._contiguous:
+            elif self.trim == "contiguous":
                 break
         for i, unit in enumerate(units):  # drop an earlier question if all its answers are dropped
             if unit.opens_turn and not unit.fixed:
@@ -176,7 +169,7 @@ class TokenLimiter(Processor[Any, _State]):
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _State]) -> StreamHookResult:
         """Count the step's text, and truncate it at ``output_limit``."""
-        part, state, limit = args.part, args.state, self._output_limit
+        part, state, limit = args.part, args.state, self.output_limit
         if limit is None:
             return part
         if isinstance(part, StepStart):
@@ -191,7 +184,7 @@ class TokenLimiter(Processor[Any, _State]):
             if len(state.text) > _SETTLED:
                 state.said, state.text = state.said + tokens, ""
             return part
-        if self._aborts:
+        if self.output_strategy == "abort":
             args.abort(f"the answer is longer than {limit} tokens", metadata={"output_limit": limit})
         state.cut = True
         text, room = part.payload.text, limit - state.said
