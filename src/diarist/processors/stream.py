@@ -29,8 +29,7 @@ from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
 from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
 from diarist.processors.compose import Branch, Parallel
-from diarist.processors.hooks import SKIPPED, Hook, WrongType
-from diarist.processors.run_state import RunState
+from diarist.processors.hooks import SKIPPED, Hook, RunState, WrongType
 from diarist.tracing import listening, record
 
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallChunk, FileChunk, SourceChunk)

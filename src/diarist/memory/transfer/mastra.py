@@ -21,8 +21,7 @@ import orjson
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import parse_time
 from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
-from diarist.memory.transfer.jsonb import read_json
-from diarist.memory.transfer.mastra_content import Note, as_object, read_content
+from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
 from diarist.memory.transfer.mastra_diary import Covered, MastraDiary
 from diarist.memory.transfer.thread_writer import PAGE
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, too_deep

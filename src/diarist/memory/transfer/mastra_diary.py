@@ -11,7 +11,7 @@ from typing import Any, cast
 from diarist.memory.conversations.building import parse_time
 from diarist.memory.observational.log.coverage import RowsDigest
 from diarist.memory.observational.log.transitions import cycle_id, derive_hints
-from diarist.memory.transfer.jsonb import read_json
+from diarist.memory.transfer.mastra_content import read_json
 from diarist.messages import Message
 from diarist.storage.records import Hints, Observation, ObservationLog, Source
 from diarist.tokens import default_counter

@@ -13,7 +13,7 @@ from diarist.checks import function, share, text_list, whole
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model
 from diarist.processors.base import returned
-from diarist.processors.guardrails.ask_model import AsksModel, load_prompt
+from diarist.processors.guardrails.classifier import AsksModel, load_prompt
 from diarist.processors.guardrails.guard import Finding, StreamGuard
 
 DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]

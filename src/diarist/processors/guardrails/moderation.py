@@ -9,8 +9,14 @@ from typing import Literal
 from diarist.checks import share, text_list
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
-from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier, verdict_of
+from diarist.processors.guardrails.classifier import (
+    FLAGGED,
+    Classify,
+    Verdict,
+    load_prompt,
+    make_classifier,
+    verdict_of,
+)
 from diarist.processors.guardrails.guard import Finding, StreamGuard
 
 CATEGORIES: Mapping[str, str] = {

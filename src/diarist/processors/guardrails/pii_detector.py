@@ -18,7 +18,7 @@ from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message, TextPart
 from diarist.models.base import Model
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
-from diarist.processors.guardrails.ask_model import AsksModel, joined, load_prompt
+from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
 from diarist.processors.guardrails.guard import Where, with_texts
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked

@@ -13,8 +13,14 @@ from diarist.exceptions import ConfigError
 from diarist.messages import as_text
 from diarist.models.base import Model
 from diarist.processors.base import ProcessToolResultArgs, ToolResultResult
-from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier, verdict_of
+from diarist.processors.guardrails.classifier import (
+    FLAGGED,
+    Classify,
+    Verdict,
+    load_prompt,
+    make_classifier,
+    verdict_of,
+)
 from diarist.processors.guardrails.guard import Finding, InputGuard
 from diarist.processors.guardrails.moderation import describe, flagged
 

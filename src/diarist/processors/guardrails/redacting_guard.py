@@ -20,8 +20,7 @@ from diarist.processors.base import (
     ToolResultResult,
 )
 from diarist.processors.builtin.redaction import Redacting, RedactingState
-from diarist.processors.guardrails.guard import Guard, Where, check_span
-from diarist.processors.guardrails.sentences import HeldOutput
+from diarist.processors.guardrails.guard import Guard, HeldOutput, Where, check_span
 
 logger = logging.getLogger("diarist")
 

@@ -1,15 +1,26 @@
-"""Limit the tokens of the prompt and of the answer."""
+"""Keep the prompt short: limit its tokens, and remove tool calls of earlier runs."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diarist.checks import has_methods, one_of, positive
+from diarist.checks import has_methods, not_negative, one_of, positive
 from diarist.chunks import StepStart, TextDelta
 from diarist.exceptions import ConfigError
-from diarist.messages import FilePart, Prompt, PromptMessage, ToolCallPart, as_text
+from diarist.message_list import MessageList
+from diarist.messages import (
+    FilePart,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    ToolCallPart,
+    ToolResultPart,
+    as_text,
+)
 from diarist.processors.base import (
     DROP,
     ProcessLLMRequestArgs,
@@ -17,8 +28,61 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
-from diarist.processors.builtin.prompt_units import Unit, split
 from diarist.tokens import TokenCounter, count_image, counter_for
+
+
+@dataclass(slots=True)
+class Unit:
+    """The prompt messages of one message of the conversation, with the results of its tool calls.
+
+    Attributes:
+        fixed: True if the message belongs to the current run, or the run's input has a result of its calls.
+        tokens: Tokens of the prompt messages.
+    """
+
+    messages: list[PromptMessage] = field(default_factory=list[PromptMessage])
+    fixed: bool = False
+    tokens: int = 0
+
+    @property
+    def id(self) -> str | None:
+        return self.messages[0].message_id
+
+    @property
+    def opens_turn(self) -> bool:
+        return self.messages[0].role == "user"
+
+
+def split(prompt: Prompt, messages: MessageList, count: Callable[[PromptMessage], int]) -> tuple[int, list[Unit]]:
+    """Return the tokens of the system messages, and the other messages as units, in order."""
+    system = 0
+    units: list[Unit] = []
+    by_message: dict[str, Unit] = {}
+    by_call: dict[str, Unit] = {}  # by call id, the newest: some models use the same ids in each run
+    for message in prompt:
+        tokens = count(message)
+        if message.role == "system":
+            system += tokens
+            continue
+        unit = by_message.get(message.message_id or "")
+        if unit is None:
+            results = (part for part in message.parts if isinstance(part, ToolResultPart))
+            unit = next((by_call[part.call_id] for part in results if part.call_id in by_call), None)
+        if unit is None:
+            unit = Unit()
+            units.append(unit)
+        unit.messages.append(message)
+        unit.tokens += tokens
+        is_history = message.message_id is not None and messages.source_of(message.message_id) == "memory"
+        unit.fixed |= not is_history
+        if message.message_id is not None:
+            by_message[message.message_id] = unit
+        by_call |= {part.call_id: unit for part in message.parts if isinstance(part, ToolCallPart)}
+    answered = {part.call_id for message in messages.input for part in message.tool_parts if part.state != "call"}
+    for call_id in answered & by_call.keys():
+        by_call[call_id].fixed = True
+    return system, units
+
 
 TARGET = 0.7
 """Share of the space for history that is kept when the window is cut. If it were cut to the limit itself, the beginning
@@ -191,3 +255,61 @@ class TokenLimiter(Processor[Any, _State]):
         ends = range(len(text) + 1)
         fits = text[: bisect_right(ends, room, key=lambda end: self._counter.count(before + text[:end])) - 1]
         return replace(part, payload=replace(part.payload, text=fits)) if fits else DROP
+
+
+class ToolCallFilter(Processor[Any]):
+    """Removes tool calls and their results from the prompt, to save the tokens of long results.
+
+    Only calls of earlier runs are removed, and only from the prompt, not from the storage. A call and its result are
+    removed together. A message that contains nothing else is removed as well.
+
+    Args:
+        exclude: Names of tools; their calls are removed. Default: all tools.
+        keep_recent: Number of newest calls that stay. Default 0. With a higher number, each new call removes an older
+            one from the middle of the prompt, and the provider's cache does not match from there on.
+
+    Raises:
+        ConfigError: A negative keep_recent, or a single text as exclude.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", memory=Memory(), input_processors=[ToolCallFilter(exclude=["read_page"])])
+    """
+
+    edits_in_place = False
+
+    def __init__(self, exclude: Sequence[str] | None = None, *, keep_recent: int = 0) -> None:
+        if isinstance(exclude, str):
+            raise ConfigError(f"ToolCallFilter: exclude must be a list of names, not {exclude!r}")
+        not_negative("ToolCallFilter", "keep_recent", keep_recent)
+        self._exclude = None if exclude is None else frozenset(exclude)
+        self._keep_recent = keep_recent
+
+    def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
+        """Remove the calls."""
+        _, units = split(args.prompt, args.message_list, lambda message: 0)
+        # Identify calls by unit and id, since some models use the same ids in each run.
+        calls = [
+            (unit, part.call_id)
+            for unit in units
+            if not unit.fixed
+            for message in unit.messages
+            for part in message.parts
+            if isinstance(part, ToolCallPart) and (self._exclude is None or part.name in self._exclude)
+        ]
+        kept: dict[int, list[PromptPart]] = {}
+        for unit, call_id in calls[: max(len(calls) - self._keep_recent, 0)]:
+            for message in unit.messages:
+                parts = kept.get(id(message), message.parts)
+                kept[id(message)] = [
+                    part
+                    for part in parts
+                    if not (isinstance(part, ToolCallPart | ToolResultPart) and part.call_id == call_id)
+                ]
+        if not kept:
+            return None
+        messages = [
+            replace(message, parts=kept[id(message)]) if id(message) in kept else message for message in args.prompt
+        ]
+        # Providers refuse a message that has neither text nor calls.
+        return Prompt(messages=[m for m in messages if not all(isinstance(part, ReasoningPart) for part in m.parts)])
