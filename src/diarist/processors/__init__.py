@@ -1,4 +1,7 @@
-"""Processors: hooks into every stage of a run, and the built-in processors."""
+"""Processors: hooks into every stage of a run, and the built-in processors.
+
+A built-in processor raises ConfigError when it is made with an option that it cannot use.
+"""
 
 from __future__ import annotations
 

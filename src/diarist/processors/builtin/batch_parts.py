@@ -36,9 +36,6 @@ class BatchParts(Processor[Any, _Batch]):
             the next delta arrives, so while a model pauses, its last words are held back.
         clock: Returns seconds; for tests. Default: the event loop's clock.
 
-    Raises:
-        ConfigError: A size or max_wait that is not positive.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", output_processors=[BatchParts(10, max_wait=0.2)])

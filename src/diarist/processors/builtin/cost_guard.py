@@ -101,9 +101,6 @@ class CostGuard(Processor[Any, _Run]):
         price: Function of model id and ``Usage`` that returns US dollars, or None if unknown. Default
             ``diarist.models.cost``.
 
-    Raises:
-        ConfigError: A max_cost or window that is not positive, an unknown scope or strategy, or a window for a run.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[CostGuard(5.0, scope="resource", window=86_400)])

@@ -128,10 +128,6 @@ class TokenLimiter(Processor[Any, _State]):
             no limit.
         output_strategy: ``"truncate"`` (default) drops the text beyond the limit; ``"abort"`` blocks the run.
 
-    Raises:
-        ConfigError: A limit that is not positive, an encoding that is unknown or cannot be downloaded, or an
-            unknown trim or output_strategy.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", memory=Memory(), input_processors=[TokenLimiter(100_000)])
@@ -267,9 +263,6 @@ class ToolCallFilter(Processor[Any]):
         exclude: Names of tools; their calls are removed. Default: all tools.
         keep_recent: Number of newest calls that stay. Default 0. With a higher number, each new call removes an older
             one from the middle of the prompt, and the provider's cache does not match from there on.
-
-    Raises:
-        ConfigError: A negative keep_recent, or a single text as exclude.
 
     Example::
 

@@ -28,9 +28,6 @@ class StreamErrorRetry(Processor[Any]):
         max_delay: Longest delay in seconds. If the provider asks for more, the call is not retried, so that a
             fallback model can take over. Default 30.
 
-    Raises:
-        ConfigError: A negative number, or a matcher that is not a function.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", error_processors=[StreamErrorRetry(max_retries=2)])
@@ -79,9 +76,6 @@ class PrefillErrorHandler(Processor[Any]):
 
     Args:
         text: Text of the user turn. Default ``"Continue."``.
-
-    Raises:
-        ConfigError: ``text`` is empty.
 
     Example::
 

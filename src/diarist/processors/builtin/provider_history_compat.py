@@ -60,10 +60,6 @@ class CompatRule:
             something, which retries the call. The repair is stored with the run.
         apply_to_prompt: ``apply_to_prompt(prompt, model) -> Prompt | None``: returns a changed prompt for this one
             call, or None to leave the prompt unchanged. The change is never stored.
-
-    Raises:
-        ConfigError: No name, neither ``fix`` nor ``apply_to_prompt``, ``fix`` without patterns or patterns without
-            ``fix``, or an invalid regular expression.
     """
 
     name: str
@@ -284,9 +280,6 @@ class ProviderHistoryCompat(Processor[Any]):
 
     Args:
         additional_rules: Rules of your own; they run after the built-in ones.
-
-    Raises:
-        ConfigError: Two rules have the same name, or an entry is not a ``CompatRule``.
 
     The built-in rules:
 

@@ -54,10 +54,6 @@ class RegexFilter(Redacting):
         tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data. The data
             is then stored, and sent in the stream's tool chunks.
 
-    Raises:
-        ConfigError: An unknown preset, phase or strategy, a pattern that does not compile or matches the empty
-            text, or neither preset nor pattern.
-
     Example::
 
         guard = RegexFilter(presets=("pii",), patterns={"order": r"ORD-\\d{6}"})

@@ -106,9 +106,6 @@ class ResponseCache(Processor[Any, _Staged]):
         key: Function of ``ProcessLLMRequestArgs`` that returns a text, or None to skip the cache. Default: a hash of
             the model's id and the whole request, so that users share an answer only if their prompts are equal.
 
-    Raises:
-        ConfigError: A ttl that is not positive, or a store without ``get`` and ``put``.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[ResponseCache(ttl=600)])

@@ -24,9 +24,6 @@ class PrepareStep(Processor[Any]):
             so on.
         id: Default ``"prepare-step"``; several in one agent need different ids.
 
-    Raises:
-        ConfigError: fn is not callable.
-
     Example::
 
         PrepareStep(lambda args: {"model": "openai/gpt-5"} if args.step_number else None)
@@ -57,9 +54,6 @@ class EnsureFinalResponse(Processor[Any]):
     Args:
         max_steps: The agent's or the call's ``max_steps``.
         text: The system message of the last step.
-
-    Raises:
-        ConfigError: max_steps below 1, or an empty text.
 
     Example::
 

@@ -54,9 +54,6 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         fallback: JSON that matches the type.
         instructions: Added to the model's task, for example the meaning of a field.
 
-    Raises:
-        ConfigError: A type without a schema, a fallback that does not match, or a negative max_retries.
-
     Example::
 
         trip = StructuredOutput(Trip, model="openai/gpt-5-mini")

@@ -51,10 +51,6 @@ class ToolSearchProcessor(Processor[Any]):
         ttl: Seconds after which a thread's loaded tools are dropped. Default 3600.
         clock: Returns seconds; for tests. Default ``time.monotonic``.
 
-    Raises:
-        ConfigError: No tools, two tools with the same name, a tool named ``search_tools`` or ``load_tool``, an invalid
-            signature, a top_k or ttl that is not positive, or a negative min_score.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[ToolSearchProcessor(github_tools + mail_tools)])

@@ -38,9 +38,6 @@ class UnicodeNormalizer(Processor[Any]):
         collapse_whitespace: Reduce white space to one blank or one empty line, and remove it at both ends. Code loses
             its indentation. Default False.
 
-    Raises:
-        ConfigError: An unknown form.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[UnicodeNormalizer(strip_control=True)])

@@ -49,10 +49,6 @@ class LanguageDetector(StreamGuard):
         last_message_only, span_chars, include_reasoning, on_error, run_in_parallel: As for
             ``ModerationProcessor``.
 
-    Raises:
-        ConfigError: No target, an invalid target, ``translate`` without a model or translator, or no detector:
-            neither a function nor the package.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[LanguageDetector(["en"], strategy="block")])

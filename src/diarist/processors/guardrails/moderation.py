@@ -60,9 +60,6 @@ class ModerationProcessor(StreamGuard):
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
         run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
 
-    Raises:
-        ConfigError: Neither model nor classifier, or an invalid option.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", processors=[ModerationProcessor(model="openai/gpt-5-nano")])

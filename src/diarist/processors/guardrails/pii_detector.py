@@ -76,9 +76,6 @@ class PIIDetector(RedactingGuard):
         on_error: ``"fail"`` (default) blocks a text that the detector or model could not judge, ``"continue"`` lets
             it pass with the matches of the patterns.
 
-    Raises:
-        ConfigError: An invalid option, or a type without a pattern, if neither detector nor model is given.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", processors=[PIIDetector(redaction_method="placeholder")])
@@ -240,9 +237,6 @@ def presidio(*, entities: Sequence[str] | None = None, language: str = "en", ana
         language: Language of the texts. Default ``"en"``.
         analyzer: An ``AnalyzerEngine``. Default: Presidio's default engine, created for the first text. It downloads
             the spaCy model ``en_core_web_lg`` if the model is missing.
-
-    Raises:
-        ConfigError: No analyzer is given and the package is not installed.
 
     Example::
 

@@ -130,9 +130,6 @@ class PromptInjectionDetector(InputGuard):
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
         run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
 
-    Raises:
-        ConfigError: An invalid option, or a detection type that neither pattern nor classifier detects.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", processors=[PromptInjectionDetector(strategy="block")])

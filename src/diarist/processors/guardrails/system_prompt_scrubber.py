@@ -167,9 +167,6 @@ class SystemPromptScrubber(RedactingGuard):
         span_chars: As for ``ModerationProcessor``; used with a model or classifier only.
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
 
-    Raises:
-        ConfigError: An invalid option, a secret of fewer than 3 characters, or an invalid regular expression.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", output_processors=[SystemPromptScrubber()])
