@@ -16,15 +16,13 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-import orjson
-
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import parse_time
 from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
 from diarist.memory.transfer.mastra_diary import Covered, MastraDiary
 from diarist.memory.transfer.thread_writer import PAGE
-from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, too_deep
+from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, too_deep
 from diarist.storage.records import Hints, ObservationLog, Source, Thread, own_resource
 
 _MAGIC = b"SQLite format 3\0"
@@ -144,7 +142,7 @@ class _Database:
         )
         yield thread
         if metadata.get("workingMemory"):
-            yield Working(_as_text(metadata["workingMemory"]))
+            yield Working(as_text(metadata["workingMemory"]))
         known = as_object(as_object(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
@@ -177,7 +175,7 @@ class _Database:
         there: set[str] = set()
         for row in self._rows("mastra_resources", "id", "workingMemory", "metadata"):
             metadata = self._object(row["metadata"], "metadata of resources")
-            working = _as_text(row["workingMemory"] or "")
+            working = as_text(row["workingMemory"] or "")
             yield WholeResource(
                 id=row["id"], working_memory=working, metadata=metadata, logs=self._shared_logs(row["id"])
             )
@@ -330,7 +328,3 @@ def _late(message: Message, before: Message | None) -> list[Part]:
         else:
             call.result, call.state = result.result, result.state
     return late
-
-
-def _as_text(value: Json) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
