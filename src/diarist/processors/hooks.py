@@ -35,15 +35,20 @@ SKIPPED: Any = object()
 
 
 class Refused(Exception):
-    """Tells why a hook's result cannot be used; ``Hook.bad_result`` adds the processor, the hook and the step."""
+    """Tells why a hook's result cannot be used; ``Hook.bad_result`` adds the processor, the hook and the step.
+
+    Attributes:
+        value: The value of a wrong type, if that is the reason.
+    """
+
+    value: Any = None
 
 
-class WrongType(Refused):
-    """Refuses a value because of its type."""
-
-    def __init__(self, value: Any, allowed: str) -> None:
-        super().__init__(f"{type(value).__name__}; {allowed}")
-        self.value = value
+def wrong_type(value: Any, allowed: str) -> Refused:
+    """Return the error for a value of a type that is not allowed."""
+    refused = Refused(f"{type(value).__name__}; {allowed}")
+    refused.value = value
+    return refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +164,7 @@ class Hook:
 
     def bad_result(self, what: str | Refused, step: int | None, *, did: str = "returned from") -> ProcessorResultError:
         """Return the error for a result that the hook does not allow, with a hint for a forgotten ``await``."""
-        if isinstance(what, WrongType) and inspect.isawaitable(what.value):
+        if isinstance(what, Refused) and inspect.isawaitable(what.value):
             if inspect.iscoroutine(what.value):
                 what.value.close()
             remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"

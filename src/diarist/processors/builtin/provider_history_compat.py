@@ -24,7 +24,7 @@ from diarist.messages import (
 )
 from diarist.models.base import Model
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
-from diarist.processors.hooks import WrongType
+from diarist.processors.hooks import Refused, wrong_type
 
 logger = logging.getLogger("diarist")
 
@@ -233,7 +233,7 @@ def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
 
 
 def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove OpenAI's item ids from texts and calls whose reasoning is missing: OpenAI refuses such ids."""
+    """Remove OpenAI's item ids from texts and calls without their reasoning: OpenAI refuses such ids."""
     if _family(model.provider) != "openai":
         return None
     messages: list[PromptMessage] = []
@@ -326,7 +326,7 @@ class ProviderHistoryCompat(Processor[Any]):
             with self._naming(rule, "process_llm_request", args.step_number):
                 changed = rule.apply_to_prompt(prompt, args.model)
                 if not isinstance(cast(Any, changed), Prompt | None):
-                    raise WrongType(changed, "allowed: a Prompt or None")
+                    raise wrong_type(changed, "allowed: a Prompt or None")
             if changed is not None:
                 logger.debug("compatibility rule %s changed the prompt for %s", rule.name, args.model.id)
                 prompt = changed
@@ -348,7 +348,7 @@ class ProviderHistoryCompat(Processor[Any]):
             with self._naming(rule, "process_api_error", args.step_number):
                 changed = rule.fix(args.message_list.all)
                 if not isinstance(cast(Any, changed), bool):
-                    raise WrongType(changed, "allowed: True or False")
+                    raise wrong_type(changed, "allowed: True or False")
                 if changed and key in args.state:
                     raise RuntimeError(
                         "it repaired the history again, but the provider still refuses it"
@@ -365,7 +365,7 @@ class ProviderHistoryCompat(Processor[Any]):
         """Add rule, hook and step to errors of the block."""
         try:
             yield
-        except WrongType as error:
+        except Refused as error:
             message = f"compatibility rule {rule.name!r} returned {error} ({hook}, step {step})"
             raise ProcessorResultError(message, processor_id=self.id, hook=hook, step=step) from error
         except Exception as error:

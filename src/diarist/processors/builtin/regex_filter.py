@@ -21,9 +21,8 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.presets import PRESETS
 from diarist.processors.builtin.redaction import Redacting, RedactingState
-from diarist.processors.patterns import KnownPattern, PatternSet
+from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look
 
 logger = logging.getLogger("diarist")

@@ -27,14 +27,6 @@ logger = logging.getLogger("diarist")
 RedactStrategy = Literal["redact", "block", "warn", "filter"]
 
 
-@dataclass(slots=True, kw_only=True)
-class RedactingGuardState(RedactingState):
-    """A guard's state for one run, with the text that a classifier has yet to judge, and the labels found so far."""
-
-    held: HeldOutput
-    found: set[str]
-
-
 def masked(text: str) -> str:
     """Return the text with ``*`` for letters and digits."""
     return "".join("*" if char.isalnum() else char for char in text)
@@ -69,8 +61,8 @@ class RedactingGuard(Redacting, Guard):
         """Return the text without the parts to which the model or function objects."""
         return text
 
-    def create_state(self) -> RedactingGuardState:
-        return RedactingGuardState(held=HeldOutput(self.span_chars), found=set())
+    def create_state(self) -> RedactingState:
+        return RedactingState(held=HeldOutput(self.span_chars))
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Redact the stream, and thereby the stored messages."""
@@ -109,7 +101,7 @@ class RedactingGuard(Redacting, Guard):
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        state: RedactingGuardState = args.state
+        state: RedactingState = args.state
         state.found.add(label)
         metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
         if self.strategy == "block":
