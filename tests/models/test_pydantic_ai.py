@@ -374,7 +374,7 @@ async def test_a_function_model(anyio_backend: str) -> None:
 
 
 def test_empty_parts_are_not_sent() -> None:
-    from diarist.models.pydantic_ai.request import to_messages
+    from diarist.models.pydantic_ai.prompt import to_messages
 
     prompt = ask(message("assistant", TextPart(text="")), message("user", "")).prompt
     assert to_messages(prompt, system="openai", breakpoints=False) == []

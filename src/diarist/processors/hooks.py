@@ -186,6 +186,9 @@ def as_json(value: Any) -> Any:
         raise Refused(f"{type(value).__name__} that has no JSON form: {error}") from error
 
 
+# -- the state of a run's hooks
+
+
 class RunState:
     """One state per processor, created at first use or loaded by ``resume``, and the counters that hooks get.
 

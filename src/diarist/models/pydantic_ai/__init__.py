@@ -54,9 +54,10 @@ class LibraryModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         from pydantic_ai.direct import model_request_stream
 
+        from diarist.models.pydantic_ai.call import parameters_for, settings_for
         from diarist.models.pydantic_ai.errors import typed_errors, unreadable_answers
+        from diarist.models.pydantic_ai.prompt import to_messages
         from diarist.models.pydantic_ai.reader import ChunkReader
-        from diarist.models.pydantic_ai.request import parameters_for, settings_for, to_messages
 
         with typed_errors(self.provider):
             async with self._client() as model:

@@ -30,6 +30,8 @@ from diarist.processors.base import (
 )
 from diarist.tokens import TokenCounter, count_image, counter_for
 
+# -- units: messages that must be kept or removed together
+
 
 @dataclass(slots=True)
 class Unit:
@@ -83,6 +85,8 @@ def split(prompt: Prompt, messages: MessageList, count: Callable[[PromptMessage]
         by_call[call_id].fixed = True
     return system, units
 
+
+# -- the limit of tokens
 
 TARGET = 0.7
 """Share of the space for history that is kept when the window is cut. If it were cut to the limit itself, the beginning

@@ -20,6 +20,8 @@ from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look, Span
 
+# -- passages that a text repeats word by word
+
 _EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]+")
 """A word; in scripts without spaces, a character."""
@@ -103,6 +105,8 @@ class Overlap:
                 return len(text) - found[-length].start()
         return len(text) - found[-1].start()
 
+
+# -- the processor
 
 LABEL = "system-prompt"
 
