@@ -118,6 +118,12 @@ def test_ascii_is_split_as_any_text(text: str) -> None:
     assert ENCODING.count(text) == exact(text)
 
 
+@settings(max_examples=1_000, deadline=None)
+@given(st.lists(st.sampled_from([*"  ab.1'/\n\r\t\u00a0\u3000é字🟡", "\x1c", "\u0301", "it's", "DON'T"])).map("".join))
+def test_a_text_may_be_cut_at_its_blanks(text: str) -> None:
+    assert ENCODING.count(text) == exact(text)
+
+
 @pytest.mark.parametrize("letters", ["abcdefghijklmnopqrstuvwxyz", "ACGT", "=-", "กขคงจ", "0123456789abcdef"])
 def test_long_pieces_are_counted_exactly(letters: str) -> None:
     text = "".join(random.Random(3).choices(letters, k=8_000))
@@ -128,5 +134,5 @@ def test_kept_counts_take_little_memory() -> None:
     order = random.Random(4)
     for _ in range(100):
         ENCODING.count(" ".join("".join(order.choices("abcdefghij", k=10)) for _ in range(1_000)))
-        kept = sys.getsizeof(ENCODING._counts) + sum(map(sys.getsizeof, ENCODING._counts))
-        assert kept < 5_000_000
+        for counts in (ENCODING._pieces, ENCODING._words):
+            assert sys.getsizeof(counts) + sum(map(sys.getsizeof, counts)) < 5_000_000

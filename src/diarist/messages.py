@@ -295,6 +295,8 @@ class Message:
 
 def part_to_dict(part: Part) -> dict[str, Json]:
     """Return a part as JSON values: bytes as base64, without fields that are None."""
+    if isinstance(part, TextPart) and part.provider_data is None:  # nearly always
+        return {"type": "text", "text": part.text}
     out: dict[str, Json] = {"type": part.type}
     for item in fields(part):
         value = getattr(part, item.name)

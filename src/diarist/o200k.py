@@ -1,9 +1,10 @@
-"""OpenAI's encoding o200k_base in Python: counts exactly as ``tiktoken`` does, in 7 MB of memory instead of 77.
+"""OpenAI's encoding o200k_base in Python: counts exactly as ``tiktoken`` does, in 15 MB of memory at most, not 77.
 
 A text is split into pieces by a pattern. A piece that is a token counts 1; any other is merged: of all pairs of
 neighbours that together are a token, the one of the lowest rank becomes one part, until no pair is left. Pieces repeat,
-so their counts are kept. Chinese, Japanese and Korean clauses do not, so they are cut between characters that stand
-side by side in no token; that changes no count.
+so their counts are kept. Words repeat too, and a blank before a word begins a piece; so where single blanks separate
+the words, their counts are kept and the pattern is not needed. Chinese, Japanese and Korean clauses do not repeat; they
+are cut between characters that stand side by side in no token, which changes no count.
 """
 
 from __future__ import annotations
@@ -63,34 +64,54 @@ class O200k:
     """
 
     def __init__(self) -> None:
-        self.rank, joined = _read()
-        self._counts = _Counts(self.rank, joined)
+        self.rank, self._joined = _read()
+        self._pieces, self._words = _Kept(self._of_piece), _Kept(self._of_word)
 
     def count(self, text: str) -> int:
         """Return the number of tokens. A lone surrogate counts as U+FFFD."""
-        split = _SPLIT_ASCII if text.isascii() else _split_unicode()
         try:
-            return sum(map(self._counts.__getitem__, split.findall(text)))
+            count = self._by_words(text)
+            return self._of_pieces(text) if count < 0 else count
         except UnicodeEncodeError:
             return self.count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
+    def _by_words(self, text: str) -> int:
+        """Count word by word. Negative if other white space stands before a blank, since the two may be one piece."""
+        if " " not in text or "  " in text:
+            return -1
+        first, *words, last = text.split(" ")
+        if first[-1:].isspace():
+            return -1
+        return self._of_pieces(first) + sum(map(self._words.__getitem__, words)) + self._of_pieces(f" {last}")
 
-class _Counts(dict[str, int]):
-    """Token counts of pieces. It forgets all when they take more than 4 MB."""
+    def _of_pieces(self, text: str) -> int:
+        split = _SPLIT_ASCII if text.isascii() else _split_unicode()
+        return sum(map(self._pieces.__getitem__, split.findall(text)))
 
-    def __init__(self, rank: Rank, joined: frozenset[str]) -> None:
+    def _of_word(self, word: str) -> int:
+        """Count a word with the blank before it; negative if it ends in white space."""
+        return -sys.maxsize if word[-1:].isspace() else self._of_pieces(f" {word}")
+
+    def _of_piece(self, piece: str) -> int:
+        parts = [piece] if piece.isascii() else list(_parts(piece, self._joined))
+        return sum(map(self._pieces.__getitem__, parts)) if len(parts) > 1 else _count(piece.encode(), self.rank)
+
+
+class _Kept(dict[str, int]):
+    """Token counts of texts, made by ``count`` and kept. It forgets all when they take more than 4 MB."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
         super().__init__()
-        self._rank, self._joined = rank, joined
+        self._count = count
         self._size = 0
 
-    def __missing__(self, piece: str) -> int:
-        parts = [piece] if piece.isascii() else list(_parts(piece, self._joined))
-        count = sum(self[part] for part in parts) if len(parts) > 1 else _count(piece.encode(), self._rank)
-        self._size += _OF_AN_ENTRY + getsizeof(piece)
+    def __missing__(self, text: str) -> int:
+        count = self._count(text)
+        self._size += _OF_AN_ENTRY + getsizeof(text)
         if self._size > _KEPT_BYTES:
             self.clear()
             self._size = 0
-        self[piece] = count
+        self[text] = count
         return count
 
 

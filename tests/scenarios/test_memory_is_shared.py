@@ -15,7 +15,7 @@ async def test_two_agents_of_one_memory_know_the_same_thread(storage: Storage) -
     for number in range(5):
         await talk(first, 1, first=2 * number)
         await talk(second, 1, first=2 * number + 1)
-    assert "I am One." in two.requests[-1].text
+    assert any("I am One." in request.text for request in two.requests)  # later requests have notes in its place
     assert "note-1" in one.requests[-1].text
     assert "note-1" in two.requests[-1].text
     assert "You are One." not in two.requests[-1].text

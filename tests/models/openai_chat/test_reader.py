@@ -47,7 +47,7 @@ def call(**fields: Any) -> dict[str, Any]:
 
 def read(*events: Any) -> list[Chunk]:
     reader = AnswerReader(provider="acme", maker="acme")
-    out = [chunk for event in events for chunk in reader.read(encoded(event))]
+    out = [chunk for event in events for chunk in reader.read([encoded(event)])]
     return [*out, *reader.finish()]
 
 
@@ -371,11 +371,25 @@ def test_events_that_cannot_be_read(event: bytes) -> None:
 def test_nonsense_is_never_anything_but_a_model_error(event: Any) -> None:
     reader = AnswerReader(provider="acme", maker="acme")
     try:
-        reader.read(encoded(delta(content="Hi")))
-        reader.read(encoded(event))
+        list(reader.read([encoded(delta(content="Hi")), encoded(event)]))
         reader.finish()
     except ModelError as error:
         assert error.provider == "acme"  # noqa: PT017 - some nonsense can be read
+
+
+def test_text_that_arrives_together_is_one_chunk() -> None:
+    reader = AnswerReader(provider="acme", maker="acme")
+    events = [delta(content=word) for word in ("One", " two", " three", " four")]
+    chunks = list(reader.read(map(encoded, events)))
+    assert [chunk.payload.text for chunk in chunks if isinstance(chunk, TextDelta)] == ["One", " two three four"]
+
+
+def test_text_before_an_error_is_kept() -> None:
+    reader = AnswerReader(provider="acme", maker="acme")
+    chunks = reader.read(map(encoded, [delta(content="Hel"), delta(content="lo"), {"error": "overloaded"}]))
+    assert text([next(chunks) for _ in range(3)]) == "Hello"
+    with pytest.raises(ModelError, match="overloaded"):
+        next(chunks)
 
 
 def test_events_without_the_blank_line_between_them() -> None:

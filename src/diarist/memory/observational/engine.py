@@ -196,20 +196,16 @@ class Engine:
         """
         scope = OTHER_THREADS if job.others else job.thread_id
         async with self.logs.claim(scope, job.resource_id, job.operation) as mine:
-            if mine:
-                log = await self.logs.read(job.thread_id, job.resource_id)
-                diary = self.diary(log, job.thread_id, job.resource_id, emit)
-                if job.others:
-                    await buffer_other_threads(diary, log)
-                elif job.operation == "reflection":
-                    await buffer_reflection(diary, log)
-                else:
-                    await buffer_observations(job, diary, log)
-                    if job.run_id is not None:  # the run may have ended before its notes were saved
-                        log = await self.logs.read(job.thread_id, job.resource_id)
-                        if any(entry.run_id == job.run_id for entry in log.entries):
-                            await diary.end_run(job.run_id)
-        return mine
+            if not mine:
+                return False
+            if job.operation == "observation" and not job.others:
+                log, rows = await self.logs.read_with_rows(job.thread_id, job.resource_id, job.run_id)
+                await buffer_observations(job, self.diary(log, job.thread_id, job.resource_id, emit), log, rows)
+                return True
+            log = await self.logs.read(job.thread_id, job.resource_id)
+            diary = self.diary(log, job.thread_id, job.resource_id, emit)
+            await (buffer_other_threads if job.others else buffer_reflection)(diary, log)
+            return True
 
     async def any_thread(self, resource_id: str) -> str:
         """Return the id of a thread of the resource; empty if it has none."""
@@ -490,7 +486,7 @@ class Turn:
             await self.update_title()
 
     def buffer_when_due(self) -> None:
-        """Start background work that the end of a run has made worthwhile."""
+        """Start background work that the end of the run has made worthwhile."""
         if self.log.scope == "resource" and self.config.buffers:
             self._start("observation", others=True)
         limits = self.window.limits()
@@ -498,7 +494,7 @@ class Turn:
             sizes = self._sizes()
             if worth_buffering(sizes, limits):
                 self.diary.decided("observation", Action.BUFFER, sizes)
-                self._start("observation")
+                self._start("observation", ended=True)
 
     async def discard(self, rows: Sequence[Message]) -> None:
         """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
@@ -614,15 +610,22 @@ class Turn:
 
     # -- background jobs, and waiting
 
-    def _start(self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False) -> None:
-        """Start a job, unless it is running in this process. ``others``: for the other threads of the resource."""
+    def _start(
+        self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False, ended: bool = False
+    ) -> None:
+        """Start a job, unless it is running in this process.
+
+        Args:
+            others: For the other threads of the resource.
+            ended: The run has ended, so its rows are like all others.
+        """
         diary, rows = self.diary, self.window.rows
         job = Job(
             name=diary.logs.job_name(OTHER_THREADS, diary.resource_id, operation) if others else self._jobs[operation],
             operation=operation,
             thread_id=diary.thread_id,
             resource_id=diary.resource_id,
-            run_id=None if others else self.window.run_id,
+            run_id=None if others or ended else self.window.run_id,
             pinned=tuple(sorted(pinned)),
             before=seq_of(rows[-1]) + 1 if rows and not others else None,
             others=others,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, fields
+from math import inf
 from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
 from diarist.memory.observational.decide import Limits, plan_reflection
-from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
+from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.message_units import observable_units, tokens_of
 from diarist.memory.observational.observe import Batch, observe
@@ -82,22 +83,24 @@ class JobQueue(Protocol):
         ...
 
 
-async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog) -> None:
+async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog, rows: list[Message]) -> None:
     """Observe the uncovered rows of a thread, batch by batch, and save each entry as buffered.
 
     Does nothing if there are too few tokens for a call. A failure, already reported and counted, ends the job.
+
+    Args:
+        log: The diary, with ``rows`` from ``LogStore.read_with_rows``.
     """
-    run = await diary.storage.get_run(job.run_id) if job.run_id is not None else None
-    run_id = run.id if run is not None and run.state == "live" else None
-    short = True
+    run_id, short = job.run_id, True
     while short:  # finish the rest of a batch before the next one
         coverage = Coverage(log.entries, job.thread_id)
-        rows = await uncovered_rows(diary.storage, coverage, job.thread_id, before=job.before, run_id=run_id)
-        ensure_counted(rows, diary.counter)
+        end = inf if job.before is None else job.before
+        raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
+        ensure_counted(raw, diary.counter)
         short = False
-        for batch in _worth_a_call(rows, job, diary.limits, run_id, log):
-            own = run_id is not None and batch[0].run_id == run_id
-            sources = sources_of(batch, rows, coverage, job.thread_id)
+        for batch in _worth_a_call(raw, job, diary.limits, run_id, log):
+            sources = sources_of(batch, raw, coverage, job.thread_id)
+            own = batch[0].run_id == run_id
             outcome = await observe(
                 diary,
                 visible_log(log, run_id),
@@ -106,10 +109,13 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog)
                 buffered=True,
             )
             if isinstance(outcome, Exception):
-                return
+                break
             log, short = outcome.log, outcome.short
             if short:
+                log, rows = await diary.logs.read_with_rows(job.thread_id, job.resource_id, run_id)
                 break
+    if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
+        await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
 async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:

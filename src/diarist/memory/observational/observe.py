@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from diarist.exceptions import ConflictError
 from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import changed_sources, digest_rows
+from diarist.memory.observational.log.coverage import digest_rows
 from diarist.memory.observational.log.log_store import lost_some
 from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
@@ -124,15 +124,19 @@ async def _save(
     Changes of a live run's own rows do not change the diary, but the end of the run removes the entries made from them.
     """
 
-    async def unchanged() -> None:
+    async def read() -> ObservationLog:
         nonlocal entry
         if entry.run_id is not None:
             run = await diary.storage.get_run(entry.run_id)
             if run is None or run.state == "discarded":
                 raise ConflictError(f"run {entry.run_id!r} was discarded; the notes are dropped")
             entry = replace(entry, run_id=entry.run_id if run.state in ("live", "suspended") else None)
-        if await changed_sources(diary.storage, entry.sources, entry.run_id):
+        log, changed = await diary.logs.read_with_changes(
+            diary.thread_id, diary.resource_id, entry.sources, entry.run_id
+        )
+        if changed:
             raise ConflictError("the messages were changed while they were observed; the notes are dropped")
+        return log
 
     def change(log: ObservationLog) -> ObservationLog:
         if lost_some(told, log):
@@ -144,7 +148,7 @@ async def _save(
         changed = without_covered(transitions.add_observation(log, entry))
         return transitions.record_success(changed, "observation")
 
-    return await diary.update(change, check=unchanged, rows=_ends(diary, batch)), entry
+    return await diary.update(change, read=read, rows=_ends(diary, batch)), entry
 
 
 def _ends(diary: ThreadDiary, batch: Batch) -> list[RowRef]:

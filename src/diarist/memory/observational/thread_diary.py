@@ -21,7 +21,6 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import Action, Limits, Sizes
 from diarist.memory.observational.events import Cycle, Emit, Trigger
 from diarist.memory.observational.log import transitions
-from diarist.memory.observational.log.coverage import stale_entries
 from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
@@ -99,11 +98,12 @@ class ThreadDiary:
         self,
         change: Callable[[ObservationLog], ObservationLog],
         *,
+        read: Callable[[], Awaitable[ObservationLog]] | None = None,
         check: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
         """Save a change of the diary; arguments as for ``LogStore.update``."""
-        return await self.logs.update(self.thread_id, self.resource_id, change, check=check, rows=rows)
+        return await self.logs.update(self.thread_id, self.resource_id, change, read=read, check=check, rows=rows)
 
     # -- the end of runs
 
@@ -163,8 +163,10 @@ class ThreadDiary:
         own = [entry for entry in log.entries if entry.run_id == run_id]
         if not own:
             return
+        sources = [source for entry in own for source in entry.sources]
+        log, changed = await self.logs.read_with_changes(self.thread_id, self.resource_id, sources, run_id)
+        stale = {entry.id for entry in own if not set(entry.sources).isdisjoint(changed)}
         ids = {entry.id for entry in own}
-        stale = await stale_entries(self.storage, own, run_id)
 
         async def clean() -> None:
             if stale:

@@ -102,9 +102,8 @@ class OpenAIChatModel(Model):
                     reader.done = True
                 events, size = EventParser(), 0
                 while not reader.done and (received := await response.content.readany()):
-                    for event in events.feed(received):
-                        for chunk in reader.read(event):
-                            yield chunk
+                    for chunk in reader.read(events.feed(received)):
+                        yield chunk
                     size += len(received)
                     if events.held > EVENT_LIMIT:
                         raise self._too_long("an event", EVENT_LIMIT)

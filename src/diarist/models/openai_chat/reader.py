@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
@@ -84,37 +84,41 @@ class AnswerReader:
         self._response_id = ""
         self._model = ""
 
-    def read(self, data: bytes) -> Sequence[Chunk]:
-        """Return the chunks of an event.
+    def read(self, events: Iterable[bytes]) -> Iterator[Chunk]:
+        """Yield the chunks of events. Text of consecutive events becomes one chunk.
 
         Raises:
-            ModelAPIError: The event is an error.
-            ModelResponseError: The event is not a JSON object, or has a field of a wrong type.
+            ModelAPIError: An event is an error.
+            ModelResponseError: An event is not a JSON object, or has a field of a wrong type.
         """
-        if data.startswith(DONE):
-            self.done = True
-            return ()
-        try:
-            event: dict[str, Any] = orjson.loads(data)
-            if self._block == "text" and (choices := event.get("choices")) and "error" not in event:
-                choice: dict[str, Any] = choices[0]
-                delta: dict[str, Any] = choice.get("delta") or {}
-                text = delta.get("content")
-                only_text = len(delta) == 1 or not any(
-                    value for name, value in delta.items() if name not in ("content", "role")
-                )
-                # The most frequent event contains only more of the open text.
-                if text.__class__ is str and text and only_text and choice.get("finish_reason") in ("", None):
-                    return (TextDelta(payload=TextPayload(text=text, id=self._id)),)
-            return self._read(event)
-        except orjson.JSONDecodeError as error:
-            lines = data.split(b"\n")
-            if len(lines) == 1:
+        texts: list[str] = []  # of the open block
+
+        def said() -> Iterator[Chunk]:
+            if texts:
+                yield TextDelta(payload=TextPayload(text="".join(texts), id=self._id))
+                texts.clear()
+
+        for data in events:
+            if data.startswith(DONE):
+                self.done = True
+                continue
+            try:
+                event: dict[str, Any] = orjson.loads(data)
+                if self._block == "text" and (text := _only_text(event)):
+                    texts.append(text)
+                    continue
+                yield from said()
+                yield from self._read(event)
+            except orjson.JSONDecodeError as error:
+                yield from said()
+                lines = data.split(b"\n")
+                if len(lines) == 1:
+                    raise self._unreadable(data, error) from error
+                yield from self.read(lines)  # some servers send events without a blank line between them
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                yield from said()
                 raise self._unreadable(data, error) from error
-            # Some servers send events without a blank line between them.
-            return [chunk for line in lines for chunk in self.read(line)]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._unreadable(data, error) from error
+        yield from said()
 
     def read_whole(self, body: bytes) -> Sequence[Chunk]:
         """Return the chunks of an answer that was sent in one piece instead of streamed."""
@@ -129,9 +133,9 @@ class AnswerReader:
     def read_last(self, events: Sequence[bytes]) -> list[Chunk]:
         """Return the chunks of the last events. Ignores an event that was cut off."""
         out: list[Chunk] = []
-        for event in events:
-            with suppress(ModelResponseError):
-                out += self.read(event)
+        with suppress(ModelResponseError):
+            for chunk in self.read(events):
+                out.append(chunk)
         return out
 
     def finish(self) -> Sequence[Chunk]:
@@ -226,6 +230,19 @@ class AnswerReader:
     def _unreadable(self, data: bytes, why: object) -> ModelResponseError:
         shown = f": {data[:200].decode('utf-8', 'replace')}" if data else ""
         return ModelResponseError(f"cannot read the answer of {self._server} ({why}){shown}", provider=self._provider)
+
+
+def _only_text(event: dict[str, Any]) -> str:
+    """Return the text of an event that contains nothing else, as most events do; otherwise an empty text."""
+    if not (choices := event.get("choices")) or "error" in event:
+        return ""
+    choice: dict[str, Any] = choices[0]
+    delta: dict[str, Any] = choice.get("delta") or {}
+    text: object = delta.get("content")
+    if not isinstance(text, str) or choice.get("finish_reason") not in ("", None):
+        return ""
+    others = len(delta) > 1 and any(value for name, value in delta.items() if name not in ("content", "role"))
+    return "" if others else text
 
 
 def _plain(delta: dict[str, Any], name: str) -> str:

@@ -185,23 +185,11 @@ def only_uncovered(rows: Sequence[Message], coverage: Coverage) -> list[Message]
     return [row for row in found if seq_of(row) not in coverage]
 
 
-async def stale_entries(storage: Storage, entries: Sequence[Observation], run_id: str) -> set[str]:
-    """Return the ids of the entries with changed or removed rows. All entries must be of one run."""
-    sources = [source for entry in entries for source in entry.sources]
-    changed = set(await changed_sources(storage, sources, run_id))
-    return {entry.id for entry in entries if not changed.isdisjoint(entry.sources)}
-
-
-async def changed_sources(storage: Storage, sources: Sequence[Source], run_id: str | None) -> list[Source]:
-    """Return the sources with rows that were changed or removed, as the run sees them. Reads each thread once."""
+def changed_sources(sources: Sequence[Source], rows: Sequence[Message]) -> list[Source]:
+    """Return the sources of a thread with rows that were changed or removed. ``rows``: the thread's rows now."""
     changed: list[Source] = []
-    for thread_id in sorted({source.thread_id for source in sources}):
-        own = [source for source in sources if source.thread_id == thread_id]
-        first, last = min(source.first_seq for source in own), max(source.last_seq for source in own)
-        rows = await storage.list_messages(thread_id, after=first - 1, before=last + 1, run_id=run_id)
-        for source in own:
-            start = bisect_left(rows, source.first_seq, key=seq_of)
-            end = bisect_right(rows, source.last_seq, key=seq_of)
-            if digest_rows(rows[start:end]) != source.digest:
-                changed.append(source)
+    for source in sources:
+        start, end = bisect_left(rows, source.first_seq, key=seq_of), bisect_right(rows, source.last_seq, key=seq_of)
+        if digest_rows(rows[start:end]) != source.digest:
+            changed.append(source)
     return changed

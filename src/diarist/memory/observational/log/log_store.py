@@ -12,11 +12,17 @@ from dataclasses import replace
 
 from diarist.concurrency import acquire_or_release, being_cancelled, cancel_and_wait, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.observational.log.coverage import Coverage, holes_to_read, only_uncovered, visible_log
+from diarist.memory.observational.log.coverage import (
+    Coverage,
+    changed_sources,
+    holes_to_read,
+    only_uncovered,
+    visible_log,
+)
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
-from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope
+from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope, Source
 
 logger = logging.getLogger("diarist")
 
@@ -84,12 +90,37 @@ class LogStore:
             found[:] = [Coverage(active, thread_id)]
             return holes_to_read(found[0])
 
+        log, rows = await self._log_and_rows(thread_id, resource_id, thread_id, holes, run_id)
+        return log, only_uncovered(rows, found[0])
+
+    async def read_with_changes(
+        self, thread_id: str, resource_id: str, sources: Sequence[Source], run_id: str | None
+    ) -> tuple[ObservationLog, list[Source]]:
+        """Return the log, and those of ``sources`` with rows that were changed or removed, as the run sees them."""
+        logs: list[ObservationLog] = []
+        changed: list[Source] = []
+        for id in sorted({source.thread_id for source in sources}):
+            own = [source for source in sources if source.thread_id == id]
+            ends = min(source.first_seq for source in own) - 1, max(source.last_seq for source in own) + 1
+            log, rows = await self._log_and_rows(thread_id, resource_id, id, lambda _, ends=ends: [ends], run_id)
+            logs.append(log)
+            changed += changed_sources(own, rows)
+        return logs[0] if logs else await self.read(thread_id, resource_id), changed
+
+    async def _log_and_rows(
+        self,
+        thread_id: str,
+        resource_id: str,
+        rows_of: str,
+        ranges: Callable[[ObservationLog | None], Ranges],
+        run_id: str | None,
+    ) -> tuple[ObservationLog, list[Message]]:
         key = self.key(thread_id, resource_id)
         # Look the method up on the class: a user's wrapper may forward it to the inner storage with ``__getattr__``,
         # which would bypass the wrapper's own ``get_log`` and ``list_messages``.
         kind = type(self._storage) if hasattr(type(self._storage), "log_and_messages") else Storage
-        log, rows = await kind.log_and_messages(self._storage, key, thread_id, holes, run_id=run_id)
-        return log or self._empty(key, resource_id), only_uncovered(rows, found[0])
+        log, rows = await kind.log_and_messages(self._storage, key, rows_of, ranges, run_id=run_id)
+        return log or self._empty(key, resource_id), rows
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
         """Return the stored log if it was saved after ``log`` was read, an empty log if it was deleted, None if nothing
@@ -111,6 +142,7 @@ class LogStore:
         resource_id: str,
         change: Callable[[ObservationLog], ObservationLog],
         *,
+        read: Callable[[], Awaitable[ObservationLog]] | None = None,
         check: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
@@ -118,6 +150,7 @@ class LogStore:
 
         Args:
             change: A transition; it may raise to give up. Nothing is saved if it returns its argument.
+            read: Returns the log as it is stored; it may raise to give up. By default ``LogStore.read``.
             check: Awaited after each read, before the change; it may raise to give up.
             rows: Rows that must still be in the storage when the log is saved.
 
@@ -131,7 +164,7 @@ class LogStore:
         attempt = 0
         while True:
             attempt += 1
-            log = await self.read(thread_id, resource_id)
+            log = await (read() if read is not None else self.read(thread_id, resource_id))
             if check is not None:
                 await check()
             changed = change(log)

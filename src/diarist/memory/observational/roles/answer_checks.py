@@ -15,7 +15,7 @@ from itertools import pairwise
 
 _LABELS = r"\[\s*#(?:\d+(?:\s*[,;–-]\s*#?\d+)*|N)\s*\]"  # [#N] is in the form that the Observer is shown
 _AT_END = re.compile(rf"(?P<labels>(?:\s*{_LABELS}){{1,50}})(?=\.?\s*$)")
-_AT_START = re.compile(rf"^(\s*(?:[-*•]\s*)?(?:(?:🔴|🟡|🟢|✅)\s*)?)(?P<labels>{_LABELS}(?!\()\s*)")
+_AT_START = re.compile(rf"(\s*(?:[-*•]\s*)?(?:(?:🔴|🟡|🟢|✅)\s*)?)(?P<labels>{_LABELS}(?!\()\s*)")
 _ONE = re.compile(rf"\s*{_LABELS}")
 _CITED_NUMBERS = re.compile(r"(\d+)(?:\s*[–-]\s*#?(\d+))?")
 
@@ -44,8 +44,8 @@ def take_citations(text: str, messages: int | None = None) -> tuple[str, dict[st
             lines.append(line)
             continue
         bare, found = line, list[int]()
-        for place in (_AT_END, _AT_START):
-            if match := place.search(bare):
+        for find in (_AT_END.search, _AT_START.match):
+            if match := find(bare):
                 others = match["labels"]  # the labels that are no citations, after the loop
                 for each in _ONE.findall(others):
                     numbers: list[int] = []
@@ -75,7 +75,7 @@ def cite(text: str, cited: Mapping[str, Sequence[int]], ids: Sequence[str]) -> t
     )
 
 
-_LABELLED = re.compile(r"\[#(?P<number>\d+)\](?: \d\d:\d\d)? (?P<text>.*)$")
+_LABELLED = re.compile(r"^\[#(\d+)\](?: \d\d:\d\d)? (.*(?:\n    .*)*)", re.MULTILINE)
 _SPEAKER = re.compile(r"[^:\n]{1,60}: ")
 _WORD = re.compile(r"\w{3,}")
 
@@ -90,17 +90,11 @@ _LONGEST_JUMP = 8
 
 def read_transcript(transcript: str) -> dict[int, str]:
     """Return the messages of a transcript by their place, without labels and speakers."""
-    messages: dict[int, str] = {}
-    place = 0
-    for line in transcript.splitlines():
-        if found := _LABELLED.match(line):
-            place, text = int(found["number"]) - 1, _SPEAKER.sub("", found["text"], count=1)
-        elif line.startswith("    "):
-            text = line.strip()
-        else:
-            continue
-        messages[place] = f"{messages[place]}\n{text}" if place in messages else text
-    return messages
+    messages: dict[int, list[str]] = {}
+    for number, entry in _LABELLED.findall(transcript):
+        first, *more = entry.split("\n")
+        messages.setdefault(int(number) - 1, []).extend([_SPEAKER.sub("", first, count=1), *map(str.strip, more)])
+    return {place: "\n".join(lines) for place, lines in messages.items()}
 
 
 def cut_to_reach(

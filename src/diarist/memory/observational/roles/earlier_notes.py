@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 from math import log, sqrt
+from sys import intern
 from typing import NamedTuple
 
 from diarist.byte_cache import cached
 from diarist.memory.observational.roles.prompt_echo import under_headings
 
 _BULLET = " \t-*•"
+_MARKED = ("🔴", "✅")
 _WORD = re.compile(r"\w{3,}")
 
 
@@ -33,7 +35,11 @@ def dated_lines(entries: Iterable[str]) -> Iterator[DatedLine]:
         heading = lines[-1].heading if lines else heading
 
 
-@cached(4_000_000, largest=4_000_000)
+def _size_of_lines(text: str, heading: str) -> int:
+    return 12 * len(text)  # each line twice, with up to four bytes a character
+
+
+@cached(4_000_000, largest=4_000_000, size=_size_of_lines)
 def _lines(text: str, heading: str) -> tuple[DatedLine, ...]:
     notes: list[DatedLine] = []
     for line in text.splitlines():
@@ -46,9 +52,11 @@ def _lines(text: str, heading: str) -> tuple[DatedLine, ...]:
 
 def without_repeats(text: str, earlier: Sequence[str]) -> str:
     """Return ``text`` without lines that are in ``earlier`` under the same date; empty if none is left."""
-    known, heading = {(note.heading, note.bare) for note in dated_lines(earlier)}, ""
+    lines = text.splitlines()
+    bare = {line.strip(_BULLET) for line in lines}
+    known, heading = {(note.heading, note.bare) for note in dated_lines(earlier) if note.bare in bare}, ""
     kept: list[str] = []
-    for line in text.splitlines():
+    for line in lines:
         if line.startswith("Date:"):
             heading = line
         if line.startswith("Date:") or (heading, line.strip(_BULLET)) not in known:
@@ -62,8 +70,10 @@ def select_notes(entries: Sequence[str], transcript: str, limit: int, count: Cal
     A quarter of the limit goes to the end of the log, the rest to the older lines that are nearest to the transcript by
     their words, and then to the newest marked 🔴 or ✅. Lines are whole, in order, and keep their date headings.
     """
-    notes, text_tokens, heading_tokens, heading = list[DatedLine](), list[int](), list[int](), ""
+    notes, text_tokens, heading_tokens = list[DatedLine](), list[int](), list[int]()
+    headed, heading = list[tuple[str, str]](), ""  # entries with the headings before them
     for entry in entries:
+        headed.append((entry, heading))
         notes += (found := _lines(entry, heading))
         text_tokens += (sizes := _sizes(entry, heading, count)).text_tokens
         heading_tokens += sizes.heading_tokens
@@ -74,7 +84,7 @@ def select_notes(entries: Sequence[str], transcript: str, limit: int, count: Cal
     shown = lines.fill(newest, limit, gaps=False)
     if len(shown) < len(notes):
         shown = lines.fill(newest, limit // 4, gaps=False)
-        nearest = [place for place in _nearest(notes, entries, transcript) if place < len(notes) - len(shown)]
+        nearest = [place for place in _nearest(notes, headed, transcript) if place < len(notes) - len(shown)]
         shown = lines.fill([*shown, *nearest], limit, gaps=True)
     out, heading = list[str](), ""
     for place in sorted(shown):
@@ -124,31 +134,57 @@ class _Lines(NamedTuple):
         return taken
 
 
-def _nearest(notes: Sequence[DatedLine], entries: Sequence[str], transcript: str) -> list[int]:
+def _nearest(notes: Sequence[DatedLine], entries: Iterable[tuple[str, str]], transcript: str) -> list[int]:
     """Return the places of the lines that share words with the transcript or are marked, nearest first.
 
     Shared words weigh the more, the fewer lines have them (tf-idf, as in search engines); long lines are discounted.
     """
-    words, said = [line for entry in entries for line in _words_of_lines(entry)], _words(transcript)
-    shared = [line & said for line in words]
-    weights = {word: log(len(notes) / lines) ** 2 for word, lines in Counter(chain.from_iterable(shared)).items()}
-    ranks: list[tuple[float, bool, int]] = []
-    for place, note in enumerate(notes):
-        nearness = sum([weights[word] for word in shared[place]])
-        marked = note.bare.startswith(("🔴", "✅"))
-        if nearness or marked:
-            ranks.append((nearness / sqrt(len(words[place]) or 1), marked, place))
-    return [place for _, _, place in sorted(ranks, reverse=True)]
+    said, indexes = _words(transcript), [_index(entry, heading) for entry, heading in entries]
+    shared = [[found for found in index.places.items() if found[0] in said] for index in indexes]
+    having = defaultdict[str, int](int)
+    for word, places in chain.from_iterable(shared):
+        having[word] += len(places)
+    # Whole numbers: their sum does not depend on the order of the words.
+    weights = {lines: round(1e6 * log(len(notes) / lines) ** 2) for lines in set(having.values())}
+    nearness: list[float] = []
+    for index, found in zip(indexes, shared, strict=True):
+        sums = [0] * len(index.roots)
+        for word, places in found:
+            weight = weights[having[word]]
+            for place in places:
+                sums[place] += weight
+        nearness += [total / root for total, root in zip(sums, index.roots, strict=True)]
+    ranks = [(near, notes[place].bare.startswith(_MARKED), place) for place, near in enumerate(nearness)]
+    return [place for near, marked, place in sorted(ranks, reverse=True) if near or marked]
 
 
-def _size_of_words(entry: str) -> int:
-    return 20 * len(entry)  # a word of six letters takes about 100 bytes, with its place in the set
+class _Index(NamedTuple):
+    """The words of an entry's lines.
+
+    Attributes:
+        roots: The square root of the number of words of each line, at least 1.
+        places: For each word, the places in the entry of the lines that have it.
+    """
+
+    roots: Sequence[float]
+    places: Mapping[str, Sequence[int]]
 
 
-@cached(8_000_000, largest=8_000_000, size=_size_of_words)
-def _words_of_lines(entry: str) -> tuple[frozenset[str], ...]:
-    return tuple([_words(note.bare) for note in _lines(entry, "")])
+def _size_of_index(entry: str, heading: str) -> int:
+    return 20 * len(entry)  # a word of six letters takes about 100 bytes, with its places
+
+
+@cached(8_000_000, largest=8_000_000, size=_size_of_index)
+def _index(entry: str, heading: str) -> _Index:
+    roots, places = list[float](), dict[str, list[int]]()
+    for place, note in enumerate(_lines(entry, heading)):
+        words = set(_WORD.findall(note.bare.casefold()))
+        roots.append(sqrt(len(words) or 1))
+        for word in words:
+            places.setdefault(intern(word), []).append(place)
+    return _Index(roots, places)
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(" ".join(set(text.casefold().split()))))  # most words of a long text repeat
+    words = " ".join(set(text.split())).casefold()  # most words of a long text repeat
+    return frozenset(_WORD.findall(words))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -180,11 +180,13 @@ class ModelObserver:
         if not transcript:
             return None
         working_update = await self._working_updates.open(part) if self._working_updates else None
-        question = self._question(transcript, earlier, part, working_update)
+        said = read_transcript(transcript)
+        question = self._question(transcript, said, earlier, part, working_update)
 
         async def ask(question: Question, wish: str = "") -> _Answer:
             wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
-            return _answer_of(await self._caller.ask(wished, spent), transcript, part, working_update, short=copied)
+            reply = await self._caller.ask(wished, spent)
+            return _answer_of(reply, transcript, said, part, working_update, short=copied)
 
         answer = await ask(question)
         if answer.reply.looping:
@@ -192,7 +194,7 @@ class ModelObserver:
         noted = [entry.text for entry in earlier]
         if noted and answer.text and not without_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
-            question = self._question(transcript, (), part, working_update)
+            question = self._question(transcript, said, (), part, working_update)
             answer = await ask(question)
         if answer.fault:
             self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
@@ -221,6 +223,7 @@ class ModelObserver:
     def _question(
         self,
         transcript: str,
+        said: Mapping[int, str],
         earlier: Sequence[Observation],
         messages: Sequence[Message],
         working_update: ObserverUpdate | None,
@@ -242,7 +245,7 @@ class ModelObserver:
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = numbered_files(messages) if self._attachments else ()
-        source = "\n".join(read_transcript(transcript).values())
+        source = "\n".join(said.values())
         return Question(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
 
     def _estimate(self, text: str) -> int:
@@ -293,9 +296,20 @@ class _Answer(NamedTuple):
 
 
 def _answer_of(
-    reply: Reply, transcript: str, part: Sequence[Message], working_update: ObserverUpdate | None, *, short: bool
+    reply: Reply,
+    transcript: str,
+    messages: Mapping[int, str],
+    part: Sequence[Message],
+    working_update: ObserverUpdate | None,
+    *,
+    short: bool,
 ) -> _Answer:
-    """Parse an answer. ``short``: as for ``is_copy``."""
+    """Parse an answer.
+
+    Args:
+        messages: As returned by ``read_transcript``.
+        short: As for ``is_copy``.
+    """
     text, section = take_section(reply.text) if working_update else (reply.text, None)
     half_section = reply.cut and section is not None  # half a section would replace all of working memory
     if working_update:
@@ -307,15 +321,15 @@ def _answer_of(
         text = kept
     notes = parse_notes(text, cut=reply.cut)
     bare, cited = take_citations(notes.text, len(part))
-    headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
     dated = bare
-    if bare and not bare.startswith("Date:") and len(headings) == 1:  # else the notes get the date of older ones
-        dated = f"{headings.pop()}\n{bare}"
+    if bare and not bare.startswith("Date:"):
+        headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
+        if len(headings) == 1:  # else the notes get the date of older ones
+            dated = f"{headings.pop()}\n{bare}"
     answer = _Answer(reply, notes, dated, cited, len(part), warning=warning)
     answer = answer._replace(working_update=working_update, half_section=half_section)
     if not bare:
         return answer._replace(fault="cut" if reply.cut else "empty")
-    messages = read_transcript(transcript)
     if reply.copied:
         return answer._replace(fault="copy", may_shrink=_may_shrink("\n".join(messages.values())))
     if not notes.whole:

@@ -34,7 +34,7 @@ _SECTIONS: dict[str, Section] = {
 _QUOTING = "transcript|earlier-notes|old-notes|working-memory"
 
 _ATTRIBUTES = r"(?:\s+[\w:.-]+\s?=\s?(?:\"[^\"]*\"|'[^']*'|&quot;[^&]*&quot;|[^\s\"'<>&]+))*"
-_LEFT, _RIGHT = r"(?:\\?<|&lt;)\s*", r"\s*(?:/\s*)?(?:\\?>|&gt;)"
+_LEFT, _RIGHT = r"(?:<|\\<|&lt;)\s*", r"\s*(?:/\s*)?(?:\\?>|&gt;)"
 _TAG = re.compile(rf"{_LEFT}(?P<slash>/\s*)?(?P<name>{_NAMES}){_ATTRIBUTES}{_RIGHT}", re.IGNORECASE)
 _FIRST_TAG = re.compile(rf"\s*{_TAG.pattern}", re.IGNORECASE)
 _NEXT_SECTION = re.compile(rf"({_LEFT}/\s*(?:{_NAMES}){_RIGHT})[ \t]*(?={_LEFT}(?:{_NAMES}))", re.IGNORECASE)
@@ -104,8 +104,8 @@ def _json_lines(value: Any) -> Iterator[str]:
 
 
 _DRAFTS = re.compile(  # reasoning right before the notes; blocks inside it are drafts
-    rf"\A.*?^<\s*/\s*think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<\s*(?:{_DIARY})\b)",
-    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+    rf"^<\s*/\s*think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<\s*(?:{_DIARY})\b)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w-]*\s*$")
 
@@ -171,7 +171,9 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """
     reader = _Reader()
     from_json = json_as_notes(output)
-    text = _DRAFTS.sub("", dedent(from_json or output), count=1)
+    text = _at_margin(from_json or output)
+    if drafts := _DRAFTS.search(text):
+        text = text[drafts.end() :]
     for line in _NEXT_SECTION.sub(r"\1\n", text).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
@@ -294,11 +296,16 @@ def _lines_of(line: str) -> Iterator[str]:
         start = gap.end() if gap else None
 
 
+def _at_margin(text: str) -> str:
+    """Return ``text`` without the indentation that all of its lines have."""
+    return dedent(text) if text[:1].isspace() else text
+
+
 def _tidy(lines: Sequence[str]) -> str:
     """Return notes under plain date headings, without prose, repeated headings and extra blank lines."""
     kept: list[str] = []
     heading, in_note = "", False
-    for line in dedent("\n".join(lines)).splitlines():
+    for line in _at_margin("\n".join(lines)).splitlines():
         if found := _DATE.match(line):
             line = ("Date: " + (found["said"] or found["day"] or "").strip(" *_\t")).rstrip()
             if line == heading:

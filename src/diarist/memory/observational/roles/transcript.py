@@ -75,7 +75,7 @@ def render_transcript(
             if temporal_markers and message.role == "user" and said and before:
                 lines += [f"({pause})"] if (pause := name_pause(before, said)) else []
             before = said or before
-            time = f" {said:%H:%M}" if said else ""
+            time = f" {said.hour:02}:{said.minute:02}" if said else ""
             mark = label(number if numbers is None else numbers[number - 1])
             lines += (f"{mark}{time} {line}" for line in body)
     return "\n".join(lines)
@@ -109,7 +109,7 @@ def in_zone(moment: datetime, zone: tzinfo) -> datetime:
 
 def date_heading(said: datetime | None, thread: str | None = None) -> str:
     """Return ``Date: 2026-03-02`` or ``Date: 2026-03-02 (thread x)``; ``UNDATED`` without a time."""
-    date = f"Date: {said:%Y-%m-%d}" if said else UNDATED
+    date = f"Date: {said.date()}" if said else UNDATED
     return date if thread is None else f"{date} (thread {thread})"
 
 
